@@ -4,7 +4,7 @@
 |---|---|
 | header | one: `Header` |
 | state | one, only where the file does not begin with event 1: the state's bytes in Base64, as a string |
-| blocks | an event each, in order, as `kaicore.rules.events.codec.encode_event` writes it |
+| bundles | an event each, in order, as `kaicore.rules.events.codec.encode_event` writes it |
 | footer | one: `Footer` |
 | end | none; its extra field says where the footer is |
 
@@ -23,8 +23,8 @@ from kaicore.errors import ConfigurationError, CorruptLog
 #: Version of the layout; a reader takes no newer one.
 FORMAT = 1
 
-#: A block ends with the event that makes it so many, or so many bytes.
-BLOCK_EVENTS, BLOCK_BYTES = 1000, 1 << 20
+#: A bundle ends with the event that makes it so many, or so many bytes.
+BUNDLE_EVENTS, BUNDLE_BYTES = 1000, 1 << 20
 
 _LEVEL = 6
 #: The end: a member of gzip with nothing in it, and an extra field `KL` of 8 bytes.
@@ -71,7 +71,7 @@ class Header(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     state: StateOf | None = None
 
 
-class Block(msgspec.Struct, frozen=True, array_like=True):
+class Bundle(msgspec.Struct, frozen=True, array_like=True):
     """Where events are: offset of the member, bytes; position of its first event, and when that was recorded."""
 
     offset: int
@@ -85,12 +85,12 @@ class Footer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     Attributes:
         sha256: of all lines before this one.
         engine_versions: how many recorded cycles each version of the engine decided.
-        blocks: in order.
+        bundles: in order.
     """
 
     sha256: str
-    engine_versions: dict[int, int]
-    blocks: tuple[Block, ...]
+    engine_versions: dict[str, int]
+    bundles: tuple[Bundle, ...]
 
 
 def member(lines: bytes) -> bytes:

@@ -18,7 +18,7 @@ from kaicore.ledger.log.port import Filter, Head, Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
-#: Streams that are looked for in a block's text before it is decoded; of more of them some event is in most blocks.
+#: Streams that are looked for in a bundle's text before it is decoded; of more of them some event is in most bundles.
 _SOUGHT = 8
 
 
@@ -76,18 +76,18 @@ class FileLog:
             return self._selected(max(after, retired), upto, limit, where)
         events: list[Event] = []
         while after < upto and len(events) < limit:
-            page = self._between(self._file.block_of(after + 1), after, min(upto, after + limit - len(events)))
+            page = self._between(self._file.bundle_of(after + 1), after, min(upto, after + limit - len(events)))
             events += page
             after = page[-1].position
         return events
 
-    def _between(self, block: int, after: int, upto: int) -> list[Event]:
-        """Return the events of a block behind a position, as many as there are up to another.
+    def _between(self, bundle: int, after: int, upto: int) -> list[Event]:
+        """Return the events of a bundle behind a position, as many as there are up to another.
 
         Raises:
             CorruptLog: the one right behind `after` is not there.
         """
-        events = self._events(block)
+        events = self._events(bundle)
         if events[0].position > after + 1 or events[-1].position != events[0].position + len(events) - 1:
             raise self._gap(events, after)
         start = after + 1 - events[0].position
@@ -106,28 +106,28 @@ class FileLog:
             f"{self._file.path}: cluster {self._cluster}: event {expected} is missing, or another one is there twice"
         )
 
-    def _events(self, block: int) -> list[Event]:
-        if self._decoded[0] != block:
-            events = self._file.events(block)
+    def _events(self, bundle: int) -> list[Event]:
+        if self._decoded[0] != bundle:
+            events = self._file.events(bundle)
             if not events:
-                raise CorruptLog(f"{self._file.path}: cluster {self._cluster}: a block has no events")
-            self._decoded = (block, events)
+                raise CorruptLog(f"{self._file.path}: cluster {self._cluster}: a bundle has no events")
+            self._decoded = (bundle, events)
         return self._decoded[1]
 
     def _selected(self, after: int, upto: int, limit: int, where: Filter) -> list[Event]:
         file, events = self._file, list[Event]()
-        first, last = file.block_of(after + 1), file.block_of(upto)
-        times = [block.recorded_at for block in file.footer.blocks]
+        first, last = file.bundle_of(after + 1), file.bundle_of(upto)
+        times = [bundle.recorded_at for bundle in file.footer.bundles]
         if where.since is not None:
-            # A block may end with events of the time at which the next one begins.
+            # A bundle may end with events of the time at which the next one begins.
             first = max(first, bisect_left(times, where.since) - 1)
         if where.until is not None:
             last = min(last, bisect_left(times, where.until) - 1)
         sought = _sought(where)
-        for block in range(first, last + 1):
+        for bundle in range(first, last + 1):
             if len(events) >= limit:
                 break
-            lines = file.lines(block)
+            lines = file.lines(bundle)
             if any(not any(text in lines for text in texts) for texts in sought):
                 continue
             for texts in sought:
@@ -214,14 +214,12 @@ class FileAuditView:
         if not after.position:
             return []
         name = self._file.path.name
-        return [
-            Seal(self._file.header.cluster, after.position, 1, after.hash, after.recorded_at, f"before {name}", 0)
-        ]
+        return [Seal(self._file.header.cluster, after.position, 1, after.hash, after.recorded_at, f"before {name}", 0)]
 
     async def pages(self) -> AsyncIterator[list[Event]]:
         """See `AuditView.pages`."""
-        for block in range(len(self._file.footer.blocks)):
-            yield self._file.events(block)
+        for bundle in range(len(self._file.footer.bundles)):
+            yield self._file.events(bundle)
 
     async def differences(self, *, after: int, versions: Mapping[str, tuple[int, int]]) -> list[Finding]:
         """See `AuditView.differences`; a file has no tables beside its events, but a digest and a state."""
@@ -229,7 +227,9 @@ class FileAuditView:
         file, findings = self._file, list[Finding]()
         first = file.events(0)[0]
         if first.hash.hex() != file.header.first_hash:
-            findings.append(Finding(first.position, f"its hash is not the one that {file.path.name} says it begins with"))
+            findings.append(
+                Finding(first.position, f"its hash is not the one that {file.path.name} says it begins with")
+            )
         if file.digest() != file.footer.sha256:
             findings.append(Finding(0, f"the digest of {file.path.name} is not that of its contents"))
         try:

@@ -1,4 +1,4 @@
-"""Reads an exported log: any block of it, without what is before it; and says where a file is damaged."""
+"""Reads an exported log: any bundle of it, without what is before it; and says where a file is damaged."""
 
 import zlib
 from base64 import b64decode
@@ -15,7 +15,6 @@ from kaicore.ledger.log.chain import event_hash
 from kaicore.ledger.log.files.layout import (
     END_SIZE,
     Footer,
-    Header,
     Place,
     digest_of_state,
     footer_offset,
@@ -35,7 +34,7 @@ _decoder = msgspec.json.Decoder(Event)
 
 
 class LogFile:
-    """An exported log that is open for reading; blocks are numbered from 0."""
+    """An exported log that is open for reading; bundles are numbered from 0."""
 
     def __init__(self, path: Path) -> None:
         """Open a file, and read its header and its footer.
@@ -52,7 +51,7 @@ class LogFile:
         try:
             self.header = read_header(self._first_line(), name=str(path))
             self._footer_at, self.footer = self._read_footer()
-            self._positions = [block.position for block in self.footer.blocks]
+            self._positions = [bundle.position for bundle in self.footer.bundles]
             if self._positions and self._positions[0] != self.header.after.position + 1:
                 raise CorruptLog(f"{path}: its index begins with event {self._positions[0]}")
         except BaseException:
@@ -79,26 +78,26 @@ class LogFile:
         """The last event."""
         return _head(self.header.last)
 
-    def block_of(self, position: int) -> int:
-        """Return the block that an event is in."""
+    def bundle_of(self, position: int) -> int:
+        """Return the bundle that an event is in."""
         return max(bisect_right(self._positions, position) - 1, 0)
 
-    def lines(self, block: int) -> bytes:
-        """Return the lines of a block.
+    def lines(self, bundle: int) -> bytes:
+        """Return the lines of a bundle.
 
         Raises:
             CorruptLog: it is not what was written.
         """
-        start = self.footer.blocks[block].offset
-        return self._member(start, self._end_of(block), what=f"events from {self._positions[block]} on")
+        start = self.footer.bundles[bundle].offset
+        return self._member(start, self._end_of(bundle), what=f"events from {self._positions[bundle]} on")
 
-    def events(self, block: int) -> list[Event]:
-        """Return the events of a block, of which nothing has been checked but that they are there.
+    def events(self, bundle: int) -> list[Event]:
+        """Return the events of a bundle, of which nothing has been checked but that they are there.
 
         Raises:
             CorruptLog: it is not what was written, or has no events in it.
         """
-        return decode_lines(self.lines(block), name=str(self.path))
+        return decode_lines(self.lines(bundle), name=str(self.path))
 
     def state(self) -> Snapshot | None:
         """Return the state that a reader starts from; None where the file begins with event 1.
@@ -109,7 +108,7 @@ class LogFile:
         about = self.header.state
         if about is None:
             return None
-        first = self.footer.blocks[0].offset if self.footer.blocks else self._footer_at
+        first = self.footer.bundles[0].offset if self.footer.bundles else self._footer_at
         line = self._member(self._header_end, first, what="the state")
         body = b64decode(line.strip(b'"\n'))
         if digest_of_state(body) != about.sha256:
@@ -127,12 +126,12 @@ class LogFile:
         starts = [0]
         if self.header.state is not None:
             starts.append(self._header_end)
-        starts += [block.offset for block in self.footer.blocks]
+        starts += [bundle.offset for bundle in self.footer.bundles]
         yield from zip(starts, [*starts[1:], self._footer_at], strict=True)
 
-    def _end_of(self, block: int) -> int:
-        blocks = self.footer.blocks
-        return blocks[block + 1].offset if block + 1 < len(blocks) else self._footer_at
+    def _end_of(self, bundle: int) -> int:
+        bundles = self.footer.bundles
+        return bundles[bundle + 1].offset if bundle + 1 < len(bundles) else self._footer_at
 
     def _member(self, start: int, end: int, *, what: str) -> bytes:
         try:

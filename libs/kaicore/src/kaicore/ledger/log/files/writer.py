@@ -1,11 +1,10 @@
-"""Writes an exported log, block by block."""
+"""Writes an exported log, bundle by bundle."""
 
 import os
 from base64 import b64encode
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -13,10 +12,10 @@ import msgspec
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.log.chain import event_hash
 from kaicore.ledger.log.files.layout import (
-    BLOCK_BYTES,
-    BLOCK_EVENTS,
+    BUNDLE_BYTES,
+    BUNDLE_EVENTS,
     FORMAT,
-    Block,
+    Bundle,
     Footer,
     Header,
     Place,
@@ -31,7 +30,7 @@ from kaicore.rules.events.envelope import Event
 
 
 class _Engine(msgspec.Struct):
-    engine_version: int = 0
+    engine_version: str = ""
 
 
 class LogFileWriter:
@@ -62,11 +61,11 @@ class LogFileWriter:
         self._before = after
         self._digest = sha256()
         self._offset = 0
-        self._blocks: list[Block] = []
+        self._bundles: list[Bundle] = []
         self._lines: list[bytes] = []
         self._size = 0
         self._first: Event | None = None
-        self._engines: dict[int, int] = {}
+        self._engines: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -108,12 +107,12 @@ class LogFileWriter:
         self._lines.append(line)
         self._size += len(line)
         self._before = Head(event.position, event.hash, event.recorded_at)
-        if len(self._lines) >= BLOCK_EVENTS or self._size >= BLOCK_BYTES:
-            self._end_block()
+        if len(self._lines) >= BUNDLE_EVENTS or self._size >= BUNDLE_BYTES:
+            self._end_bundle()
 
-    def _end_block(self) -> None:
+    def _end_bundle(self) -> None:
         if self._first is not None:
-            self._blocks.append(Block(self._offset, self._first.position, self._first.recorded_at))
+            self._bundles.append(Bundle(self._offset, self._first.position, self._first.recorded_at))
             self._write(b"".join(self._lines))
         self._lines, self._size, self._first = [], 0, None
 
@@ -131,11 +130,11 @@ class LogFileWriter:
                 f"cluster {self._header.cluster}: the log ends with event {self._before.position}, "
                 f"not as its head says, with {self._header.last.position}"
             )
-        self._end_block()
+        self._end_bundle()
         footer = Footer(
             sha256=self._digest.hexdigest(),
             engine_versions=dict(sorted(self._engines.items())),
-            blocks=tuple(self._blocks),
+            bundles=tuple(self._bundles),
         )
         offset = self._offset
         self._put(member(msgspec.json.encode(footer) + b"\n"))
@@ -143,9 +142,7 @@ class LogFileWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self._finish()
