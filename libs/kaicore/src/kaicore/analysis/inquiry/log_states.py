@@ -1,5 +1,6 @@
 """The state at a log's end, by way of the newest sound snapshot, and the state from which on the log has all events."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -16,14 +17,39 @@ from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 _PAGE = 2000
 
 
+async def pages_of(
+    log: EventLog, cluster: str, *, after: int = 0, upto: int | None = None, where: Filter | None = None
+) -> AsyncIterator[list[Event]]:
+    """Read events, some at a time, up to and including `upto`, by default to the log's end.
+
+    The next ones are asked for before the caller has taken these, so that a server reads while the caller computes.
+    """
+    reading = asyncio.ensure_future(log.read(cluster, after=after, upto=upto, limit=_PAGE, where=where))
+    try:
+        while page := await reading:
+            last = page[-1].position
+            if last == upto:
+                yield page
+                return
+            reading = asyncio.ensure_future(log.read(cluster, after=last, upto=upto, limit=_PAGE, where=where))
+            # Sends the question.
+            await asyncio.sleep(0)
+            yield page
+    finally:
+        # Where the caller has enough, nobody asks what became of the next ones.
+        reading.cancel()
+        await asyncio.wait({reading})
+        if not reading.cancelled():
+            reading.exception()
+
+
 async def events_of(
     log: EventLog, cluster: str, *, after: int = 0, upto: int | None = None, where: Filter | None = None
 ) -> AsyncIterator[Event]:
-    """Read events page by page, up to and including `upto`, by default to the log's end."""
-    while page := await log.read(cluster, after=after, upto=upto, limit=_PAGE, where=where):
+    """Read events one by one; see `pages_of`."""
+    async for page in pages_of(log, cluster, after=after, upto=upto, where=where):
         for event in page:
             yield event
-        after = page[-1].position
 
 
 async def restored(log: EventLog, cluster: str) -> ClusterState:

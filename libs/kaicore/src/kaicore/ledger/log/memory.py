@@ -86,7 +86,7 @@ class MemoryLog:
     ) -> list[Event]:
         """See `EventLog.read`."""
         events = self._cluster(cluster).events[max(after, 0) : upto]
-        return [event for event in events if where is None or _passes(event, where)][:limit]
+        return [event for event in events if where is None or where.lets_through(event)][:limit]
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """See `EventLog.wait_beyond`."""
@@ -135,13 +135,3 @@ class MemoryLog:
         self._closed = True
         for log in self._clusters.values():
             log.grown.set()
-
-
-def _passes(event: Event, where: Filter) -> bool:
-    return (
-        (where.streams is None or event.stream in where.streams)
-        and (where.subject is None or event.subject == where.subject)
-        and (where.types is None or event.type in where.types)
-        and (where.since is None or event.recorded_at >= where.since)
-        and (where.until is None or event.recorded_at < where.until)
-    )
