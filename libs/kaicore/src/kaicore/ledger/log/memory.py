@@ -21,7 +21,7 @@ class _Cluster:
 
 
 class MemoryTrail:
-    """See `kaicore.ledger.log.trail.TrailStore`."""
+    """Trails in memory; see `kaicore.ledger.log.trail.TrailStore`."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, dict[TrailPlace, Snapshot]] = {}

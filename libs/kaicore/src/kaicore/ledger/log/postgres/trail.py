@@ -14,7 +14,7 @@ from kaicore.ledger.log.trail import TrailPlace
 
 
 class PostgresTrail:
-    """See `kaicore.ledger.log.trail.TrailStore`."""
+    """Trails in Postgres; see `kaicore.ledger.log.trail.TrailStore`."""
 
     def __init__(self, connections: Connections) -> None:
         """Args: connections: of the log."""
