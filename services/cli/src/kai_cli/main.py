@@ -87,6 +87,13 @@ audit.command(
     help="Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.",
 )
 app.command(audit)
+what_if = App(name="what-if", help="What would come of it if something were different.", group=_ASK)
+what_if.command(
+    "kai_cli.what_if_history:history",
+    name="history",
+    help="Simulate history again with other settings, nodes, queues or priorities, and compare what comes of it.",
+)
+app.command(what_if)
 app.command(
     "kai_cli.simulate:simulate_command",
     name="simulate",
@@ -158,8 +165,12 @@ app.command(
 )
 
 
+#: What a command does where it is not said: `kai topology` shows them, `kai what-if --from …` asks of history.
+_USUAL = {"topology": "show", "what-if": "history"}
+
+
 def _has_subcommand(arguments: list[str]) -> bool:
-    """Whether it is said what is wanted of topologies, or help is; `kai topology` alone shows them."""
+    """Whether it is said which of a command's subcommands is wanted, or help is."""
     return bool(arguments) and (not arguments[0].startswith("-") or arguments[0] in ("--help", "-h"))
 
 
@@ -169,8 +180,9 @@ def main() -> None:
     if _NO_COLOUR in arguments:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
-    if arguments[:1] == ["topology"] and not _has_subcommand(arguments[1:]):
-        arguments.insert(1, "show")
+    usual = _USUAL.get(arguments[0]) if arguments else None
+    if usual is not None and not _has_subcommand(arguments[1:]):
+        arguments.insert(1, usual)
     try:
         sys.exit(app(arguments, result_action="return_value") or 0)
     except ConfigurationError as error:

@@ -13,7 +13,7 @@ from kaicore.analysis.history.settings import applied
 from kaicore.errors import ConfigurationError
 from kaicore.kube.normalize_node import normalize_node
 from kaicore.kube.normalize_topology import normalize_topology
-from kaicore.kube.resources import NODES, TOPOLOGIES
+from kaicore.kube.objects import NodeObject, TopologyObject
 from kaicore.kube.workloads import Object
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.provisioning import ProvisioningConfig
@@ -28,6 +28,8 @@ from kaicore.spelling import did_you_mean
 
 _replace = msgspec.structs.replace
 _encode = msgspec.json.Encoder().encode
+_decode_node = msgspec.json.Decoder(NodeObject).decode
+_decode_topology = msgspec.json.Decoder(TopologyObject).decode
 
 #: The objects of a profile's nodes, as a model of kubelets has them.
 Profile = Callable[[str], list[Object]]
@@ -276,9 +278,9 @@ def _of_profile(objects: Iterable[Object]) -> list[NewNode]:
     topologies: dict[str, NodeTopology] = {}
     for item in objects:
         if item["kind"] == "Node":
-            node = normalize_node(NODES.decode(_encode(item)))
+            node = normalize_node(_decode_node(_encode(item)))
             nodes[node.name] = node
         else:
-            topology = normalize_topology(TOPOLOGIES.decode(_encode(item)))
+            topology = normalize_topology(_decode_topology(_encode(item)))
             topologies[topology.node] = topology
     return [NewNode(node, topologies.get(name)) for name, node in nodes.items()]

@@ -4,24 +4,27 @@ Both sides are simulated, so that what the simulator does otherwise than a clust
 baseline comes to what was recorded is said as well: that is how far the difference between both can be believed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
-from kaicore.analysis.history.alternative import changes_of
-from kaicore.analysis.history.lineages import Known
-from kaicore.analysis.history.outcome import Outcome, QueueOutcome, outcome_of, places_of
+from kaicore.analysis.history.alternative import Changes, changes_of
+from kaicore.analysis.history.lineages import RunBasis
 from kaicore.analysis.history.patch import Patch, patch_of
 from kaicore.analysis.history.pod_stories import PodStory
 from kaicore.analysis.history.reading import History, read_history
 from kaicore.analysis.history.rerun import Rerun
+from kaicore.analysis.history.results import QueueResult, RunResult, places_of, result_of
 from kaicore.analysis.history.settings import read_settings
 from kaicore.analysis.inquiry.json_spelling import time_text
-from kaicore.analysis.inquiry.moments import parse_moment, position_of, state_at
+from kaicore.analysis.inquiry.moments import Moment, parse_moment, state_at
+from kaicore.analysis.inquiry.ranges import range_of
 from kaicore.analysis.simulation.kubelets import FleetKubelets
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.state.cluster_state import ClusterState
 
 RECORDED, BASELINE = "recorded", "baseline"
 
@@ -29,6 +32,9 @@ RECORDED, BASELINE = "recorded", "baseline"
 _SAME_S, _SAME_SHARE = 10.0, 0.1
 #: A queue gains or loses by no less than this: seconds, and a share.
 _MATTERS_S, _MATTERS_SHARE = 1.0, 0.05
+
+#: Called with how much is done, and how much there is.
+Progress = Callable[[int, int], None]
 
 #: A model of kubelets, with the nodes of a profile where one is named.
 KubeletModel = Callable[[str | None], FleetKubelets]
@@ -49,14 +55,14 @@ class HistoryQuestion(_Part, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What is asked.
 
     Attributes:
-        since: the moment at which the window begins (`kaicore.analysis.inquiry.moments`).
-        until: the moment at which it ends.
+        since: the window's first event (`kaicore.analysis.inquiry.ranges`); empty for the log's first.
+        until: its last event; empty for the log's last.
         settings: `KEY=VALUE`, of every alternative.
         patches: one for each alternative; without any, `settings` are the only one.
     """
 
-    since: str = msgspec.field(name="from", default="0")
-    until: str = msgspec.field(name="to", default="end")
+    since: str = msgspec.field(name="from", default="")
+    until: str = msgspec.field(name="to", default="")
     settings: tuple[str, ...] = ()
     patches: tuple[PatchText, ...] = ()
 
@@ -99,7 +105,7 @@ class Validity(_Part, frozen=True, kw_only=True):
     wait_p50: float | None
 
 
-class Verdict(StrEnum):
+class Fares(StrEnum):
     """How a queue fares in an alternative, against the baseline."""
 
     GAINS = "gains"
@@ -108,11 +114,11 @@ class Verdict(StrEnum):
     SAME = "same"
 
 
-class QueueVerdict(_Part, frozen=True, kw_only=True):
+class QueueComparison(_Part, frozen=True, kw_only=True):
     """How a queue fares: alternative less baseline; seconds."""
 
     queue: str
-    verdict: Verdict
+    fares: Fares
     started: int
     wait_p50: float | None
     wait_p99: float | None
@@ -124,8 +130,8 @@ class AlternativeAnswer(_Part, frozen=True, kw_only=True):
 
     name: str
     patch: dict[str, object]
-    outcome: Outcome
-    queues: tuple[QueueVerdict, ...]
+    result: RunResult
+    queues: tuple[QueueComparison, ...]
 
 
 class HistoryComparison(_Part, frozen=True, kw_only=True):
@@ -149,8 +155,8 @@ class HistoryComparison(_Part, frozen=True, kw_only=True):
     simulated_events: int
     assumptions: Assumptions
     validity: Validity
-    recorded: Outcome
-    baseline: Outcome
+    recorded: RunResult
+    baseline: RunResult
     alternatives: tuple[AlternativeAnswer, ...]
     notes: tuple[str, ...]
 
@@ -161,7 +167,7 @@ async def compare_history(
     question: HistoryQuestion,
     model: KubeletModel,
     *,
-    progress: Callable[[int, int], None] = lambda _, __: None,
+    progress: Progress = lambda _, __: None,
 ) -> HistoryComparison:
     """Answer a question.
 
@@ -178,71 +184,84 @@ async def compare_history(
         EventsRetired: the window's events are gone.
     """
     patches = _patches(question)
-    begin = await position_of(log, cluster, parse_moment(question.since))
-    end = await position_of(log, cluster, parse_moment(question.until))
-    if begin >= end:
-        raise ConfigurationError(
-            f"cluster {cluster}: the window from position {begin} to position {end} has no events; "
-            "it must begin before it ends"
-        )
+    window = await range_of(log, cluster, since=_moment(question.since), until=_moment(question.until))
+    begin, end = window.first - 1, window.last
     passes = 2 + len(patches)
 
-    def part(number: int) -> Callable[[int, int], None]:
+    def part(number: int) -> Progress:
         return lambda done, of: progress(1000 * number + 1000 * done // max(of, 1), 1000 * passes)
 
     state = await state_at(log, cluster, begin)
     history = await read_history(log, state, end, progress=part(0))
-    recorded_lineages = {story.pod.uid: lineage.uid for lineage in history.lineages for story in lineage.stories}
-    recorded = outcome_of(
-        RECORDED, history, history.stories, recorded_lineages, history.samples, places_of(state)
-    )
-    changes = [changes_of(patch, history, lambda name: model(name).objects()) for patch in patches]
-    notes: dict[str, None] = {}
-    outcomes, events, baseline_stories, baseline_lineages = [], 0, {}, {}
-    for number, change in enumerate([changes_of(Patch(name=BASELINE), history, lambda _: []), *changes]):
-        run = Rerun(history, change, model(None))
-        figures = run.run(progress=part(1 + number))
-        events += figures.events
-        notes |= dict.fromkeys(figures.warnings)
-        if not number:
-            baseline_stories, baseline_lineages = run.stories.by_uid, run.pods.lineage_of
-        outcomes.append(
-            outcome_of(
-                change.patch.name,
-                history,
-                run.stories.by_uid,
-                run.pods.lineage_of,
-                run.sampler.samples,
-                places_of(run.state),
-            )
-        )
+    recorded = _recorded(history, state)
+    changes = [changes_of(Patch(name=BASELINE), history, lambda _: [])]
+    changes += [changes_of(patch, history, lambda name: model(name).objects()) for patch in patches]
+    runs = [_run(history, change, model, part(1 + number)) for number, change in enumerate(changes)]
     progress(1000 * passes, 1000 * passes)
-    baseline, others = outcomes[0], outcomes[1:]
-    waits = _first_starts(history.stories, recorded_lineages), _first_starts(baseline_stories, baseline_lineages)
+    baseline, others = runs[0], runs[1:]
     return HistoryComparison(
         cluster=cluster,
-        from_position=begin,
+        from_position=begin + 1,
         to_position=end,
         begin=time_text(history.begin),
         end=time_text(history.end),
         events=history.events,
         cycles=history.cycles,
-        simulated_events=events,
+        simulated_events=sum(run.events for run in runs),
         assumptions=_assumptions(history),
-        validity=_validity(history, *waits, recorded, baseline),
-        recorded=recorded,
-        baseline=baseline,
-        alternatives=tuple(
-            AlternativeAnswer(
-                name=patch.name,
-                patch=_shown(patch),
-                outcome=outcome,
-                queues=_verdicts(baseline.queues, outcome.queues),
-            )
-            for patch, outcome in zip(patches, others, strict=True)
-        ),
-        notes=tuple(notes),
+        validity=_validity(history, recorded, baseline),
+        recorded=recorded.result,
+        baseline=baseline.result,
+        alternatives=tuple(_alternative(patch, run, baseline) for patch, run in zip(patches, others, strict=True)),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run as it is compared: what it came to, and by lineage the first pod that ran."""
+
+    result: RunResult
+    starts: Mapping[str, PodStory | None]
+    events: int = 0
+    notes: Sequence[str] = ()
+
+
+def _recorded(history: History, state: ClusterState) -> _Run:
+    lineage_of = {story.pod.uid: lineage.uid for lineage in history.lineages for story in lineage.stories}
+    result = result_of(
+        RECORDED,
+        history,
+        stories=history.stories,
+        lineage_of=lineage_of,
+        samples=history.samples,
+        places=places_of(state),
+    )
+    return _Run(result, _first_starts(history.stories, lineage_of))
+
+
+def _run(history: History, changes: Changes, model: KubeletModel, progress: Progress) -> _Run:
+    rerun = Rerun(history, changes, model(None))
+    figures = rerun.run(progress=progress)
+    stories, lineage_of = rerun.stories.by_uid, rerun.pods.lineage_of
+    result = result_of(
+        changes.patch.name,
+        history,
+        stories=stories,
+        lineage_of=lineage_of,
+        samples=rerun.sampler.samples,
+        places=places_of(rerun.state),
+    )
+    return _Run(result, _first_starts(stories, lineage_of), figures.events, figures.warnings)
+
+
+def _alternative(patch: Patch, run: _Run, baseline: _Run) -> AlternativeAnswer:
+    queues = _compared_queues(baseline.result.queues, run.result.queues)
+    return AlternativeAnswer(name=patch.name, patch=_shown(patch), result=run.result, queues=queues)
+
+
+def _moment(text: str) -> Moment | None:
+    return parse_moment(text) if text else None
 
 
 def _patches(question: HistoryQuestion) -> list[Patch]:
@@ -273,21 +292,21 @@ def _trimmed(value: object) -> object:
 
 
 def _assumptions(history: History) -> Assumptions:
-    counts = dict.fromkeys(Known, 0)
+    counts = dict.fromkeys(RunBasis, 0)
     for lineage in history.lineages:
-        for attempt in lineage.attempts:
-            counts[attempt.known] += 1
+        for run in lineage.runs:
+            counts[run.basis] += 1
     delays = history.delays
     return Assumptions(
-        observed=counts[Known.OBSERVED],
-        estimated=counts[Known.ESTIMATED],
-        unbounded=counts[Known.UNBOUNDED],
-        deleted=counts[Known.DELETED],
+        observed=counts[RunBasis.OBSERVED],
+        estimated=counts[RunBasis.ESTIMATED],
+        unbounded=counts[RunBasis.UNBOUNDED],
+        deleted=counts[RunBasis.DELETED],
         delays={name: getattr(delays, name) / 1e6 for name in delays.__slots__},
     )
 
 
-def _first_starts(stories: dict[str, PodStory], lineage_of: dict[str, str]) -> dict[str, PodStory | None]:
+def _first_starts(stories: Mapping[str, PodStory], lineage_of: Mapping[str, str]) -> dict[str, PodStory | None]:
     """Return, by lineage, the first of its pods that ran; None where none did."""
     starts: dict[str, PodStory | None] = {}
     for uid in sorted(stories, key=lambda uid: (stories[uid].created_at, uid)):
@@ -297,16 +316,10 @@ def _first_starts(stories: dict[str, PodStory], lineage_of: dict[str, str]) -> d
     return starts
 
 
-def _validity(
-    history: History,
-    recorded_starts: dict[str, PodStory | None],
-    baseline_starts: dict[str, PodStory | None],
-    recorded: Outcome,
-    baseline: Outcome,
-) -> Validity:
+def _validity(history: History, recorded: _Run, baseline: _Run) -> Validity:
     same_waits = same_nodes = both = waited = 0
     for lineage in history.lineages:
-        theirs, ours = recorded_starts.get(lineage.uid), baseline_starts.get(lineage.uid)
+        theirs, ours = recorded.starts.get(lineage.uid), baseline.starts.get(lineage.uid)
         if theirs is not None and theirs.running_at <= history.begin:
             continue
         waited += 1
@@ -317,13 +330,14 @@ def _validity(
         same_nodes += theirs.node == ours.node
         lengths = [(story.running_at - lineage.created_at) / 1e6 for story in (theirs, ours)]
         same_waits += abs(lengths[0] - lengths[1]) <= max(_SAME_S, _SAME_SHARE * max(lengths))
+    before, after = recorded.result, baseline.result
     return Validity(
         same_waits=same_waits / waited if waited else 1.0,
         same_nodes=same_nodes / both if both else 1.0,
-        started=baseline.started - recorded.started,
-        rejections=baseline.rejections - recorded.rejections,
-        occupancy=baseline.occupancy - recorded.occupancy,
-        wait_p50=_difference(recorded.waits.p50, baseline.waits.p50),
+        started=after.started - before.started,
+        rejections=after.rejections - before.rejections,
+        occupancy=after.occupancy - before.occupancy,
+        wait_p50=_difference(before.waits.p50, after.waits.p50),
     )
 
 
@@ -331,26 +345,26 @@ def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
 
 
-def _verdicts(before: Sequence[QueueOutcome], after: Sequence[QueueOutcome]) -> tuple[QueueVerdict, ...]:
+def _compared_queues(before: Sequence[QueueResult], after: Sequence[QueueResult]) -> tuple[QueueComparison, ...]:
     by_name = {queue.queue: queue for queue in after}
-    return tuple(_verdict(queue, by_name[queue.queue]) for queue in before if queue.queue in by_name)
+    return tuple(_compared_queue(queue, by_name[queue.queue]) for queue in before if queue.queue in by_name)
 
 
-def _verdict(before: QueueOutcome, after: QueueOutcome) -> QueueVerdict:
+def _compared_queue(before: QueueResult, after: QueueResult) -> QueueComparison:
     signs = {_sign(after.started - before.started, before.started, least=1.0)}
     for old, new in ((before.waits.p50, after.waits.p50), (before.waits.p99, after.waits.p99)):
         if old is not None and new is not None:
             signs.add(_sign(old - new, old, least=_MATTERS_S))
-    verdict = Verdict.SAME
+    fares = Fares.SAME
     if {1, -1} <= signs:
-        verdict = Verdict.MIXED
+        fares = Fares.MIXED
     elif 1 in signs:
-        verdict = Verdict.GAINS
+        fares = Fares.GAINS
     elif -1 in signs:
-        verdict = Verdict.LOSES
-    return QueueVerdict(
+        fares = Fares.LOSES
+    return QueueComparison(
         queue=before.queue,
-        verdict=verdict,
+        fares=fares,
         started=after.started - before.started,
         wait_p50=_difference(before.waits.p50, after.waits.p50),
         wait_p99=_difference(before.waits.p99, after.waits.p99),

@@ -20,8 +20,8 @@ from kaicore.rules.state.cluster_state import JOB_INDEX
 _ENOUGH = 5
 
 
-class Known(StrEnum):
-    """Where the duration of an attempt is known from.
+class RunBasis(StrEnum):
+    """Where the duration of an run is known from.
 
     Attributes:
         OBSERVED: it was seen to end by itself.
@@ -37,37 +37,37 @@ class Known(StrEnum):
 
 
 @dataclass(slots=True)
-class Attempt:
+class PodRun:
     """One pod's run, if it is let run.
 
     Attributes:
         run_us: how long; None for to the end of the window, or until it is deleted.
         succeeds: whether it ends well.
-        known: where that is known from.
+        basis: where that is known from.
         at_least_us: how long it ran, where it was not seen to end.
         gone_us: from its end until the API server has it no more; None where it was not seen to go.
     """
 
     run_us: int | None
     succeeds: bool
-    known: Known
+    basis: RunBasis
     at_least_us: int = 0
     gone_us: int | None = None
 
 
 @dataclass(slots=True)
 class Lineage:
-    """See the module.
+    """A pod and the successors that its controller made in its place.
 
     Attributes:
         stories: the recorded pods, the first one first.
-        attempts: what its pods do one after the other; after the last one nothing is made again.
+        runs: what its pods do one after the other; after the last one nothing is made again.
         created_at: recorded time, microseconds since the epoch.
         deleted_at: when somebody else than the scheduler deleted it; 0 for never.
     """
 
     stories: list[PodStory]
-    attempts: list[Attempt] = field(default_factory=list)
+    runs: list[PodRun] = field(default_factory=list)
     deleted_at: int = 0
 
     @property
@@ -114,7 +114,7 @@ def trace(stories: Iterable[PodStory], *, end: int) -> list[Lineage]:
         if story.pod.owner is not None and _leaves_a_place(story):
             heappush(leaving, (story.evicted_at or story.ended_at, number, place, lineage))
     for lineage in lineages:
-        _say_attempts(lineage, end=end)
+        _say_runs(lineage, end=end)
     _estimate(lineages)
     return lineages
 
@@ -129,18 +129,18 @@ def _leaves_a_place(story: PodStory) -> bool:
     return failed or story.end in (End.REJECTED, End.EVICTED, End.LOST)
 
 
-def _say_attempts(lineage: Lineage, *, end: int) -> None:
+def _say_runs(lineage: Lineage, *, end: int) -> None:
     for story in lineage.stories:
         gone = story.gone_at - story.ended_at if story.gone_at and story.ended_at else None
         if story.end is End.FINISHED and story.bound_at:
-            lineage.attempts.append(Attempt(story.ran_us, story.succeeded, Known.OBSERVED, gone_us=gone))
+            lineage.runs.append(PodRun(story.ran_us, story.succeeded, RunBasis.OBSERVED, gone_us=gone))
     last = lineage.stories[-1]
     if last.end is End.DELETED:
         lineage.deleted_at = last.ended_at
-        lineage.attempts.append(Attempt(None, True, Known.DELETED, at_least_us=_so_far(last, end)))
-    elif last.end is not End.FINISHED or not lineage.attempts:
+        lineage.runs.append(PodRun(None, True, RunBasis.DELETED, at_least_us=_so_far(last, end)))
+    elif last.end is not End.FINISHED or not lineage.runs:
         longest = max(_so_far(story, end) for story in lineage.stories)
-        lineage.attempts.append(Attempt(None, True, Known.UNBOUNDED, at_least_us=longest))
+        lineage.runs.append(PodRun(None, True, RunBasis.UNBOUNDED, at_least_us=longest))
 
 
 def _so_far(story: PodStory, end: int) -> int:
@@ -151,14 +151,14 @@ def _estimate(lineages: list[Lineage]) -> None:
     """Say how long those run that were not seen to end: half of those like it that have run for as long run longer."""
     curves = _curves(lineages)
     for lineage in lineages:
-        for attempt in lineage.attempts:
-            if attempt.known is not Known.UNBOUNDED:
+        for run in lineage.runs:
+            if run.basis is not RunBasis.UNBOUNDED:
                 continue
             for kind in _kinds(lineage):
                 curve = curves.get(kind)
-                estimate = None if curve is None else curve.median_beyond(attempt.at_least_us)
+                estimate = None if curve is None else curve.median_beyond(run.at_least_us)
                 if estimate is not None:
-                    attempt.run_us, attempt.known = estimate, Known.ESTIMATED
+                    run.run_us, run.basis = estimate, RunBasis.ESTIMATED
                     break
 
 
@@ -166,17 +166,21 @@ def _kinds(lineage: Lineage) -> tuple[tuple[str, ...], ...]:
     """Return the kinds that a lineage is of, the narrowest first."""
     story, owner = lineage.stories[0], lineage.pod.owner
     kind = owner.kind if owner is not None else ""
-    return (("owner", owner.uid if owner is not None else ""), ("queue", story.queue, kind, str(story.gpus)), ("kind", kind))
+    return (
+        ("owner", owner.uid if owner is not None else ""),
+        ("queue", story.queue, kind, str(story.gpus)),
+        ("kind", kind),
+    )
 
 
 def _curves(lineages: Iterable[Lineage]) -> Mapping[tuple[str, ...], Survival]:
     ended: dict[tuple[str, ...], list[int]] = defaultdict(list)
     going: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for lineage in lineages:
-        for attempt in lineage.attempts:
+        for run in lineage.runs:
             for kind in _kinds(lineage):
-                if attempt.known is Known.OBSERVED and attempt.run_us is not None:
-                    ended[kind].append(attempt.run_us)
-                elif attempt.at_least_us:
-                    going[kind].append(attempt.at_least_us)
+                if run.basis is RunBasis.OBSERVED and run.run_us is not None:
+                    ended[kind].append(run.run_us)
+                elif run.at_least_us:
+                    going[kind].append(run.at_least_us)
     return {kind: survival(times, going[kind]) for kind, times in ended.items() if len(times) >= _ENOUGH}

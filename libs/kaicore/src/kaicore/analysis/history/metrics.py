@@ -108,19 +108,14 @@ def binned(
     sums = [0.0] * bins
     ends = [*(sample.at for sample in samples[1:]), end]
     for sample, until in zip(samples, ends, strict=True):
-        at = max(sample.at - begin, 0)
-        last = min(until, end) - begin
-        while at < last:
-            place = min(int(at / width), bins - 1)
-            upto = last if place == bins - 1 else min(last, (place + 1) * width)
-            if upto <= at:
-                break
-            sums[place] += value(sample) * (upto - at)
-            at = upto
+        at, last = max(sample.at - begin, 0), min(until, end) - begin
+        for place in range(min(int(at / width), bins - 1), min(int(last / width), bins - 1) + 1):
+            overlap = min(last, (place + 1) * width) - max(at, place * width)
+            sums[place] += value(sample) * max(overlap, 0.0)
     return [total / width for total in sums]
 
 
-def steps(values: Iterable[float], *, most: int) -> list[tuple[float, float]]:
+def distribution(values: Iterable[float], *, most: int) -> list[tuple[float, float]]:
     """Return a distribution as points: values in order, each with the share that does not exceed it.
 
     Args:
@@ -129,5 +124,7 @@ def steps(values: Iterable[float], *, most: int) -> list[tuple[float, float]]:
     """
     ordered = sorted(values)
     count = len(ordered)
-    places = range(1, count + 1) if count <= most else sorted({-(-count * n // most) for n in range(1, most + 1)})
+    places = sorted(
+        {-(-count * number // most) for number in range(1, most + 1)} if count > most else range(1, count + 1)
+    )
     return [(ordered[place - 1], place / count) for place in places]

@@ -6,6 +6,7 @@ from enum import StrEnum
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.rejection import is_kubelet_rejection
 from kaicore.rules.queues.resources import GPU, counted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
@@ -156,8 +157,7 @@ class PodStories:
         if pod.finished:
             story.succeeded = pod.phase == "Succeeded"
             self._over(story, at)
-            rejected = entry is not None and entry.rejection is not None
-            self._end(pod.uid, End.REJECTED if rejected else End.FINISHED, at)
+            self._end(pod.uid, End.REJECTED if is_kubelet_rejection(pod) else End.FINISHED, at)
 
     def _file(self, story: PodStory, entry: PodEntry) -> None:
         queue, namespace = self._state.queue_of(entry)

@@ -7,6 +7,7 @@ median. No clock is read and nothing is drawn by lot: the same window and the sa
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 
 from kaicore.analysis.history.alternative import Changes
@@ -156,9 +157,9 @@ class Rerun:
             if not isinstance(payload, payloads.PodObserved):
                 self._from_outside(stream, payload)
         for fact in self._history.facts:
-            self._agenda.enter(fact.at, lambda fact=fact: self._fact(fact))
+            self._agenda.enter(fact.at, partial(self._fact, fact))
         for one in self._history.configs:
-            self._agenda.enter(one.at, lambda one=one: self._configure(one.shard, one.config))
+            self._agenda.enter(one.at, partial(self._configure, one.shard, one.config))
 
     def _configure(self, name: str, config: EngineConfig) -> None:
         for shard in self._shards:
@@ -182,7 +183,7 @@ class Rerun:
                 self.record(stream, payload)
                 self._kubelets.look_at(node.name)
                 if not node.ready:
-                    self._agenda.enter(self.now + NOT_READY_US, lambda: self._lose_if_unready(node.name))
+                    self._agenda.enter(self.now + NOT_READY_US, partial(self._lose_if_unready, node.name))
             case payloads.TopologyObserved(topology):
                 self.record(stream, payload)
                 self._kubelets.look_at(topology.node)
@@ -219,5 +220,7 @@ class Rerun:
         self.figures.cycles += 1
         for placement in proposal.result.placements:
             self.pods.placed(placement)
-        for eviction in (*proposal.result.evictions, *proposal.result.repairs):
+        for eviction in proposal.result.evictions:
             self.pods.to_evict(eviction.uid)
+        for repair in proposal.result.repairs:
+            self.pods.to_evict(repair.uid)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -44,14 +45,14 @@ class _Course:
     """How far a lineage has come.
 
     Attributes:
-        attempt: number of the attempt that is next or at work.
+        run: number of the run that is next or at work.
         made: how many pods were made for it, the first one included.
         losses: how many pods it has lost one after the other.
         current: uid of its last pod.
         closed: somebody deleted it; no more pods are made.
     """
 
-    attempt: int = 0
+    run: int = 0
     made: int = 1
     losses: int = 0
     current: str = ""
@@ -102,11 +103,11 @@ class SimulatedPods:
         for lineage in self._history.lineages:
             entry = self._state.pods.get(lineage.uid)
             if entry is None:
-                self._later(lineage.created_at - begin, lambda lineage=lineage: self._come(lineage))
+                self._later(lineage.created_at - begin, partial(self._come, lineage))
             else:
                 self._go_on(entry, lineage)
             if lineage.deleted_at:
-                self._later(lineage.deleted_at - begin, lambda lineage=lineage: self._delete(lineage))
+                self._later(lineage.deleted_at - begin, partial(self._delete, lineage))
         for uid in sorted(self._state.pods.keys() - self._courses.keys()):
             entry = self._state.pods[uid]
             if uid in self._history.foreign:
@@ -117,9 +118,9 @@ class SimulatedPods:
             gone = story.gone_at - begin if story is not None and story.gone_at else None
             if entry.charged:
                 self._pods[uid] = _SimulatedPod(entry.pod, None, leaving=True)
-                self._later(gone or self._delays.end, lambda uid=uid: self._go(uid))
+                self._later(gone or self._delays.end, partial(self._go, uid))
             elif gone is not None:
-                self._later(gone, lambda uid=uid: self._forget(uid))
+                self._later(gone, partial(self._forget, uid))
 
     def _come(self, lineage: Lineage) -> None:
         self._make(lineage, _new(lineage.pod))
@@ -141,7 +142,7 @@ class SimulatedPods:
         elif entry.stage is Stage.BOUND and not entry.started_at:
             self._later(self._delays.start, lambda: self._run(uid))
         elif entry.stage is Stage.BOUND:
-            run_us = lineage.attempts[0].run_us
+            run_us = lineage.runs[0].run_us
             since = lineage.stories[0].running_at
             if run_us is not None:
                 self._later(max(since + run_us - begin, 0), lambda: self._finish(uid))
@@ -186,7 +187,7 @@ class SimulatedPods:
             mine = self._pods.get(uid)
             if mine is not None and mine.lineage is not None and not mine.leaving:
                 mine.leaving = True
-                self._later(after, lambda uid=uid: self._lose(uid))
+                self._later(after, partial(self._lose, uid))
 
     def _lose(self, uid: str) -> None:
         mine = self._pods.get(uid)
@@ -264,7 +265,7 @@ class SimulatedPods:
         self._see(mine.pod)
         course = self._courses[mine.lineage.uid]
         course.losses = 0
-        run_us = mine.lineage.attempts[course.attempt].run_us
+        run_us = mine.lineage.runs[course.run].run_us
         if run_us is not None:
             self._later(run_us, lambda: self._finish(uid))
 
@@ -286,13 +287,13 @@ class SimulatedPods:
             return
         del self._pods[uid]
         lineage, course = mine.lineage, self._courses[mine.lineage.uid]
-        attempt = lineage.attempts[course.attempt]
+        run = lineage.runs[course.run]
         self._kubelets.remove(mine.pod, mine.pod.node_name)
-        self._see(_replace(mine.pod, phase="Succeeded" if attempt.succeeds else "Failed"))
-        if attempt.gone_us is not None:
-            self._later(attempt.gone_us, lambda: self._forget(uid))
-        course.attempt += 1
-        if course.attempt < len(lineage.attempts):
+        self._see(_replace(mine.pod, phase="Succeeded" if run.succeeds else "Failed"))
+        if run.gone_us is not None:
+            self._later(run.gone_us, lambda: self._forget(uid))
+        course.run += 1
+        if course.run < len(lineage.runs):
             self._later(self._delays.replace, lambda: self._make_again(lineage, mine.pod))
 
     def _evict(self, uid: str) -> None:

@@ -30,7 +30,7 @@ class Waits(_Figures, frozen=True, kw_only=True):
     p99: float | None
 
 
-class QueueOutcome(_Figures, frozen=True, kw_only=True):
+class QueueResult(_Figures, frozen=True, kw_only=True):
     """What came of a queue's pods.
 
     Attributes:
@@ -51,7 +51,7 @@ class QueueOutcome(_Figures, frozen=True, kw_only=True):
     gpu_hours: float
 
 
-class SizeOutcome(_Figures, frozen=True, kw_only=True):
+class SizeResult(_Figures, frozen=True, kw_only=True):
     """JWTD, Job Waiting Time Distribution: from a job's first pod until all of its pods have started, by its GPUs."""
 
     gpus: str
@@ -87,7 +87,7 @@ class Series(_Figures, frozen=True, kw_only=True):
     waiting: tuple[float, ...]
 
 
-class Outcome(_Figures, frozen=True, kw_only=True):
+class RunResult(_Figures, frozen=True, kw_only=True):
     """What a run came to.
 
     Attributes:
@@ -98,7 +98,7 @@ class Outcome(_Figures, frozen=True, kw_only=True):
         rejections: by kubelets.
         preemptions: pods that cycles decided to evict.
         lost: pods that ended with their node.
-        waits: see `QueueOutcome`.
+        waits: see `QueueResult`.
         allocation_rate: GAR, its mean over the window; `allocation_rate_most` the most.
         occupancy: SOR.
         fragmentation: GFR, its mean.
@@ -125,9 +125,9 @@ class Outcome(_Figures, frozen=True, kw_only=True):
     fragmentation: float
     stranded_gpu_hours: float
     held_gpu_hours: float
-    waiting_times: tuple[SizeOutcome, ...]
+    waiting_times: tuple[SizeResult, ...]
     spread: Spread
-    queues: tuple[QueueOutcome, ...]
+    queues: tuple[QueueResult, ...]
     series: Series
     waits_seen: tuple[tuple[float, float], ...]
 
@@ -183,14 +183,15 @@ class _Work:
         return next((story.running_at for story in self.stories if story.running_at), 0)
 
 
-def outcome_of(
+def result_of(
     name: str,
     history: History,
+    *,
     stories: Mapping[str, PodStory],
     lineage_of: Mapping[str, str],
     samples: Sequence[Sample],
     places: Places,
-) -> Outcome:
+) -> RunResult:
     """Tell what a run came to.
 
     Args:
@@ -214,7 +215,7 @@ def outcome_of(
     for work in works.values():
         by_queue[work.stories[0].queue].append(work)
     rates = [metrics.allocation_rate(sample) for sample in samples]
-    return Outcome(
+    return RunResult(
         name=name,
         pods=len(waited),
         started=sum(work.started_at > 0 for work in waited),
@@ -233,7 +234,7 @@ def outcome_of(
         spread=_spread(waited, places),
         queues=tuple(_queue(queue, by_queue[queue], begin, end) for queue in sorted(by_queue)),
         series=_series(samples, begin, end),
-        waits_seen=tuple(metrics.steps(waits, most=POINTS)),
+        waits_seen=tuple(metrics.distribution(waits, most=POINTS)),
     )
 
 
@@ -250,7 +251,7 @@ def _waits(seconds: Sequence[float]) -> Waits:
     return Waits(count=len(seconds), p50=p50, p90=p90, p99=p99)
 
 
-def _queue(queue: str, works: Sequence[_Work], begin: int, end: int) -> QueueOutcome:
+def _queue(queue: str, works: Sequence[_Work], begin: int, end: int) -> QueueResult:
     waited = [work for work in works if not 0 < work.started_at <= begin]
     every = [story for work in works for story in work.stories]
     ran = sum(
@@ -258,7 +259,7 @@ def _queue(queue: str, works: Sequence[_Work], begin: int, end: int) -> QueueOut
         for story in every
         if story.running_at
     )
-    return QueueOutcome(
+    return QueueResult(
         queue=queue,
         pods=len(waited),
         started=sum(work.started_at > 0 for work in waited),
@@ -277,7 +278,7 @@ def _jobs(works: Sequence[_Work]) -> list[list[_Work]]:
     return [jobs[key] for key in sorted(jobs)]
 
 
-def _by_size(works: Sequence[_Work], end: int) -> tuple[SizeOutcome, ...]:
+def _by_size(works: Sequence[_Work], end: int) -> tuple[SizeResult, ...]:
     by_size: dict[str, list[float]] = defaultdict(list)
     for job in _jobs(works):
         began = min(work.created_at for work in job)
@@ -285,9 +286,7 @@ def _by_size(works: Sequence[_Work], end: int) -> tuple[SizeOutcome, ...]:
         by_size[metrics.size_name(sum(work.stories[0].gpus for work in job))].append(max(started - began, 0) / 1e6)
     names = [metrics.size_name(size) for size in metrics.SIZES]
     return tuple(
-        SizeOutcome(gpus=name, jobs=len(by_size[name]), waits=_waits(by_size[name]))
-        for name in names
-        if name in by_size
+        SizeResult(gpus=name, jobs=len(by_size[name]), waits=_waits(by_size[name])) for name in names if name in by_size
     )
 
 
