@@ -128,6 +128,7 @@ groups:
         ({"settings": ("nmua=false",)}, "--set: nmua: there is no such setting; did you mean 'numa'?"),
         ({"settings": ("numa=perhaps",)}, "--set: numa: Expected `bool`, got `str` - at `$.numa`: 'perhaps'"),
         ({"settings": ("numa_scoring.strategie=x",)}, "did you mean 'strategy'?"),
+        ({"settings": ("fair_share.window_hours=0",)}, "fair_share.window_hours: fair share: "),
         ({"since": "9000000"}, "is beyond the log's end"),
         ({"since": "yesterday"}, "is no moment of a log"),
         ({"since": "20", "until": "10"}, "the range is empty"),

@@ -174,17 +174,22 @@ def _has_subcommand(arguments: list[str]) -> bool:
     return bool(arguments) and (not arguments[0].startswith("-") or arguments[0] in ("--help", "-h"))
 
 
+def spelled_out(arguments: list[str]) -> list[str]:
+    """Return arguments with the subcommand that is meant where none is named."""
+    usual = _USUAL.get(arguments[0]) if arguments else None
+    if usual is None or _has_subcommand(arguments[1:]):
+        return arguments
+    return [arguments[0], usual, *arguments[1:]]
+
+
 def main() -> None:
     """Run a command: exit 0 when all is well, 1 when the answer is bad, 2 when the question is."""
     arguments = sys.argv[1:]
     if _NO_COLOUR in arguments:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
-    usual = _USUAL.get(arguments[0]) if arguments else None
-    if usual is not None and not _has_subcommand(arguments[1:]):
-        arguments.insert(1, usual)
     try:
-        sys.exit(app(arguments, result_action="return_value") or 0)
+        sys.exit(app(spelled_out(arguments), result_action="return_value") or 0)
     except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(2)

@@ -57,7 +57,7 @@ def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineCo
         into[last] = value
         try:
             msgspec.convert(document, EngineConfig)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, ConfigurationError) as error:
             raise ConfigurationError(f"{where}: {key}: {error}: {value!r}") from error
     return msgspec.convert(document, EngineConfig)
 
