@@ -6,6 +6,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.answers import ROWS, RowSelection, inapplicable_filters
+from kaicore.analysis.inquiry.diff_answers import DiffQuestion
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.inquiry.topology_answers import TopologyQuestion
@@ -78,6 +79,24 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
     async def why_pod(cluster: str, namespace: str, name: str, at: str = "") -> Response:
         return await why(cluster, "Pod", name, namespace, at)
+
+    @router.get("/v1/clusters/{cluster}/diff")
+    async def diff(
+        cluster: str,
+        *,
+        before: Annotated[str, Query(alias="from")],
+        after: Annotated[str, Query(alias="to")] = "end",
+        kind: str = "",
+        namespace: str = "",
+        node: str = "",
+        queue: str = "",
+    ) -> Response:
+        await check_cluster(cluster)
+        wanted = DiffQuestion(kind=kind, namespace=namespace, node=node, queue=queue)
+        try:
+            return _json(await inquiry.diff(cluster, before, after, wanted))
+        except InvalidObject as error:
+            raise HTTPException(400, str(error)) from error
 
     @router.get("/v1/clusters/{cluster}/topologies")
     async def topologies(

@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
-from kaicore.analysis.inquiry.answers import ClusterRow, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.answers import ClusterRow, ClusterSummary, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
 
@@ -47,6 +48,14 @@ class Answers(Protocol):
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for."""
+        ...
+
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        ...
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
         ...
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
@@ -87,6 +96,15 @@ class ApiAnswers:
         """Explain something."""
         return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
 
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        return await self._get(ClusterSummary, "clusters", cluster, **_moment(at))
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
+        sides = {"from": before, "to": after}
+        return await self._get(DiffAnswer, "clusters", cluster, "diff", **_flags(wanted), **sides)
+
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
         answer = await self._get(dict[str, int], "clusters", cluster, "position", beyond=position, wait=timeout_s)
@@ -102,7 +120,7 @@ def _moment(at: str) -> dict[str, str]:
     return {"at": at} if at else {}
 
 
-def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:
+def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
 

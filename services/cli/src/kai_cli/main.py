@@ -54,13 +54,25 @@ app.command(
     "kai_cli.questions:get",
     name="get",
     group=_ASK,
-    help="List pods, groups, queues, nodes, cycles or clusters.",
+    help="List pods, groups, queues, nodes, zones, cycles or clusters.",
 )
 app.command(
     "kai_cli.questions:why",
     name="why",
     group=_ASK,
     help="Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are.",
+)
+app.command(
+    "kai_cli.past:state",
+    name="state",
+    group=_ASK,
+    help="Show a cluster as it was at a moment: nodes, zones, pods, groups, queues or topology; or in figures.",
+)
+app.command(
+    "kai_cli.past:diff",
+    name="diff",
+    group=_ASK,
+    help="Say what is different between two moments: what is new, gone or changed, field by field.",
 )
 app.command(
     "kai_cli.status:status",

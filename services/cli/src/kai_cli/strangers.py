@@ -11,6 +11,7 @@ from kaicore.analysis.inquiry.answers import (
     QueueRow,
     Row,
     RowSelection,
+    ZoneRow,
 )
 from kaicore.errors import UnknownSubject
 from kaicore.spelling import did_you_mean
@@ -62,7 +63,7 @@ async def _check(
 
 def _name(row: Row | ClusterRow) -> str:
     match row:
-        case PodRow() | GroupRow() | QueueRow() | NodeRow() | ClusterRow():
+        case PodRow() | GroupRow() | QueueRow() | NodeRow() | ZoneRow() | ClusterRow():
             return row.name
         case CycleRow():
             return row.cycle

@@ -207,6 +207,55 @@ class NodeRow(Answer, frozen=True, kw_only=True):
     zones: list[ZoneAnswer]
 
 
+class ZoneResource(Answer, frozen=True, kw_only=True):
+    """A resource of a zone.
+
+    Attributes:
+        held: by what the log knows of the pods there; memory as the memory manager counts it.
+        releasing: of that, what terminating pods hold.
+        free: allocatable and not held.
+    """
+
+    resource: str
+    allocatable: str
+    held: str
+    releasing: str
+    free: str
+
+
+class ZoneHolder(Answer, frozen=True, kw_only=True):
+    """A pod that holds something of a zone.
+
+    Attributes:
+        observed: whether its placement was observed; otherwise it is as predicted.
+        releasing: whether it is terminating.
+        amounts: by resource.
+    """
+
+    namespace: str
+    name: str
+    observed: bool
+    releasing: bool
+    amounts: dict[str, str]
+
+
+class ZoneRow(Answer, frozen=True, kw_only=True):
+    """A NUMA zone of a node.
+
+    Attributes:
+        name: `<node>/<zone>`.
+        unknown: pods on the node that hold something of its zones, and no record tells of which.
+        pods: in the order in which they came to the node.
+    """
+
+    name: str
+    node: str
+    zone: str
+    unknown: int
+    resources: list[ZoneResource]
+    pods: list[ZoneHolder]
+
+
 class CycleRow(Answer, frozen=True, kw_only=True):
     """A recorded cycle of the scheduler.
 
@@ -228,7 +277,7 @@ class CycleRow(Answer, frozen=True, kw_only=True):
     evicted: int
 
 
-Row = PodRow | GroupRow | QueueRow | NodeRow | CycleRow
+Row = PodRow | GroupRow | QueueRow | NodeRow | ZoneRow | CycleRow
 
 #: What can be listed of a cluster, by the word for it.
 ROWS: dict[str, type[Row]] = {
@@ -236,6 +285,7 @@ ROWS: dict[str, type[Row]] = {
     "groups": GroupRow,
     "queues": QueueRow,
     "nodes": NodeRow,
+    "zones": ZoneRow,
     "cycles": CycleRow,
 }
 
@@ -289,6 +339,7 @@ FILTERS: dict[str, frozenset[str]] = {
     "groups": frozenset({"queue", "pending"}),
     "queues": frozenset({"pending"}),
     "nodes": frozenset({"node", "rejected"}),
+    "zones": frozenset({"node"}),
     "cycles": frozenset(),
     "clusters": frozenset(),
 }

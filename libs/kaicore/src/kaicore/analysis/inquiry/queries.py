@@ -8,6 +8,8 @@ import msgspec
 
 from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, RowSelection, Why
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
+from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
+from kaicore.analysis.inquiry.differences import ComparedState, compare
 from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.kept_state import KeptState
@@ -133,6 +135,15 @@ class Inquiry:
             return position, head.recorded_at
         events = await self.log.read(cluster, after=position - 1, upto=position)
         return position, events[-1].recorded_at if events else 0
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+        """
+        old = ComparedState(await self.state_at(cluster, before), wanted)
+        return compare(old, ComparedState(await self.state_at(cluster, after), wanted))
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for.
