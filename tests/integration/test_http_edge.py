@@ -99,7 +99,9 @@ async def ingest_process(database_url: str, tmp_path: Path) -> AsyncIterator[str
 
 @asynccontextmanager
 async def api_process(database_url: str, **settings: str) -> AsyncIterator[str]:
-    async with service_process("kai_api.main", {"KAI_DATABASE_URL": database_url, **settings}) as address:
+    async with service_process(
+        "kai_api.main", {"KAI_DATABASE_URL": database_url, "KAI_ANONYMOUS": "anywhere", **settings}
+    ) as address:
         await ready(address)
         yield address
 

@@ -6,8 +6,8 @@
     async def why(cluster: str, namespace: str, name: str) -> Why: ...
 
 The annotation is the route's schema in `/openapi.json`: made by msgspec, so no answer is described a second time. What
-goes wrong is raised as the library raises it; `STATUS` says which HTTP status that is. For a caller who may see some
-namespaces only, the names of what is in others are taken out of the answer.
+goes wrong is raised as the library raises it; `error_statuses` says which HTTP status that is. For a caller who may see
+some namespaces only, the names of what is in others are taken out of the answer.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,21 +18,15 @@ import msgspec
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from kaicore.analysis.inquiry.answers import Answer
-from kaicore.errors import EventsRetired, InvalidObject, KaiError, LogUnavailable, UnknownSubject
+from kaicore.errors import KaiError
 from kaicore.runtime.service.http_errors import error_response
 from kaicore.version import version
 
 from kai_api.auth.redaction import redacted
 from kai_api.auth.scopes import current_view
-
-#: HTTP statuses of what the library raises; anything else is 500.
-STATUS: dict[type[KaiError], int] = {
-    InvalidObject: 400,
-    UnknownSubject: 404,
-    EventsRetired: 410,
-    LogUnavailable: 503,
-}
+from kai_api.error_statuses import status_of
 
 _REFERENCE = "#/components/schemas/{name}"
 
@@ -78,12 +72,11 @@ def answer_errors(app: FastAPI) -> None:
 
     async def failed(_: Request, error: Exception) -> Response:
         assert isinstance(error, KaiError)
-        status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
         why = str(error)
         if not current_view().whole:
             # Names that are like the one that was asked for are of other namespaces, too.
             why = str(redacted(why.partition("; did you mean")[0], current_view()))
-        return error_response(status, why)
+        return error_response(status_of(error), why)
 
     app.add_exception_handler(KaiError, failed)
 
@@ -102,10 +95,10 @@ def describe(app: FastAPI) -> None:
 def _description(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=version(), description=app.description, routes=app.routes)
     answers = {
-        (method.lower(), route.path_format): route.endpoint.answer
+        (method.lower(), route.path_format): route.endpoint.__dict__["answer"]
         for route in app.routes
-        for method in getattr(route, "methods", ()) or ()
-        if hasattr(getattr(route, "endpoint", None), "answer")
+        if isinstance(route, APIRoute) and "answer" in route.endpoint.__dict__
+        for method in route.methods or ()
     }
     schemas, components = msgspec.json.schema_components([*answers.values(), Problem], ref_template=_REFERENCE)
     by_route = dict(zip(answers, schemas, strict=False))

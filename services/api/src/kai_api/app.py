@@ -18,8 +18,8 @@ from prometheus_client import Histogram
 
 from kai_api.answering import answer_errors, describe
 from kai_api.auth.access import Access
-from kai_api.auth.login import make_login_router
 from kai_api.auth.middleware import authenticated, authorization
+from kai_api.login import make_login_router
 from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 from kai_api.questions import make_router
 

@@ -46,7 +46,7 @@ class Sessions:
     """Makes and reads login tokens and cookies."""
 
     def __init__(self, secret: bytes | None = None) -> None:
-        """Args: secret: that all replicas share; by default one that ends with the process, and with it all sessions."""
+        """Args: secret: that all replicas share; by default one that ends with the process, as do all sessions then."""
         self._secret = secret or secrets.token_bytes(32)
         self._used: dict[str, float] = {}
 
