@@ -97,8 +97,9 @@ def make_key(file: Path, name: str, *scopes: str, capsys: pytest.CaptureFixture[
     return capsys.readouterr().out.strip()
 
 
+@pytest.mark.usefixtures("two_namespaces")
 async def test_a_caller_sees_his_clusters_and_namespaces_and_nothing_tells_of_others(
-    postgres_log: EventLog, cluster_name: str, two_namespaces: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    postgres_log: EventLog, cluster_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "access.yaml"
     red = make_key(file, "red", f"{cluster_name}/red", capsys=capsys)
