@@ -21,6 +21,7 @@ from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
 from kai_api.login import make_login_router
 from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
+from kai_api.pages.router import make_pages
 from kai_api.questions import make_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
@@ -53,6 +54,7 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access
     app.include_router(make_login_router(access))
     _add_long_answers(app, long_answers)
     app.include_router(make_router(inquiry))
+    app.include_router(make_pages(inquiry))
     return with_health(health, app=_timed(authenticated(app, access)))
 
 

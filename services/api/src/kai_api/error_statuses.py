@@ -1,9 +1,10 @@
 """Which HTTP status says what the library raises."""
 
-from kaicore.errors import EventsRetired, InvalidObject, KaiError, LogUnavailable, UnknownSubject
+from kaicore.errors import EventsRetired, InvalidObject, KaiError, LogUnavailable, UnknownMoment, UnknownSubject
 
 _STATUS: dict[type[KaiError], int] = {
     InvalidObject: 400,
+    UnknownMoment: 400,
     UnknownSubject: 404,
     EventsRetired: 410,
     LogUnavailable: 503,

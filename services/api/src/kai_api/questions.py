@@ -57,9 +57,9 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         return [row for row in await inquiry.clusters() if caller.view(row.name) is not None]
 
     @router.get("/v1/clusters/{cluster}")
-    async def cluster_summary(cluster: str) -> ClusterSummary:
+    async def cluster_summary(cluster: str, *, at: str = "") -> ClusterSummary:
         """Return a cluster in figures."""
-        return await inquiry.cluster(cluster)
+        return await inquiry.cluster(cluster, at=at)
 
     @router.get("/v1/clusters/{cluster}/position")
     @for_namespaces
@@ -91,32 +91,39 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
 
     @router.get("/v1/clusters/{cluster}/why/{kind}/{name}")
     @for_namespaces
-    async def why(cluster: str, kind: str, name: str, namespace: str = "") -> Why:
+    async def why(cluster: str, kind: str, name: str, namespace: str = "", at: str = "") -> Why:
         """Say why something is as it is: a pod, what owns pods, a group, a queue, a node."""
         if not current_view().whole and (not namespace or kind in _CLUSTER_WIDE):
             raise HTTPException(403, f"{kind} without a namespace is for callers who may see all of cluster {cluster}")
-        return await inquiry.why(cluster, kind, namespace, name)
+        return await inquiry.why(cluster, kind, namespace, name, at=at)
 
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
     @for_namespaces
-    async def why_pod(cluster: str, namespace: str, name: str) -> Why:
+    async def why_pod(cluster: str, namespace: str, name: str, at: str = "") -> Why:
         """Say why a pod is where it is, or nowhere."""
-        return await inquiry.why(cluster, "Pod", namespace, name)
+        return await inquiry.why(cluster, "Pod", namespace, name, at=at)
 
     @router.get("/v1/clusters/{cluster}/topologies")
     async def topologies(
-        cluster: str, *, topology: str = "", slots: str = "", pod: str = "", segments: str = "", nodes: bool = False
+        cluster: str,
+        *,
+        topology: str = "",
+        slots: str = "",
+        pod: str = "",
+        segments: str = "",
+        nodes: bool = False,
+        at: str = "",
     ) -> TopologiesAnswer:
         """Return what the domains of the topologies have, use, and still have room for."""
         wanted = TopologyQuestion(topology=topology, slots=slots, pod=pod, segments=segments, nodes=nodes)
-        return await inquiry.topologies(cluster, wanted)
+        return await inquiry.topologies(cluster, wanted, at=at)
 
     @router.get("/v1/clusters/{cluster}/groups/{kind}/{namespace}/{name}/topology-assignment")
     async def topology_assignment(
-        cluster: str, kind: str, namespace: str, name: str, *, version: str = "v1beta2"
+        cluster: str, kind: str, namespace: str, name: str, *, version: str = "v1beta2", at: str = ""
     ) -> TopologyAssignments:
         """Return where the pods of a group are in its topology, as Kueue spells it."""
-        return await inquiry.topology_assignments(cluster, kind, namespace, name, version=version)
+        return await inquiry.topology_assignments(cluster, kind, namespace, name, version=version, at=at)
 
     @router.get("/v1/clusters/{cluster}/{kind}")
     @for_namespaces
@@ -131,6 +138,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         pending: bool = False,
         rejected: bool = False,
         limit: Annotated[int, Query(ge=0, le=_MOST_ROWS)] = 0,
+        at: str = "",
     ) -> Listing:
         """List pods, groups, queues, nodes or cycles."""
         if kind not in ROWS:
@@ -150,7 +158,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         )
         if wrong := inapplicable_filters(kind, wanted):
             raise HTTPException(400, f"{kind} cannot be filtered by {', '.join(wrong)}")
-        return await inquiry.listing(cluster, kind, wanted)
+        return await inquiry.listing(cluster, kind, wanted, at=at)
 
     return router
 

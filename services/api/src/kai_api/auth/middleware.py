@@ -20,7 +20,7 @@ from kai_api.auth.scopes import answering, current_caller, looking
 
 #: Paths that are for everybody: the way in, what pages look like, and what can be asked.
 _PUBLIC = frozenset({"/login", "/openapi.json", "/favicon.ico"})
-_PUBLIC_BELOW = "/assets/"
+_PUBLIC_BELOW = "/static/"
 
 _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
 

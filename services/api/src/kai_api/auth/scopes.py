@@ -88,6 +88,10 @@ class Caller:
         """Return those of some clusters that the caller may learn of."""
         return [cluster for cluster in clusters if self.view(cluster) is not None]
 
+    def entirely_visible(self, clusters: Iterable[str]) -> list[str]:
+        """Return those of some clusters of which the caller may see everything."""
+        return [cluster for cluster in clusters if (view := self.view(cluster)) is not None and view.whole]
+
 
 #: Who asks where nobody has to say who he is.
 ANONYMOUS = Caller("anonymous", (Scope(ANY, ANY),))
