@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.errors import EventsRetired, LogUnavailable
+from kaicore.errors import EventsRetired, LogUnavailable, UnknownMoment
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
@@ -38,6 +38,8 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asg
             return error_response(503, str(error))
         except EventsRetired as error:
             return error_response(410, str(error))
+        except UnknownMoment as error:
+            return error_response(400, str(error))
         finally:
             route = request.scope.get("route")
             _SECONDS.labels(getattr(route, "path", "none")).observe(time.monotonic() - began)

@@ -36,9 +36,9 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         return _json(await inquiry.clusters())
 
     @router.get("/v1/clusters/{cluster}")
-    async def cluster_summary(cluster: str) -> Response:
+    async def cluster_summary(cluster: str, *, at: str = "") -> Response:
         await check_cluster(cluster)
-        return _json(await inquiry.cluster(cluster))
+        return _json(await inquiry.cluster(cluster, at=at))
 
     @router.get("/v1/clusters/{cluster}/position")
     async def position(
@@ -68,25 +68,32 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         return _json([_event(event) for event in page])
 
     @router.get("/v1/clusters/{cluster}/why/{kind}/{name}")
-    async def why(cluster: str, kind: str, name: str, namespace: str = "") -> Response:
+    async def why(cluster: str, kind: str, name: str, namespace: str = "", at: str = "") -> Response:
         await check_cluster(cluster)
         try:
-            return _json(await inquiry.why(cluster, kind, namespace, name))
+            return _json(await inquiry.why(cluster, kind, namespace, name, at=at))
         except UnknownSubject as error:
             raise HTTPException(404, str(error)) from error
 
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
-    async def why_pod(cluster: str, namespace: str, name: str) -> Response:
-        return await why(cluster, "Pod", name, namespace)
+    async def why_pod(cluster: str, namespace: str, name: str, at: str = "") -> Response:
+        return await why(cluster, "Pod", name, namespace, at)
 
     @router.get("/v1/clusters/{cluster}/topologies")
     async def topologies(
-        cluster: str, *, topology: str = "", slots: str = "", pod: str = "", segments: str = "", nodes: bool = False
+        cluster: str,
+        *,
+        topology: str = "",
+        slots: str = "",
+        pod: str = "",
+        segments: str = "",
+        nodes: bool = False,
+        at: str = "",
     ) -> Response:
         await check_cluster(cluster)
         wanted = TopologyQuestion(topology=topology, slots=slots, pod=pod, segments=segments, nodes=nodes)
         try:
-            return _json(await inquiry.topologies(cluster, wanted))
+            return _json(await inquiry.topologies(cluster, wanted, at=at))
         except InvalidObject as error:
             raise HTTPException(400, str(error)) from error
         except UnknownSubject as error:
@@ -94,11 +101,11 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
 
     @router.get("/v1/clusters/{cluster}/groups/{kind}/{namespace}/{name}/topology-assignment")
     async def topology_assignment(
-        cluster: str, kind: str, namespace: str, name: str, *, version: str = "v1beta2"
+        cluster: str, kind: str, namespace: str, name: str, *, version: str = "v1beta2", at: str = ""
     ) -> Response:
         await check_cluster(cluster)
         try:
-            return _json(await inquiry.topology_assignments(cluster, kind, namespace, name, version=version))
+            return _json(await inquiry.topology_assignments(cluster, kind, namespace, name, version=version, at=at))
         except InvalidObject as error:
             raise HTTPException(400, str(error)) from error
         except UnknownSubject as error:
@@ -116,6 +123,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         pending: bool = False,
         rejected: bool = False,
         limit: Annotated[int, Query(ge=0, le=_MOST_ROWS)] = 0,
+        at: str = "",
     ) -> Response:
         await check_cluster(cluster)
         if kind not in ROWS:
@@ -125,7 +133,7 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         )
         if wrong := inapplicable_filters(kind, wanted):
             raise HTTPException(400, f"{kind} cannot be filtered by {', '.join(wrong)}")
-        return _json(await inquiry.listing(cluster, kind, wanted))
+        return _json(await inquiry.listing(cluster, kind, wanted, at=at))
 
     return router
 

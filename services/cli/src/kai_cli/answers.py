@@ -31,21 +31,21 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class Answers(Protocol):
-    """See `kaicore.analysis.inquiry.queries.Inquiry`, which is one."""
+    """See `kaicore.analysis.inquiry.queries.Inquiry`, which is one; `at` is a moment, empty for the log's end."""
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
         ...
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
         """Return rows of a kind."""
         ...
 
-    async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something; raise UnknownSubject where the log has never heard of it."""
         ...
 
-    async def topologies(self, cluster: str, wanted: TopologyQuestion) -> TopologiesAnswer:
+    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for."""
         ...
 
@@ -75,17 +75,17 @@ class ApiAnswers:
         """Return the clusters that have a log."""
         return await self._get(list[ClusterRow], "clusters")
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
         """Return rows of a kind."""
-        return await self._get(Listing, "clusters", cluster, kind, **_flags(wanted))
+        return await self._get(Listing, "clusters", cluster, kind, **_flags(wanted), **_moment(at))
 
-    async def topologies(self, cluster: str, wanted: TopologyQuestion) -> TopologiesAnswer:
+    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for."""
-        return await self._get(TopologiesAnswer, "clusters", cluster, "topologies", **_flags(wanted))
+        return await self._get(TopologiesAnswer, "clusters", cluster, "topologies", **_flags(wanted), **_moment(at))
 
-    async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something."""
-        return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace)
+        return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
@@ -96,6 +96,10 @@ class ApiAnswers:
         where = "/".join(urllib.parse.quote(part, safe="") for part in ("v1", *path))
         url = f"{self._url}/{where}?{urllib.parse.urlencode(query)}"
         return msgspec.json.decode(await asyncio.to_thread(_read, url), type=kind)
+
+
+def _moment(at: str) -> dict[str, str]:
+    return {"at": at} if at else {}
 
 
 def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:

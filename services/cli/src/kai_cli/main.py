@@ -93,7 +93,20 @@ app.command(
     group=_FILES,
     help="Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server.",
 )
-importing = App(name="import", help="Turn foreign data into manifests.", group=_FILES)
+app.command(
+    "kai_cli.exporting:export",
+    name="export",
+    group=_FILES,
+    help="Write a cluster's log, or a range of it, into one compressed file that can be verified and asked alone.",
+)
+importing = App(
+    name="import", help="Take a log that was exported into a database; turn traces into manifests.", group=_FILES
+)
+importing.command(
+    "kai_cli.exporting:import_log",
+    name="log",
+    help="Take a file that `kai export` wrote into a database, with the same positions, hashes and ids.",
+)
 importing.command(
     "kai_cli.openb:openb",
     name="openb",

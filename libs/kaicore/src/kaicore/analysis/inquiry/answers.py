@@ -245,6 +245,7 @@ class Listing(Answer, frozen=True, kw_only=True):
 
     Attributes:
         kind: one of `ROWS`.
+        recorded_at: of the event at that position.
         total: how many there are; the rows are the first of them, where a limit was given.
         items: rows, still encoded; `rows` decodes them.
     """
@@ -252,6 +253,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     cluster: str
     kind: str
     position: int
+    recorded_at: str
     total: int
     items: msgspec.Raw
 
@@ -303,6 +305,7 @@ class Why(Answer, frozen=True, kw_only=True):
 
     Attributes:
         kind: Pod, Job, Deployment, PodGroup, Queue, Node, …
+        position: up to which the log was looked at; `recorded_at` is when its event was recorded.
         verdict: one sentence.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
         schedulable_if: when a pod would become schedulable, worked out for this answer.
@@ -327,3 +330,4 @@ class Why(Answer, frozen=True, kw_only=True):
     group: GroupRow | None = None
     queue: QueueRow | None = None
     node: NodeRow | None = None
+    recorded_at: str = ""

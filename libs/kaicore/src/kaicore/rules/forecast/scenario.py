@@ -29,7 +29,7 @@ class WorkExhausted(Exception):
 
 
 @dataclass(slots=True)
-class Work:
+class Allowance:
     """What scenarios may still cost: each end of a pod, and each waiting group that is looked at, is one."""
 
     left: int
@@ -67,7 +67,7 @@ class _End:
 class Scenario:
     """Runs forward once."""
 
-    def __init__(self, given: CycleInput, config: EngineConfig, *, lasting: Lasting, work: Work) -> None:
+    def __init__(self, given: CycleInput, config: EngineConfig, *, lasting: Lasting, work: Allowance) -> None:
         """Args:
         given: what a cycle would decide on; put back by `run`.
         config: the shard's settings.

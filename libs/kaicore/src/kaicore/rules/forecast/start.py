@@ -1,7 +1,7 @@
 """When groups that wait are likely to start: quantiles over scenarios.
 
 Each scenario draws when the pods that run end (`lifetimes`) and runs the engine forward (`scenario`). The same state,
-history and time give the same answer on every machine.
+history and time give the same answer on every machine. How often such answers come true is what a backtest measures.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.forecast.lifetimes import LEAST_RUNS, Lifetimes, PodRun
 from kaicore.rules.forecast.runs import Basis, RunHistory, RunKeys, run_keys
-from kaicore.rules.forecast.scenario import Scenario, ScenarioStarts, Work, WorkExhausted
+from kaicore.rules.forecast.scenario import Scenario, ScenarioStarts, Allowance, WorkExhausted
 from kaicore.rules.groups.kinds import JOB
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group_source import source_key
@@ -27,7 +27,7 @@ from kaicore.rules.state.cycle_input import cycle_input
 #: How many scenarios there are, a prime number, and how many at least for their quantiles to be told.
 SCENARIOS, LEAST_SCENARIOS = 31, 11
 
-#: What the scenarios of one question may cost (`Work`).
+#: What the scenarios of one question may cost (`Allowance`).
 WORK = 200_000
 
 #: How long pods take that are told to leave, where they do not say: Kubernetes' default grace.
@@ -159,7 +159,7 @@ class _Outlook:
         bounded = (deadlines >= 0) & ((ends.after_us < 0) | (ends.after_us > deadlines))
         after = np.where(bounded, deadlines, ends.after_us)
         starts: list[ScenarioStarts] = []
-        work = Work(limits.work)
+        work = Allowance(limits.work)
         for number in range(limits.scenarios):
             try:
                 starts.append(self._scenario(number, after[number], groups, work))
@@ -189,7 +189,7 @@ class _Outlook:
             for key in groups
         }
 
-    def _scenario(self, number: int, after: np.ndarray, groups: Sequence[str], work: Work) -> ScenarioStarts:
+    def _scenario(self, number: int, after: np.ndarray, groups: Sequence[str], work: Allowance) -> ScenarioStarts:
         ending = np.flatnonzero((after >= 0) & (after <= self._limits.horizon_us))
         order = ending[np.argsort(after[ending], kind="stable")]
         ends = [(self._grace(member), member) for member in self._leaving]
