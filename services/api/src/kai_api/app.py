@@ -13,6 +13,7 @@ from kaicore.runtime.service.http_errors import add_error_handlers, error_respon
 from prometheus_client import Histogram
 
 from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
+from kai_api.pages.router import make_pages
 from kai_api.questions import make_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
@@ -71,6 +72,7 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asg
         return await ask(Question.AUDIT, cluster, request)
 
     app.include_router(make_router(inquiry))
+    app.include_router(make_pages(inquiry))
     return with_health(health, app=app)
 
 
