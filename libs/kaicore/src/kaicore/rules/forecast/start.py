@@ -17,7 +17,7 @@ from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.forecast.lifetimes import LEAST_RUNS, Lifetimes, PodRun
 from kaicore.rules.forecast.runs import Basis, RunHistory, RunKeys, run_keys
-from kaicore.rules.forecast.scenario import Scenario, ScenarioStarts, Allowance, WorkExhausted
+from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts, WorkExhausted
 from kaicore.rules.groups.kinds import JOB
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group_source import source_key
