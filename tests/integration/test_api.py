@@ -189,6 +189,7 @@ async def test_unknown_subject_is_answered_as_not_found(api: Api, cluster_name: 
     gone = await api.get(f"/v1/clusters/{cluster_name}/pods/default/none/why", status=404)
     assert "never heard of" in gone["error"]
     await api.get(f"/v1/clusters/{cluster_name}/events?limit=0", status=422)
+    await api.get(f"/v1/clusters/{cluster_name}/events?after={10**30}", status=422)
 
 
 async def test_a_parameter_that_a_question_does_not_have_is_named_and_refused(api: Api, cluster_name: str) -> None:
@@ -196,7 +197,7 @@ async def test_a_parameter_that_a_question_does_not_have_is_named_and_refused(ap
     refused = await api.get(f"/v1/clusters/{cluster_name}/pods?quue=a&limit=1&colour=red", status=400)
     assert refused == {
         "error": "unknown query parameter 'colour'; 'quue'; did you mean 'queue'? "
-        "(there are: limit, name, namespace, node, pending, queue, rejected)"
+        "(there are: at, limit, name, namespace, node, pending, queue, rejected)"
     }
     for path in ("/v1/clusters", f"/v1/clusters/{cluster_name}/audit", f"/v1/clusters/{cluster_name}/events"):
         assert "'chain'" in (await api.get(f"{path}?chain=1", status=400))["error"]
@@ -242,3 +243,17 @@ async def promise(log: EventLog, cluster: str, name: str, *, gpu: int) -> None:
     for number, payload in enumerate(facts):
         event = NewEvent(derived_id(name, str(number)), f"pod/uid-{name}", payload, "x", 0, f"default/{name}")
         await log.append(cluster, [Unit((event,))])
+
+
+async def test_questions_about_the_past_are_answered_as_of_a_moment(api: Api, cluster_name: str) -> None:
+    root = f"/v1/clusters/{cluster_name}"
+    end = (await api.get(root))["position"]
+    before = await api.get(f"{root}/pods?at={end - 1}")
+    assert (before["position"], before["recordedAt"][:2]) == (end - 1, "20")
+    assert (await api.get(f"{root}?at=2"))["pods"]["waiting"] == 0
+    assert [row["name"] for row in (await api.get(f"{root}/pods?at=3"))["items"]] == ["a"]
+    assert (await api.get(f"{root}/pods/default/a/why?at=3"))["position"] == 3
+    assert (await api.get(f"{root}/topologies?at=3"))["position"] == 3
+    assert "beyond the log's end" in (await api.get(f"{root}/pods?at={end + 1}", status=400))["error"]
+    assert "no moment of a log" in (await api.get(f"{root}/topologies?at=yesterday", status=400))["error"]
+    await api.get(f"{root}/pods/default/b/why?at=3", status=404)

@@ -33,6 +33,11 @@ _HEADS: dict[str, tuple[str, ...]] = {
 }
 
 
+def as_of(position: int, recorded_at: str) -> str:
+    """Return the line above an answer about the past that says which moment it is about."""
+    return f"as of position {position}, recorded at {recorded_at}"
+
+
 def listing_text(listing: Listing) -> str:
     """Return a list."""
     if listing.kind not in _HEADS or not listing.rows:

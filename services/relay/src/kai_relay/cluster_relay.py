@@ -86,6 +86,8 @@ class ClusterRelay:
         self._metrics = metrics
         self._readiness = readiness
         self._logger = logger.bind(cluster=cluster)
+        #: Whether another relay publishes this cluster.
+        self.stands_by = False
         self._cursor = Cursor()
         self._max_bytes = options.limits.max_bytes
         self._room_until = 0.0
@@ -111,7 +113,11 @@ class ClusterRelay:
             except Fenced as error:
                 self._metrics.fenced(self._cluster)
                 self._logger.info("another relay is ahead, standing by", error=str(error))
-                await self._stand_by()
+                self.stands_by = True
+                try:
+                    await self._stand_by()
+                finally:
+                    self.stands_by = False
             except (BusUnavailable, LogError) as error:
                 self._failed(error)
 

@@ -4,7 +4,7 @@ Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts 
 """
 
 from types import GenericAlias
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -287,6 +287,7 @@ class Listing(Answer, frozen=True, kw_only=True):
 
     Attributes:
         kind: one of `ROWS`.
+        recorded_at: of the event at that position.
         total: how many there are; the rows are the first of them, where a limit was given.
         items: rows, still encoded; `rows` decodes them.
     """
@@ -294,8 +295,9 @@ class Listing(Answer, frozen=True, kw_only=True):
     cluster: str
     kind: str
     position: int
+    recorded_at: str
     total: int
-    items: msgspec.Raw
+    items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]
 
     @property
     def rows(self) -> list[Row]:
@@ -308,6 +310,7 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     """Which rows are wanted; what is not named lets all through.
 
     Attributes:
+        namespaces: only what is in one of these; None for all.
         name: of the thing itself.
         pending: only pods that wait, or groups with such.
         rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
@@ -321,6 +324,11 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     pending: bool = False
     rejected: bool = False
     limit: int = 0
+    namespaces: frozenset[str] | None = None
+
+    def admits(self, namespace: str) -> bool:
+        """Tell whether what is in a namespace is wanted."""
+        return self.namespace in ("", namespace) and (self.namespaces is None or namespace in self.namespaces)
 
 
 #: Which filters of a selection each kind of rows has, beside name, namespace and limit.
@@ -345,6 +353,7 @@ class Why(Answer, frozen=True, kw_only=True):
 
     Attributes:
         kind: Pod, Job, Deployment, PodGroup, Queue, Node, …
+        position: up to which the log was looked at; `recorded_at` is when its event was recorded.
         verdict: one sentence.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
         schedulable_if: when a pod would become schedulable, worked out for this answer.
@@ -371,3 +380,4 @@ class Why(Answer, frozen=True, kw_only=True):
     group: GroupRow | None = None
     queue: QueueRow | None = None
     node: NodeRow | None = None
+    recorded_at: str = ""

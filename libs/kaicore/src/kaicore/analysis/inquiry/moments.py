@@ -1,4 +1,4 @@
-"""Moments of a log: what people write for one, which position it is, and what the state was there.
+"""Moments of a log: what people write for one, and which position it is.
 
 A moment is a position, a time, or a time before the log's end. Times are those at which events were recorded: a moment
 at a time is the last event that was recorded at or before it. No clock is read, so that a question has one answer.
@@ -7,19 +7,17 @@ at a time is the last event that was recorded at or before it. No clock is read,
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from typing import TYPE_CHECKING
 
 from kaicore.analysis.inquiry.json_spelling import time_text
-from kaicore.errors import CorruptLog, EventsRetired, InvalidObject, UnknownMoment
-from kaicore.ledger.log.port import EventLog, Filter, Head, Snapshot
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content
-from kaicore.ledger.log.state_snapshot import read_state
+from kaicore.analysis.inquiry.log_bounds import check_position, end_text
+from kaicore.errors import EventsRetired, InvalidObject, UnknownMoment
+from kaicore.ledger.log.port import EventLog, Filter, Head
 from kaicore.rules.model.duration import parse_duration
-from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
-#: Events read at once.
-_PAGE = 2000
+if TYPE_CHECKING:
+    from kaicore.rules.state.cluster_state import ClusterState
+
 _DAY_US = 24 * 3600 * 1_000_000
 #: Largest position that a log can have.
 _LARGEST = 2**63 - 1
@@ -132,13 +130,13 @@ async def position_of(log: EventLog, cluster: str, moment: Moment) -> int:
     """
     head = await log.head(cluster)
     if moment.position is not None:
-        _check_position(cluster, moment.position, head)
+        check_position(cluster, moment.position, head)
         return moment.position
     if not head.position:
         raise UnknownMoment(f"cluster {cluster}: its log is empty: there is no moment {moment}")
     time = _time_of(moment, head)
     if time > head.recorded_at:
-        raise UnknownMoment(f"cluster {cluster}: {time_text(time)} is beyond the log's end, {_end_text(head)}")
+        raise UnknownMoment(f"cluster {cluster}: {time_text(time)} is beyond the log's end, {end_text(head)}")
     if time == head.recorded_at:
         return head.position
     later = await log.read(cluster, limit=1, where=Filter(since=time + 1))
@@ -161,43 +159,9 @@ def _time_of(moment: Moment, head: Head) -> int:
     return head.recorded_at - (head.recorded_at - moment.time_of_day) % _DAY_US
 
 
-def _check_position(cluster: str, position: int, head: Head) -> None:
-    if position < 0:
-        raise UnknownMoment(f"cluster {cluster}: position {position} is before the log begins: the first event is 1")
-    if position > head.position:
-        raise UnknownMoment(f"cluster {cluster}: position {position} is beyond the log's end, {_end_text(head)}")
+async def state_at(log: EventLog, cluster: str, position: int) -> "ClusterState":
+    """Return the state after the event at a position; see `kaicore.analysis.inquiry.past_states.PastStates.at`."""
+    # A client of the API reads moments, and needs no state.
+    from kaicore.analysis.inquiry.past_states import PastStates  # noqa: PLC0415
 
-
-def _end_text(head: Head) -> str:
-    return f"position {head.position}, recorded at {time_text(head.recorded_at)}" if head.position else "position 0"
-
-
-async def state_at(log: EventLog, cluster: str, position: int) -> ClusterState:
-    """Return the state after the event at a position, by way of the nearest sound snapshot; 0 is the empty state.
-
-    Raises:
-        UnknownMoment: there is no such position.
-        EventsRetired: its events are gone with a retired month, and no sound snapshot stands for them.
-        CorruptLog: the log contradicts itself.
-        LogUnavailable: the log does not answer.
-    """
-    _check_position(cluster, position, await log.head(cluster))
-    state = await _nearest(log, cluster, position) or ClusterState(cluster)
-    while state.position < position:
-        page = await log.read(cluster, after=state.position, upto=position, limit=_PAGE)
-        if not page:
-            raise CorruptLog(f"cluster {cluster}: event {state.position + 1} is missing")
-        state.fold_all(page)
-    return state
-
-
-async def _nearest(log: EventLog, cluster: str, position: int) -> ClusterState | None:
-    """Return what the last sound snapshot at or before a position holds; None where there is none."""
-    newest = await log.load_snapshot(cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, upto=position)
-    kept: list[Snapshot] = []
-    if await log.retired(cluster):
-        kept = [one for one in await log.kept_snapshots(cluster, name=STATE_SNAPSHOT) if one.position <= position]
-    for one in sorted([*kept, *([] if newest is None else [newest])], key=lambda one: -one.position):
-        if (state := content(cluster, one, partial(read_state, cluster), end=position)) is not None:
-            return state
-    return None
+    return await PastStates(log, cluster).at(position)

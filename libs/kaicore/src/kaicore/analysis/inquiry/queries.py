@@ -1,12 +1,12 @@
 """What can be asked of a log, answered from states that are kept."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, Row, RowSelection, Why
+from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, RowSelection, Why
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.inquiry.json_spelling import time_text
@@ -14,11 +14,15 @@ from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.known_names import known_names
 from kaicore.analysis.inquiry.listing import list_rows, summary
 from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.analysis.inquiry.moments import parse_moment, position_of
+from kaicore.analysis.inquiry.past_states import PastStates
 from kaicore.analysis.inquiry.topologies import topologies_of
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.inquiry.topology_assignments import topology_assignments
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
 #: Seconds between two looks for clusters that are new in the log.
@@ -26,7 +30,11 @@ _LOOK_S = 10.0
 
 
 class Inquiry:
-    """Answers from one log; one for a process, so that what was folded once is kept."""
+    """Answers from one log; one for a process, so that what was folded once is kept.
+
+    Questions take `at`, a moment as `kaicore.analysis.inquiry.moments.parse_moment` reads it; empty is the log's end.
+    They raise UnknownMoment where there is no such moment, and EventsRetired where its events are gone.
+    """
 
     def __init__(self, log: EventLog, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
         """Args:
@@ -36,6 +44,7 @@ class Inquiry:
         self.log = log
         self._progress = progress
         self._states: dict[str, KeptState] = {}
+        self._past: dict[str, PastStates] = {}
 
     @property
     def states(self) -> tuple[KeptState, ...]:
@@ -45,6 +54,14 @@ class Inquiry:
     def state(self, cluster: str) -> KeptState:
         """Return the kept state of a cluster."""
         return self._states.setdefault(cluster, KeptState(self.log, cluster, progress=self._progress))
+
+    async def state_at(self, cluster: str, at: str = "") -> ClusterState:
+        """Return the state of a cluster at a moment; it changes again, so answer from it before the next `await`."""
+        if not at:
+            return await self.state(cluster).current()
+        position = await position_of(self.log, cluster, parse_moment(at))
+        past = self._past.setdefault(cluster, PastStates(self.log, cluster, progress=self._progress))
+        return await past.at(position)
 
     async def follow(self) -> None:
         """Keep the states of all clusters up to date, until cancelled."""
@@ -79,11 +96,11 @@ class Inquiry:
         """Wait until a cluster's log goes on beyond a position, at most `timeout_s`; return its end's position."""
         return await self.log.wait_beyond(cluster, position, timeout_s=timeout_s)
 
-    async def cluster(self, cluster: str) -> ClusterSummary:
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
         """Return a cluster in figures."""
-        return summary(await self.state(cluster).current())
+        return summary(await self.state_at(cluster, at))
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
         """Return rows of a kind.
 
         Raises:
@@ -92,24 +109,42 @@ class Inquiry:
         if kind not in ROWS:
             raise InvalidObject("list", "kind", kind, f"is none of {', '.join(ROWS)}")
         if kind == "cycles":
-            head = (await self.log.head(cluster)).position
-            rows = await list_cycles(self.log, cluster, wanted, head=head)
+            position, recorded_at = await self._place(cluster, at)
+            rows = await list_cycles(self.log, cluster, wanted, head=position)
         else:
-            state = await self.state(cluster).current()
-            head, rows = state.position, list_rows(state, kind, wanted)
-        return _listing(cluster, kind, rows, head=head, limit=wanted.limit)
+            state = await self.state_at(cluster, at)
+            position, recorded_at = state.position, state.recorded_at
+            rows = list_rows(state, kind, wanted)
+        shown = rows[: wanted.limit] if wanted.limit else rows
+        return Listing(
+            cluster=cluster,
+            kind=kind,
+            position=position,
+            recorded_at=time_text(recorded_at),
+            total=len(rows),
+            items=msgspec.Raw(msgspec.json.encode(shown)),
+        )
 
-    async def topologies(self, cluster: str, wanted: TopologyQuestion) -> TopologiesAnswer:
+    async def _place(self, cluster: str, at: str) -> tuple[int, int]:
+        """Return the position of a moment, and when its event was recorded."""
+        head = await self.log.head(cluster)
+        position = await position_of(self.log, cluster, parse_moment(at)) if at else head.position
+        if position == head.position:
+            return position, head.recorded_at
+        events = await self.log.read(cluster, after=position - 1, upto=position)
+        return position, events[-1].recorded_at if events else 0
+
+    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for.
 
         Raises:
             InvalidObject: the question makes no sense.
             UnknownSubject: there is no topology of the name.
         """
-        return topologies_of(await self.state(cluster).current(), wanted)
+        return topologies_of(await self.state_at(cluster, at), wanted)
 
     async def topology_assignments(
-        self, cluster: str, kind: str, namespace: str, name: str, *, version: str
+        self, cluster: str, kind: str, namespace: str, name: str, *, version: str, at: str = ""
     ) -> TopologyAssignments:
         """Return where the pods of a group are in its topology, in the form of a version of Kueue's API.
 
@@ -117,9 +152,9 @@ class Inquiry:
             InvalidObject: there is no such version.
             UnknownSubject: there is no such group, or it asks for no topology that there is.
         """
-        return topology_assignments(await self.state(cluster).current(), kind, namespace, name, version=version)
+        return topology_assignments(await self.state_at(cluster, at), kind, namespace, name, version=version)
 
-    async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something.
 
         Args:
@@ -127,20 +162,24 @@ class Inquiry:
             kind: without its API group, such as Pod, Job, Queue or Node.
             namespace: empty for what has none.
             name: its name.
+            at: as of which moment; what was recorded after it is not looked at.
 
         Raises:
             UnknownSubject: the log has never heard of it.
         """
+        # First where it ends, then what there is of it: a state that goes on changing is not awaited on.
+        upto = await position_of(self.log, cluster, parse_moment(at)) if at else None
+        story: list[Event] = []
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
-            story = [event async for event in events_of(self.log, cluster, where=where)]
-            state = await self.state(cluster).current()
+            story = [event async for event in events_of(self.log, cluster, upto=upto, where=where)]
+        state = await self.state_at(cluster, at if upto is None else str(upto))
+        if kind == "Pod":
             if not story:
                 close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
                 raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
             answer = why_pod(state, namespace, name, story)
         else:
-            state = await self.state(cluster).current()
             match kind:
                 case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
                     answer = why_queue(state, _queue_name(kind, namespace, name))
@@ -152,7 +191,7 @@ class Inquiry:
             of_namespace = f"{namespace}/" if namespace else ""
             close = did_you_mean(name, known_names(state, kind, namespace))
             raise UnknownSubject(f"the log knows of no {kind} {of_namespace}{name}{close}")
-        return answer
+        return msgspec.structs.replace(answer, recorded_at=time_text(state.recorded_at))
 
 
 def _queue_name(kind: str, namespace: str, name: str) -> str:
@@ -160,10 +199,3 @@ def _queue_name(kind: str, namespace: str, name: str) -> str:
     if kind == "LocalQueue":
         return f"{namespace}/{name}"
     return name if kind == "Queue" else f"{kind}/{name}"
-
-
-def _listing(cluster: str, kind: str, rows: Sequence[Row], *, head: int, limit: int) -> Listing:
-    shown = rows[:limit] if limit else rows
-    return Listing(
-        cluster=cluster, kind=kind, position=head, total=len(rows), items=msgspec.Raw(msgspec.json.encode(shown))
-    )

@@ -17,6 +17,9 @@ from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import EventLog, Head
 from kaicore.rules.events.envelope import Event
 
+#: Events that a running service looks at between two other things that it has to do.
+_PAGE = 200
+
 #: Findings that are kept; more of them say nothing new.
 MOST_FINDINGS = 20
 
@@ -136,6 +139,39 @@ async def verify(log: EventLog, cluster: str, *, anchors: Mapping[int, bytes] | 
         return await _verify(view, cluster, dict(anchors or {}))
 
 
+async def verify_since(log: EventLog, cluster: str, since: Head, head: Head) -> Finding | None:
+    """Tell whether the chain still leads from where it once stood to where it is now; what is new is read, no more.
+
+    Args:
+        log: the log.
+        cluster: whose.
+        since: where it stood, as somebody wrote it down; not before the last retired event.
+        head: where it is said to be now.
+
+    Returns:
+        The first thing that is broken; None where nothing is.
+
+    Raises:
+        LogUnavailable: the log's server does not answer.
+        EventsRetired: `since` is before the last retired event.
+        CorruptLog: an event is missing or there twice.
+    """
+    if head.position < since.position:
+        return Finding(head.position + 1, f"is missing; the log reached to event {since.position}")
+    chain = _Chain(since, {})
+    while chain.last.position < head.position:
+        page = await log.read(cluster, after=chain.last.position, upto=head.position, limit=_PAGE)
+        for event in page:
+            for finding in chain.check_hash(event):
+                return finding
+            chain.last = Head(event.position, event.hash, event.recorded_at)
+        if not page:
+            return Finding(chain.last.position + 1, f"is missing; the head of the log is {head.position}")
+    if chain.last.hash != head.hash:
+        return Finding(head.position, "is not what the head of the log says")
+    return None
+
+
 async def _verify(view: AuditView, cluster: str, anchors: dict[int, bytes]) -> AuditReport:
     head = await view.head()
     seals = await view.seals()
@@ -188,6 +224,8 @@ class _Chain:
     versions: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Hashes that the next event may be chained to: none after a gap, two where hash and contents disagreed.
     _before: tuple[bytes, ...] = ()
+    #: Position of the last event that an anchor vouches for.
+    _agreed: int = 0
     #: Whether streams may have had events before the first one that is left.
     _retired: bool = False
 
@@ -204,13 +242,13 @@ class _Chain:
         elif event.position < expected:
             yield Finding(event.position, "is there twice, or was retired")
             self._before = ()
-        yield from self._check_hash(event)
+        yield from self.check_hash(event)
         if event.recorded_at < self.last.recorded_at:
             yield Finding(event.position, f"was recorded before event {self.last.position}")
         yield from self._check_version(event)
         self.last = Head(event.position, event.hash, event.recorded_at)
 
-    def _check_hash(self, event: Event) -> Iterator[Finding]:
+    def check_hash(self, event: Event) -> Iterator[Finding]:
         computed = [event_hash(before, event) for before in self._before]
         if self._before and event.hash not in computed:
             yield Finding(event.position, "its hash is not that of its contents after the event before it")
@@ -218,7 +256,13 @@ class _Chain:
         self._before = (event.hash, *(one for one in computed if one != event.hash))
         anchor = self.anchors.pop(event.position, None)
         if anchor is not None and anchor != event.hash:
-            yield Finding(event.position, "its hash is not that of the anchor")
+            yield Finding(
+                event.position,
+                "its hash is not that of the anchor: the log was rewritten somewhere "
+                f"from event {self._agreed + 1} to this one",
+            )
+        elif anchor is not None:
+            self._agreed = event.position
 
     def _check_version(self, event: Event) -> Iterator[Finding]:
         if event.stream in self.versions or not self._retired:
@@ -234,4 +278,7 @@ class _Chain:
             yield Finding(self.last.position, "is not what the head of the log says")
         for position in sorted(self.anchors):
             if position > self.last.position:
-                yield Finding(position, "is missing; there is an anchor for it")
+                yield Finding(
+                    position,
+                    f"is missing; there is an anchor for it, and the log ends at {self.last.position}: it was cut off",
+                )
