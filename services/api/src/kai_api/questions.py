@@ -5,16 +5,8 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import Response
-from kaicore.analysis.inquiry.answers import (
-    ROWS,
-    Answer,
-    ClusterRow,
-    ClusterSummary,
-    Listing,
-    RowSelection,
-    Why,
-    inapplicable_filters,
-)
+from kaicore.analysis.inquiry.answers import ROWS, Answer, Listing, RowSelection, Why, inapplicable_filters
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.analysis.inquiry.queries import Inquiry

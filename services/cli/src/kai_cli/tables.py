@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from kaicore.analysis.inquiry.answers import (
-    ClusterRow,
     CycleRow,
     GroupRow,
     Listing,
@@ -18,6 +17,7 @@ from kaicore.analysis.inquiry.answers import (
     ZoneResource,
     ZoneRow,
 )
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow
 
 from kai_cli.printing import table
 

@@ -90,38 +90,6 @@ class StoryAnswer(Answer, frozen=True, kw_only=True):
     text: str
 
 
-class ClusterRow(Answer, frozen=True, kw_only=True):
-    """A cluster that has a log.
-
-    Attributes:
-        position: of the log's end.
-        hash: of its last event.
-    """
-
-    name: str
-    position: int
-    recorded_at: str
-    hash: str
-
-
-class ClusterSummary(Answer, frozen=True, kw_only=True):
-    """A cluster in figures.
-
-    Attributes:
-        pods: how many, by stage: waiting, placed, bound, finished.
-        tally: counts over the whole log (`kaicore.rules.state.counters`).
-    """
-
-    name: str
-    position: int
-    recorded_at: str
-    nodes: int
-    queues: int
-    groups: int
-    pods: dict[str, int]
-    tally: dict[str, object]
-
-
 class PodRow(Answer, frozen=True, kw_only=True):
     """A pod.
 
@@ -253,9 +221,7 @@ class ZoneResource(Answer, frozen=True, kw_only=True):
     """A resource of a zone.
 
     Attributes:
-        held: by what the log knows of the pods there; memory as the memory manager counts it.
-        releasing: of that, what terminating pods hold.
-        free: allocatable and not held.
+        held: by what the log knows of the pods there; `releasing` is what terminating pods have of that.
     """
 
     resource: str
@@ -271,7 +237,6 @@ class ZoneHolder(Answer, frozen=True, kw_only=True):
     Attributes:
         observed: whether its placement was observed; otherwise it is as predicted.
         releasing: whether it is terminating.
-        amounts: by resource.
     """
 
     namespace: str
@@ -395,8 +360,7 @@ FILTERS: dict[str, frozenset[str]] = {
 
 def inapplicable_filters(kind: str, wanted: RowSelection) -> list[str]:
     """Return the filters that are set and that rows of this kind do not have: these would let all through."""
-    given = {name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)}
-    return sorted(given - FILTERS[kind])
+    return sorted({name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)} - FILTERS[kind])
 
 
 class Why(Answer, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from kaicore.analysis.inquiry.answers import (
-    ClusterSummary,
     GroupRow,
     NodeResource,
     NodeRow,
@@ -18,6 +17,7 @@ from kaicore.analysis.inquiry.answers import (
     RowSelection,
     ZoneAnswer,
 )
+from kaicore.analysis.inquiry.cluster_answers import ClusterSummary
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.analysis.inquiry.zone_rows import list_zones
 from kaicore.rules.events.payloads import QueueFigures

@@ -6,7 +6,8 @@ from contextlib import suppress
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.answers import ROWS, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.differences import ComparedState, compare
