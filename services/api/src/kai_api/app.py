@@ -12,6 +12,7 @@ from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
 from prometheus_client import Histogram
 
+from kai_api.audits import audit_router
 from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 from kai_api.questions import make_router
 
@@ -70,6 +71,7 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asg
     async def audit(cluster: str, request: Request) -> Response:
         return await ask(Question.AUDIT, cluster, request)
 
+    app.include_router(audit_router(inquiry))
     app.include_router(make_router(inquiry))
     return with_health(health, app=app)
 
