@@ -36,6 +36,7 @@ async def test_audits_of_what_is_not_there_are_refused_alike(api: Api, cluster_n
         ("nodes/n7", 404),
         ("groups/default/nobody", 404),
         ("placements?from=12345678", 400),
+        ("placements?from=3&to=2", 400),
         ("placements?since=1", 400),
     ):
         await api.get(f"/v1/clusters/{cluster_name}/audit/{path}", status=status)

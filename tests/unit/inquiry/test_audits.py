@@ -198,9 +198,8 @@ def test_time_in_which_nothing_told_what_a_pod_held_is_a_gap() -> None:
     ("span", "problem"),
     [
         (Span(since="9999"), "beyond the log's end"),
-        (Span(since="9", until="3"), "from 9 to 3: ends before it begins"),
+        (Span(since="9", until="3"), "the range is empty"),
         (Span(until="yesterday"), "is no moment of a log"),
-        (Span(since="2001-01-01T00:00:00Z"), "before its log begins"),
     ],
 )
 def test_a_part_that_the_log_does_not_have_is_refused(story: Story, span: Span, problem: str) -> None:

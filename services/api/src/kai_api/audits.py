@@ -5,51 +5,35 @@
 
 from typing import Annotated
 
-import msgspec
-from fastapi import APIRouter, HTTPException, Query
-from fastapi.responses import Response
-from kaicore.analysis.inquiry.audit_answers import Span
+from fastapi import APIRouter, Query
+from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.errors import UnknownSubject
+
+from kai_api.answering import AnswerRouter
+from kai_api.auth.middleware import for_namespaces
 
 Since = Annotated[str, Query(alias="from")]
 Until = Annotated[str, Query(alias="to")]
 
 
-def audit_router(inquiry: Inquiry) -> APIRouter:
+def make_audit_router(inquiry: Inquiry) -> APIRouter:
     """Make the routes."""
-    router = APIRouter()
-
-    async def check_cluster(cluster: str) -> None:
-        if cluster not in await inquiry.log.clusters():
-            raise HTTPException(404, f"no cluster {cluster!r} in the log")
+    router = AnswerRouter()
 
     @router.get("/v1/clusters/{cluster}/audit/placements")
-    async def placements(cluster: str, *, node: str = "", since: Since = "", until: Until = "") -> Response:
-        await check_cluster(cluster)
-        try:
-            return _json(await inquiry.audit_placements(cluster, Span(since=since, until=until), node=node))
-        except UnknownSubject as error:
-            raise HTTPException(404, str(error)) from error
+    async def placements(cluster: str, *, node: str = "", since: Since = "", until: Until = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones, by node, policy, cause and hour."""
+        return await inquiry.audit_placements(cluster, Span(since=since, until=until), node=node)
 
     @router.get("/v1/clusters/{cluster}/audit/nodes/{node}")
-    async def node(cluster: str, node: str, *, since: Since = "", until: Until = "") -> Response:
-        await check_cluster(cluster)
-        try:
-            return _json(await inquiry.audit_node(cluster, node, Span(since=since, until=until)))
-        except UnknownSubject as error:
-            raise HTTPException(404, str(error)) from error
+    async def node(cluster: str, node: str, *, since: Since = "", until: Until = "") -> NodeAudit:
+        """Return everything that held a node, and on whose decision."""
+        return await inquiry.audit_node(cluster, node, Span(since=since, until=until))
 
     @router.get("/v1/clusters/{cluster}/audit/groups/{namespace}/{name}")
-    async def group(cluster: str, namespace: str, name: str, *, since: Since = "", until: Until = "") -> Response:
-        await check_cluster(cluster)
-        try:
-            return _json(await inquiry.audit_group(cluster, namespace, name, Span(since=since, until=until)))
-        except UnknownSubject as error:
-            raise HTTPException(404, str(error)) from error
+    @for_namespaces
+    async def group(cluster: str, namespace: str, name: str, *, since: Since = "", until: Until = "") -> GroupAudit:
+        """Return what was decided about a group, by whom and with which rules."""
+        return await inquiry.audit_group(cluster, namespace, name, Span(since=since, until=until))
 
     return router
-
-
-def _json(answer: object) -> Response:
-    return Response(msgspec.json.encode(answer), media_type="application/json")

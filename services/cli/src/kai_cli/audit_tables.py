@@ -92,8 +92,6 @@ def group_text(audit: GroupAudit) -> str:
 
 
 def _span_text(span: SpanAnswer) -> str:
-    if span.last < span.first:
-        return "no events"
     retired = f" (events up to {span.retired} are retired)" if span.retired else ""
     return f"positions {span.first} to {span.last}, {span.from_time} to {span.to_time}{retired}"
 

@@ -68,6 +68,12 @@ app.command(
     group=_ASK,
     help="Say what runs, whether it is ready, how far behind the log it is, and where the logs end.",
 )
+app.command(
+    "kai_cli.dashboard:dashboard",
+    name="dashboard",
+    group=_ASK,
+    help="Print an address at which a browser is logged in to the API: once, within a day.",
+)
 app.command("kai_cli.service_logs:logs", name="logs", group=_ASK, help="Print what a service said.")
 app.command(
     "kai_cli.checks:replay",
@@ -108,7 +114,20 @@ app.command(
     group=_FILES,
     help="Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server.",
 )
-importing = App(name="import", help="Turn foreign data into manifests.", group=_FILES)
+app.command(
+    "kai_cli.exporting:export",
+    name="export",
+    group=_FILES,
+    help="Write a cluster's log, or a range of it, into one compressed file that can be verified and asked alone.",
+)
+importing = App(
+    name="import", help="Take a log that was exported into a database; turn traces into manifests.", group=_FILES
+)
+importing.command(
+    "kai_cli.exporting:import_log",
+    name="log",
+    help="Take a file that `kai export` wrote into a database, with the same positions, hashes and ids.",
+)
 importing.command(
     "kai_cli.openb:openb",
     name="openb",
@@ -140,6 +159,13 @@ webhook.command(
     help="Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.",
 )
 app.command(webhook)
+keys = App(name="keys", help="Keys with which callers prove to the API who they are.", group=_UPKEEP)
+keys.command(
+    "kai_cli.keys:new",
+    name="new",
+    help="Make a key of the API: its hash goes into an access file, and the key is printed, once.",
+)
+app.command(keys)
 app.command(
     "kai_cli.migrate:migrate",
     name="migrate",

@@ -7,8 +7,8 @@ class Span(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """Which part of a log is asked about; both are moments (`kaicore.analysis.inquiry.moments.parse_moment`).
 
     Attributes:
-        since: a position, whose event counts, or a time, after which events count; empty for the log's beginning.
-        until: up to and including this; empty for the log's end.
+        since: a position or a time, of the first event that counts; empty for the log's beginning.
+        until: of the last one; empty for the log's end.
     """
 
     since: str = ""
@@ -20,7 +20,7 @@ class SpanAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         first, last: positions of its first and last event.
-        from_time, to_time: when these were recorded; empty where there is none.
+        from_time, to_time: when these were recorded.
         retired: the last position that has left the log with an old month; 0 where none has.
     """
 

@@ -7,8 +7,8 @@ import msgspec
 from kaicore.analysis.inquiry.audit_answers import DecisionAnswer, Span, SpanAnswer
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.log_states import events_of
-from kaicore.analysis.inquiry.moments import parse_moment, position_of
-from kaicore.errors import EventsRetired, UnknownMoment
+from kaicore.analysis.inquiry.moments import Moment, parse_moment
+from kaicore.analysis.inquiry.ranges import range_of
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.events.codec import decode_payload
@@ -23,28 +23,20 @@ async def span_of(log: EventLog, cluster: str, span: Span) -> SpanAnswer:
     """Return where a part of a log begins and ends.
 
     Raises:
-        UnknownMoment: there is no such moment, or it ends before it begins.
         EventsRetired: it begins in a month that was retired.
+        UnknownMoment: there is no such moment; the log is empty, or the part is.
     """
-    last = await position_of(log, cluster, parse_moment(span.until or "end"))
+    since = parse_moment(span.since) if span.since else None
+    until = parse_moment(span.until) if span.until else None
     retired = await log.retired(cluster)
-    first = retired + 1
-    if retired and not span.since:
+    if retired and since is None:
         # A question begins at a state, and there is none before the one that was kept.
         kept = await log.kept_snapshots(cluster, name=STATE_SNAPSHOT)
-        first = max([first, *(snapshot.position + 1 for snapshot in kept[-1:])])
-    if span.since:
-        moment = parse_moment(span.since)
-        first = await position_of(log, cluster, moment)
-        # The event at a position counts, and that at a time was before it.
-        first = max(first, 1) if moment.position is not None else first + 1
-        if first <= retired:
-            raise EventsRetired(cluster, retired)
-        if first > last + 1:
-            until = span.until or "the log's end"
-            raise UnknownMoment(f"cluster {cluster}: from {span.since} to {until}: ends before it begins")
-    ends = [await log.read(cluster, after=position - 1, limit=1) for position in (first, last) if first <= last]
-    times = [time_text(page[0].recorded_at) for page in ends if page] or ["", ""]
+        since = Moment(position=max([retired + 1, *(snapshot.position + 1 for snapshot in kept[-1:])]))
+    there = await range_of(log, cluster, since=since, until=until)
+    first, last = there.first, there.last
+    ends = [await log.read(cluster, after=position - 1, limit=1) for position in (first, last)]
+    times = [time_text(page[0].recorded_at) for page in ends if page] or [""]
     return SpanAnswer(first=first, last=last, from_time=times[0], to_time=times[-1], retired=retired)
 
 
