@@ -14,6 +14,7 @@ import msgspec
 from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why
 from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
+from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 
 from kai_cli.api_requests import ApiUnreachable, request_api
@@ -47,6 +48,18 @@ class Answers(Protocol):
 
     async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
         """Return what is different at one moment from what it was at another one."""
+        ...
+
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones."""
+        ...
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and on whose decision."""
+        ...
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom."""
         ...
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
@@ -90,6 +103,19 @@ class ApiAnswers:
         sides = {"from": before, "to": after}
         return await self._get(DiffAnswer, "clusters", cluster, "diff", **_flags(wanted), **sides)
 
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones."""
+        flags = _ends(span) | ({"node": node} if node else {})
+        return await self._get(PlacementAudit, "clusters", cluster, "audit", "placements", **flags)
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and on whose decision."""
+        return await self._get(NodeAudit, "clusters", cluster, "audit", "nodes", node, **_ends(span))
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom."""
+        return await self._get(GroupAudit, "clusters", cluster, "audit", "groups", namespace, name, **_ends(span))
+
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
         answer = await self._get(dict[str, int], "clusters", cluster, "position", beyond=position, wait=timeout_s)
@@ -106,6 +132,11 @@ def _moment(at: str) -> dict[str, str]:
 
 
 def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, object]:
+def _ends(span: Span) -> dict[str, str]:
+    return {name: end for name, end in (("from", span.since), ("to", span.until)) if end}
+
+
+def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
 
