@@ -12,9 +12,9 @@ from typing import Protocol, TypeVar
 
 import msgspec
 from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why
+from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
-from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 
 from kai_cli.api_requests import ApiUnreachable, request_api
@@ -131,12 +131,11 @@ def _moment(at: str) -> dict[str, str]:
     return {"at": at} if at else {}
 
 
-def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, object]:
 def _ends(span: Span) -> dict[str, str]:
     return {name: end for name, end in (("from", span.since), ("to", span.until)) if end}
 
 
-def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:
+def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
 
