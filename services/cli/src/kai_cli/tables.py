@@ -14,7 +14,7 @@ from kaicore.analysis.inquiry.answers import (
     RemedyAnswer,
     Row,
     Why,
-    ZoneResource,
+    ZoneAmounts,
     ZoneRow,
 )
 from kaicore.analysis.inquiry.cluster_answers import ClusterRow
@@ -94,7 +94,7 @@ def _zone_cells(row: ZoneRow) -> list[tuple[str, ...]]:
     ]
 
 
-def _by(row: ZoneRow, item: ZoneResource) -> str:
+def _by(row: ZoneRow, item: ZoneAmounts) -> str:
     holders = [
         f"{pod.namespace}/{pod.name} {pod.amounts[item.resource]}{'' if pod.observed else ' (predicted)'}"
         for pod in row.pods

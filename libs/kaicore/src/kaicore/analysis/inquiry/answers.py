@@ -217,7 +217,7 @@ class NodeRow(Answer, frozen=True, kw_only=True):
     zones: list[ZoneAnswer]
 
 
-class ZoneResource(Answer, frozen=True, kw_only=True):
+class ZoneAmounts(Answer, frozen=True, kw_only=True):
     """A resource of a zone.
 
     Attributes:
@@ -259,7 +259,7 @@ class ZoneRow(Answer, frozen=True, kw_only=True):
     node: str
     zone: str
     unknown: int
-    resources: list[ZoneResource]
+    resources: list[ZoneAmounts]
     pods: list[ZoneHolder]
 
 

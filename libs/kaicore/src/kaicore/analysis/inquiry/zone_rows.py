@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from kaicore.analysis.inquiry.answers import RowSelection, ZoneHolder, ZoneResource, ZoneRow
+from kaicore.analysis.inquiry.answers import RowSelection, ZoneAmounts, ZoneHolder, ZoneRow
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.quantity import format_amount
 from kaicore.rules.state.cluster_state import ClusterState
@@ -35,7 +35,7 @@ def _zones(state: ClusterState, node: Node, topology: NodeTopology) -> Iterable[
             zone=zone.name,
             unknown=int(zones.unknown[row]),
             resources=[
-                ZoneResource(
+                ZoneAmounts(
                     resource=resource,
                     allocatable=format_amount(resource, item.allocatable),
                     held=format_amount(resource, used),
