@@ -15,6 +15,7 @@ from kaicore.ledger.log.port import Filter
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
+from kai_api.auth.scopes import current_caller
 from kai_api.pages.frame import Frame
 from kai_api.pages.overview import cluster_figures, overview
 from kai_api.pages.page_route import PageRoute
@@ -75,7 +76,7 @@ class Places:
             EventsRetired: what it takes to know the state there is gone.
             LogUnavailable: the log does not answer.
         """
-        clusters = await self._log.clusters()
+        clusters = current_caller().visible(await self._log.clusters())
         if cluster not in clusters:
             raise HTTPException(404, f"no cluster {cluster!r} in the log{did_you_mean(cluster, clusters)}")
         head = await self._log.head(cluster)
@@ -110,7 +111,7 @@ def make_pages(inquiry: Inquiry) -> APIRouter:  # long: one small handler for ea
     @router.get("/")
     async def fleet(request: Request) -> Response:
         figures = []
-        for cluster in await log.clusters():
+        for cluster in current_caller().entirely_visible(await log.clusters()):
             figures.append(cluster_figures(await inquiry.state(cluster).current()))  # noqa: PERF401
         return page(request, "fleet.html", clusters=figures)
 

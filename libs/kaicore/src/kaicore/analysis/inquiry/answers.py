@@ -4,7 +4,7 @@ Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts 
 """
 
 from types import GenericAlias
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -255,7 +255,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     position: int
     recorded_at: str
     total: int
-    items: msgspec.Raw
+    items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]
 
     @property
     def rows(self) -> list[Row]:
@@ -268,6 +268,7 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     """Which rows are wanted; what is not named lets all through.
 
     Attributes:
+        namespaces: only what is in one of these; None for all.
         name: of the thing itself.
         pending: only pods that wait, or groups with such.
         rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
@@ -281,6 +282,11 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     pending: bool = False
     rejected: bool = False
     limit: int = 0
+    namespaces: frozenset[str] | None = None
+
+    def admits(self, namespace: str) -> bool:
+        """Tell whether what is in a namespace is wanted."""
+        return self.namespace in ("", namespace) and (self.namespaces is None or namespace in self.namespaces)
 
 
 #: Which filters of a selection each kind of rows has, beside name, namespace and limit.

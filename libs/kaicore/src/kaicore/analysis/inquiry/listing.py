@@ -78,7 +78,7 @@ def _pods(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     entries = [
         entry
         for entry in state.pods.values()
-        if wanted.namespace in ("", entry.pod.namespace)
+        if wanted.admits(entry.pod.namespace)
         and wanted.name in ("", entry.pod.name)
         and wanted.node in ("", entry.node)
         and (not wanted.pending or entry.stage is Stage.WAITING)
@@ -264,7 +264,7 @@ def _groups(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
         group = state.groups[key]
         if group.origin == POD or key.startswith(f"{POD}/"):
             continue
-        if wanted.namespace not in ("", group.namespace) or wanted.name not in ("", group.name):
+        if not wanted.admits(group.namespace) or wanted.name not in ("", group.name):
             continue
         pods = [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
         if wanted.queue and not any(wanted.queue in names.all_of(entry) for entry in pods):
