@@ -2,10 +2,12 @@
 
 from enum import StrEnum
 
+import msgspec
+
 from kaicore.analysis.inquiry.answers import Answer, ReasonAnswer
 
 
-class Verdict(StrEnum):
+class Prospect(StrEnum):
     """What would become of a group in the next cycle.
 
     Attributes:
@@ -36,9 +38,9 @@ class SubmittedPod(Answer, frozen=True, kw_only=True):
     name: str
     status: str
     node: str = ""
-    zones: list[str] = []
+    zones: list[str] = msgspec.field(default_factory=list)
     rank: int | None = None
-    domains: dict[str, str] = {}
+    domains: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class SubmittedEviction(Answer, frozen=True, kw_only=True):
@@ -100,7 +102,7 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
         kind: of the object that they are a group by, with its API group; Pod for one that is alone.
         queue: that would pay for it, as it names it; empty for the default one.
         minimum: how many of its pods must start at once.
-        verdict: see `Verdict`.
+        verdict: see `Prospect`.
         message: the verdict for people.
         evictions: for its sake.
         reasons: why it waits.
@@ -114,12 +116,12 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
     name: str
     queue: str
     minimum: int
-    verdict: Verdict
+    verdict: Prospect
     message: str
     pods: list[SubmittedPod]
-    evictions: list[SubmittedEviction] = []
-    reasons: list[ReasonAnswer] = []
-    schedulable_if: list[ReasonAnswer] = []
+    evictions: list[SubmittedEviction] = msgspec.field(default_factory=list)
+    reasons: list[ReasonAnswer] = msgspec.field(default_factory=list)
+    schedulable_if: list[ReasonAnswer] = msgspec.field(default_factory=list)
     start: StartAnswer | None = None
     no_start: str = ""
 
@@ -147,4 +149,4 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
     @property
     def good(self) -> bool:
         """Whether all of it makes sense, and starts now."""
-        return not self.problems and all(group.verdict is Verdict.STARTS_NOW for group in self.groups)
+        return not self.problems and all(group.verdict is Prospect.STARTS_NOW for group in self.groups)

@@ -47,7 +47,9 @@ def start_text(forecast: StartForecast) -> str:
         parts.append(f"not within {duration_text(forecast.horizon_us // 1_000_000)} in {share} % of scenarios")
     text = f"{', '.join(part for part in parts if part)} ({_rests_on(forecast)})"
     if forecast.scenarios < forecast.asked_scenarios and forecast.within:
-        text += f"; {forecast.scenarios} of {forecast.asked_scenarios} scenarios were computed, which is what one may cost"
+        text += (
+            f"; {forecast.scenarios} of {forecast.asked_scenarios} scenarios were computed, which is what one may cost"
+        )
     return text
 
 

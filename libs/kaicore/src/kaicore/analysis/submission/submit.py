@@ -10,11 +10,11 @@ from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.listing import pod_status, pod_zones, reason_answer
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.answers import (
+    Prospect,
     SubmitAnswer,
     SubmittedEviction,
     SubmittedGroup,
     SubmittedPod,
-    Verdict,
 )
 from kaicore.analysis.submission.copied_state import CopiedState
 from kaicore.analysis.submission.starts import start_answer
@@ -34,7 +34,7 @@ from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.remedies import StateRemedies
 from kaicore.rules.state.why import pending_reasons
 
-_SHARD, _ACTOR = "submission", "submission"
+_ACTOR = "submission"
 
 
 def submit(
@@ -59,7 +59,9 @@ def submit(
     position, recorded_at = state.position, state.recorded_at
     config = state.config()
     submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name)
-    proposal = decide(state, config, shard=_SHARD, now=copied.now, actor=_ACTOR)
+    # The one whose reasons are recorded: what the next cycle gives stands in their place.
+    shard = min(state.last_cycles, default="default")
+    proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)
     copied.record(proposal.units)
     groups = _Groups(
         state,
@@ -70,9 +72,7 @@ def submit(
     keys = list(dict.fromkeys(state.pods[uid].group for uid in submitted.uids))
     members = {key: [state.pods[uid] for uid in submitted.uids if state.pods[uid].group == key] for key in keys}
     waiting = [key for key in keys if groups.may_start_later(members[key])]
-    forecasts = forecast_starts(
-        state, config, history, waiting, now=copied.now, limits=limits or ForecastLimits()
-    )
+    forecasts = forecast_starts(state, config, history, waiting, now=copied.now, limits=limits or ForecastLimits())
     answers = [groups.answer(key, members[key], forecasts.get(key), now=copied.now) for key in keys]
     return SubmitAnswer(
         cluster=state.cluster,
@@ -114,13 +114,13 @@ class _Groups:
         group = self._state.groups.get(key)
         first = members[0].pod
         verdict = self._verdict(members)
-        reasons = self._reasons(members) if verdict is not Verdict.STARTS_NOW else []
+        reasons = self._reasons(members) if verdict is not Prospect.STARTS_NOW else []
         waiting = [entry for entry in members if entry.waiting]
         start = start_answer(forecast, now=now) if isinstance(forecast, StartForecast) else None
         no_start = forecast.why if isinstance(forecast, NoForecast) else ""
-        if verdict is Verdict.WAITS and forecast is None:
+        if verdict is Prospect.WAITS and forecast is None:
             no_start = "what is in the way does not pass by itself"
-        elif verdict is Verdict.OTHER_SCHEDULER:
+        elif verdict is Prospect.OTHER_SCHEDULER:
             no_start = f"it is {first.scheduler_name} that decides"
         return SubmittedGroup(
             kind=POD if group is None else group.origin,
@@ -135,7 +135,7 @@ class _Groups:
             reasons=[reason_answer(reason, pods=len(waiting)) for reason in reasons],
             schedulable_if=[
                 reason_answer(reason)
-                for reason in (self._remedies.of(waiting[0]) if verdict is Verdict.WAITS and waiting else ())
+                for reason in (self._remedies.of(waiting[0]) if verdict is Prospect.WAITS and waiting else ())
             ],
             start=start,
             no_start=no_start,
@@ -149,13 +149,13 @@ class _Groups:
     def _ours(self, entry: PodEntry) -> bool:
         return entry.pod.scheduler_name == self._config.scheduler_name
 
-    def _verdict(self, members: Sequence[PodEntry]) -> Verdict:
+    def _verdict(self, members: Sequence[PodEntry]) -> Prospect:
         if not any(self._ours(entry) for entry in members):
-            return Verdict.OTHER_SCHEDULER
+            return Prospect.OTHER_SCHEDULER
         if any(entry.charged for entry in members):
-            return Verdict.STARTS_NOW
+            return Prospect.STARTS_NOW
         nominated = any(entry.nomination is not None for entry in members)
-        return Verdict.STARTS_AFTER_EVICTIONS if nominated else Verdict.WAITS
+        return Prospect.STARTS_AFTER_EVICTIONS if nominated else Prospect.WAITS
 
     def _reasons(self, members: Sequence[PodEntry]) -> list[Reason]:
         listed = (reason for entry in members if entry.waiting for reason in pending_reasons(entry, self._state))
@@ -189,18 +189,18 @@ class _Groups:
         )
 
 
-def _message(verdict: Verdict, members: Sequence[PodEntry], evictions: int) -> str:
+def _message(verdict: Prospect, members: Sequence[PodEntry], evictions: int) -> str:
     pods = f"{len(members)} pod{'' if len(members) == 1 else 's'}"
     placed = sum(entry.stage is Stage.PLACED for entry in members)
     match verdict:
-        case Verdict.STARTS_NOW if placed == len(members):
+        case Prospect.STARTS_NOW if placed == len(members):
             return f"its {pods} would start now" if placed > 1 else "it would start now"
-        case Verdict.STARTS_NOW:
+        case Prospect.STARTS_NOW:
             return f"{placed} of its {pods} would start now"
-        case Verdict.STARTS_AFTER_EVICTIONS:
+        case Prospect.STARTS_AFTER_EVICTIONS:
             gone = f"{evictions} pods are" if evictions != 1 else "1 pod is"
             return f"would start as soon as {gone} evicted for it"
-        case Verdict.OTHER_SCHEDULER:
+        case Prospect.OTHER_SCHEDULER:
             return f"waits for another scheduler: {members[0].pod.scheduler_name}"
         case _:
             return f"its {pods} would wait" if len(members) > 1 else "it would wait"

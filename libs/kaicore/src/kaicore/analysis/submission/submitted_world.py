@@ -82,9 +82,7 @@ def submit_objects(copied: CopiedState, objects: Sequence[Located], *, scheduler
             continue
         if wire.spec.scheduler_name == _NOT_NAMED:
             unnamed += 1
-            wire = msgspec.structs.replace(
-                wire, spec=msgspec.structs.replace(wire.spec, scheduler_name=scheduler_name)
-            )
+            wire = msgspec.structs.replace(wire, spec=msgspec.structs.replace(wire.spec, scheduler_name=scheduler_name))
         copied.record([_seen(copied, kinds.POD, wire)])
         submitted.uids.append(meta.uid)
     if unnamed:
