@@ -40,6 +40,48 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     fields: dict[str, Any] = {}
 
 
+class RemedyAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """A change after which the pods start: it was made to a copy of the state, and a cycle of the engine placed them.
+
+    Attributes:
+        kind: what is done, in a word: `wait`, `request-less`, `tend-node`, `edit-queue`, `end-work`, `add-nodes`, …
+        message: what is to be done, with its object, place and amount.
+        resource: that it is about; empty for none.
+        amount: of the resource, or of pods or nodes; empty where no amount is meant.
+        place: node, queue, domain or object where it is to be done.
+        until: for what only waits, when it is tried again.
+        node: where the pod that was asked about starts then.
+        evicts: pods that cycles evict first, `<namespace>/<name>`.
+    """
+
+    kind: str
+    message: str
+    resource: str = ""
+    amount: str = ""
+    place: str = ""
+    until: str = ""
+    node: str = ""
+    evicts: list[str] = []
+
+
+class RemediesAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """What would make a pod start.
+
+    Attributes:
+        pod: which, `<namespace>/<name>`.
+        next_cycle: the node on which the next cycle starts it as things are; empty if it does not.
+        remedies: changes of which each by itself makes it start, those that cost least first.
+        tried: how many changes were tried; where none helps, no single one of these does.
+        untried: how many more there were, for which there was no time or no need.
+    """
+
+    pod: str
+    next_cycle: str = ""
+    remedies: list[RemedyAnswer] = []
+    tried: int = 0
+    untried: int = 0
+
+
 class StoryAnswer(Answer, frozen=True, kw_only=True):
     """One event of a story."""
 
@@ -315,6 +357,7 @@ class Why(Answer, frozen=True, kw_only=True):
         verdict: one sentence.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
         schedulable_if: when a pod would become schedulable, worked out for this answer.
+        starts_if: what would make it start, tried for this answer; of several pods that wait, the oldest.
         notes: what is wrong.
         story: a pod's events, in order.
         pods: of anything that has several: those that wait first.
@@ -330,6 +373,7 @@ class Why(Answer, frozen=True, kw_only=True):
     verdict: str
     reasons: list[ReasonAnswer] = []
     schedulable_if: list[ReasonAnswer] = []
+    starts_if: RemediesAnswer | None = None
     notes: list[str] = []
     story: list[StoryAnswer] = []
     pods: list[PodRow] = []
