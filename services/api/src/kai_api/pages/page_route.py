@@ -8,13 +8,14 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
-from kaicore.errors import EventsRetired, KaiError, LogUnavailable, UnknownMoment, UnknownSubject
+from kaicore.errors import EventsRetired, InvalidObject, KaiError, LogUnavailable, UnknownMoment, UnknownSubject
 from starlette.exceptions import HTTPException
 
 from kai_api.pages.rendering import page
 
 _STATUS: dict[type[KaiError], HTTPStatus] = {
     UnknownMoment: HTTPStatus.BAD_REQUEST,
+    InvalidObject: HTTPStatus.BAD_REQUEST,
     UnknownSubject: HTTPStatus.NOT_FOUND,
     LogUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     EventsRetired: HTTPStatus.GONE,
