@@ -11,6 +11,7 @@ from kaicore.ledger.log.port import Filter
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
+from kai_api.auth.scopes import current_caller
 from kai_api.pages.frame import Frame
 
 
@@ -60,7 +61,7 @@ class Places:
             EventsRetired: what it takes to know the state there is gone.
             LogUnavailable: the log does not answer.
         """
-        clusters = await self._log.clusters()
+        clusters = current_caller().visible(await self._log.clusters())
         if cluster not in clusters:
             raise HTTPException(404, f"no cluster {cluster!r} in the log{did_you_mean(cluster, clusters)}")
         head = await self._log.head(cluster)

@@ -12,6 +12,7 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
 
+from kai_api.auth.scopes import current_caller
 from kai_api.pages.cycles import cycle_page, cycle_steps
 from kai_api.pages.domain import domain_page
 from kai_api.pages.idle_segments import idle_segments
@@ -43,7 +44,7 @@ def make_pages(inquiry: Inquiry) -> APIRouter:  # long: one small handler for ea
     @router.get("/")
     async def fleet_page(request: Request, at: str = "") -> Response:
         figures = []
-        for cluster in await log.clusters():
+        for cluster in current_caller().entirely_visible(await log.clusters()):
             try:
                 figures.append(cluster_figures(await inquiry.state_at(cluster, at)))
             except UnknownMoment:
