@@ -17,6 +17,7 @@ from kaicore.runtime.service.http_errors import add_error_handlers, only_known_p
 from prometheus_client import Histogram
 
 from kai_api.answering import answer_errors, describe
+from kai_api.audits import make_audit_router
 from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
 from kai_api.login import make_login_router
@@ -53,6 +54,7 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access
     describe(app)
     app.include_router(make_login_router(access))
     _add_long_answers(app, long_answers)
+    app.include_router(make_audit_router(inquiry))
     app.include_router(make_router(inquiry))
     app.include_router(make_pages(inquiry))
     return with_health(health, app=_timed(authenticated(app, access)))

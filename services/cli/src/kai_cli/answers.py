@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 from kaicore.analysis.inquiry.answers import ClusterRow, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 
 from kai_cli.api_requests import ApiUnreachable, request_api
@@ -37,6 +38,18 @@ class Answers(Protocol):
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for."""
+        ...
+
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones."""
+        ...
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and on whose decision."""
+        ...
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom."""
         ...
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
@@ -71,6 +84,19 @@ class ApiAnswers:
         """Explain something."""
         return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
 
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones."""
+        flags = _ends(span) | ({"node": node} if node else {})
+        return await self._get(PlacementAudit, "clusters", cluster, "audit", "placements", **flags)
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and on whose decision."""
+        return await self._get(NodeAudit, "clusters", cluster, "audit", "nodes", node, **_ends(span))
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom."""
+        return await self._get(GroupAudit, "clusters", cluster, "audit", "groups", namespace, name, **_ends(span))
+
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
         answer = await self._get(dict[str, int], "clusters", cluster, "position", beyond=position, wait=timeout_s)
@@ -84,6 +110,10 @@ class ApiAnswers:
 
 def _moment(at: str) -> dict[str, str]:
     return {"at": at} if at else {}
+
+
+def _ends(span: Span) -> dict[str, str]:
+    return {name: end for name, end in (("from", span.since), ("to", span.until)) if end}
 
 
 def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:

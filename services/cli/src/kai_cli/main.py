@@ -81,7 +81,7 @@ app.command(
     group=_ASK,
     help="Fold the log again, run every recorded cycle again, and compare; exit 1 if there is a difference.",
 )
-audit = App(name="audit", help="Check the log itself.", group=_ASK)
+audit = App(name="audit", help="Check the log itself, and ask who decided what.", group=_ASK)
 audit.command(
     "kai_cli.audit:audit_verify",
     name="verify",
@@ -91,6 +91,21 @@ audit.command(
     "kai_cli.audit:audit_seal",
     name="seal",
     help="Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.",
+)
+audit.command(
+    "kai_cli.audit_questions:audit_placements",
+    name="placements",
+    help="Compare predicted placements with observed ones; exit 1 if an exporter is silent or a kubelet disagrees.",
+)
+audit.command(
+    "kai_cli.audit_questions:audit_node",
+    name="node",
+    help="List everything that held a node: when, how much of which zone, by which record, and on whose decision.",
+)
+audit.command(
+    "kai_cli.audit_questions:audit_group",
+    name="group",
+    help="List what was decided about a group: placements, evictions and why, by which cycle and which rules.",
 )
 app.command(audit)
 app.command(
