@@ -116,6 +116,12 @@ class ApiAnswers:
         """Return what was decided about a group, and by whom."""
         return await self._get(GroupAudit, "clusters", cluster, "audit", "groups", namespace, name, **_ends(span))
 
+    async def submit(self, cluster: str, manifests: bytes, *, at: str = "") -> bytes:
+        """Return what would become of manifests, as JSON."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/submit"
+        url = f"{where}?{urllib.parse.urlencode(_moment(at))}"
+        return await asyncio.to_thread(request_api, url, self._token, method="POST", body=manifests)
+
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
         answer = await self._get(dict[str, int], "clusters", cluster, "position", beyond=position, wait=timeout_s)

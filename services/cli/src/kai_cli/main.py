@@ -120,6 +120,13 @@ audit.command(
     help="List what was decided about a group: placements, evictions and why, by which cycle and which rules.",
 )
 app.command(audit)
+what_if = App(name="what-if", help="What would come of it if something were different.", group=_ASK)
+what_if.command(
+    "kai_cli.what_if_submit:submit_command",
+    name="submit",
+    help="Say what would become of manifests that are submitted now: where, evicting whom, or when.",
+)
+app.command(what_if)
 app.command(
     "kai_cli.simulate:simulate_command",
     name="simulate",

@@ -109,7 +109,7 @@ def _pod(state: ClusterState, entry: PodEntry, queue: str) -> PodRow:
         status=pod_status(entry),
         stage=entry.stage.value,
         node=entry.node,
-        zones=_zones_of(entry),
+        zones=pod_zones(entry),
         queue=queue,
         group="" if entry.group.startswith(f"{POD}/") else entry.group,
         scheduler=pod.scheduler_name,
@@ -152,7 +152,8 @@ def pod_message(state: ClusterState, entry: PodEntry) -> str:
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
 
 
-def _zones_of(entry: PodEntry) -> list[str]:
+def pod_zones(entry: PodEntry) -> list[str]:
+    """Return the zones that a pod holds something of, by what was observed or predicted."""
     placement = entry.observed or entry.predicted
     if placement is None or not entry.charged:
         return []
