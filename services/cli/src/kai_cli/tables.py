@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from kaicore.analysis.inquiry.answers import (
-    ClusterRow,
     CycleRow,
     GroupRow,
     Listing,
@@ -12,9 +11,13 @@ from kaicore.analysis.inquiry.answers import (
     PodRow,
     QueueRow,
     ReasonAnswer,
+    RemedyAnswer,
     Row,
     Why,
+    ZoneAmounts,
+    ZoneRow,
 )
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow
 
 from kai_cli.printing import table
 
@@ -28,6 +31,7 @@ _HEADS: dict[str, tuple[str, ...]] = {
         *("RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "ALLOCATED", "REQUESTED"),
     ),
     "nodes": ("NAME", "STATUS", "POLICY", "SCOPE", "ZONES", "PODS", "REJECTIONS", "USED"),
+    "zones": ("NODE", "ZONE", "RESOURCE", "ALLOCATABLE", "HELD", "RELEASING", "FREE", "BY"),
     "cycles": ("CYCLE", "POSITION", "INPUT", "RECORDED", "PODS", "PLACED", "NOMINATED", "EVICTED"),
 }
 
@@ -69,6 +73,8 @@ def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
             return [(row.cycle, str(row.position), str(row.input_position), row.recorded_at, *counts)]
         case QueueRow():
             return _queue_cells(row)
+        case ZoneRow():
+            return _zone_cells(row)
 
 
 def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
@@ -79,6 +85,23 @@ def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
     ]
     first, *others = lines or [("",) * 6]
     return [(*about, *first), *(("", "", "", "", *line) for line in others)]
+
+
+def _zone_cells(row: ZoneRow) -> list[tuple[str, ...]]:
+    return [
+        (row.node, row.zone, item.resource, item.allocatable, item.held, item.releasing, item.free, _by(row, item))
+        for item in row.resources
+    ]
+
+
+def _by(row: ZoneRow, item: ZoneAmounts) -> str:
+    holders = [
+        f"{pod.namespace}/{pod.name} {pod.amounts[item.resource]}{'' if pod.observed else ' (predicted)'}"
+        for pod in row.pods
+        if item.resource in pod.amounts
+    ]
+    unknown = [f"{row.unknown} pods of the node hold what no record tells of"] if row.unknown else []
+    return ", ".join([*holders, *unknown])
 
 
 def _use(resources: Sequence[NodeResource]) -> str:
@@ -97,7 +120,7 @@ def why_text(why: Why) -> str:
     if why.group is not None and why.kind != "Pod":
         lines.append(f"  group {why.group.key}: needs {why.group.minimum} at once, queue {why.group.queue or '-'}")
     lines += [f"  - {_reason(reason, of_several=why.kind != 'Pod')}" for reason in why.reasons]
-    lines += [f"  + {remedy.message}" for remedy in why.schedulable_if]
+    lines += _remedies(why)
     lines += [f"  ! {note}" for note in why.notes]
     if why.queue is not None:
         lines += ["account:", _indented(rows_text("queues", [why.queue]))]
@@ -110,6 +133,30 @@ def why_text(why: Why) -> str:
         lines.append("story:")
         lines += [f"  {line.position:>8}  {line.text}" for line in why.story]
     return "\n".join(lines)
+
+
+def _remedies(why: Why) -> list[str]:
+    """Say what would make it start, and what would make room only."""
+    starts = why.starts_if
+    lines = [f"  + {remedy.message}" for remedy in why.schedulable_if]
+    if starts is None:
+        return lines
+    if starts.next_cycle:
+        return [f"  + the next cycle starts {starts.pod} on {starts.next_cycle}, as things are"]
+    pod = "" if why.kind == "Pod" else f"{starts.pod} "
+    told = [f"  + {pod}starts if: {_remedy(one)}" for one in starts.remedies]
+    return told or [*lines, f"  + no single change of {starts.tried} that were tried makes {pod or 'it '}start"]
+
+
+def _remedy(one: RemedyAnswer) -> str:
+    until = f" (at {one.until})" if one.until else ""
+    evicts = f", evicting {', '.join(one.evicts[:_MOST_EVICTED])}" if one.evicts else ""
+    more = len(one.evicts) - _MOST_EVICTED
+    return f"{one.message}{until}; then on {one.node}{evicts}{f' and {more} more' if more > 0 else ''}"
+
+
+#: Pods that are named of those that would be evicted.
+_MOST_EVICTED = 3
 
 
 def _reason(reason: ReasonAnswer, *, of_several: bool) -> str:
