@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
 
+import numpy as np
+
 from kaicore.analysis.history.pod_stories import End, PodStory
-from kaicore.analysis.history.survival import Survival, survival
+from kaicore.rules.forecast.runs import Run
+from kaicore.rules.forecast.survival import Survival
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.cluster_state import JOB_INDEX
 
@@ -155,11 +158,15 @@ def _estimate(lineages: list[Lineage]) -> None:
             if run.basis is not RunBasis.UNBOUNDED:
                 continue
             for kind in _kinds(lineage):
-                curve = curves.get(kind)
-                estimate = None if curve is None else curve.median_beyond(run.at_least_us)
-                if estimate is not None:
-                    run.run_us, run.basis = estimate, RunBasis.ESTIMATED
+                more = _median_more(curves[kind], run.at_least_us) if kind in curves else None
+                if more is not None:
+                    run.run_us, run.basis = run.at_least_us + more, RunBasis.ESTIMATED
                     break
+
+
+def _median_more(curve: Survival, age_us: int) -> int | None:
+    more = int(curve.remaining(np.array([age_us]), np.array([0.5]))[0])
+    return None if more < 0 else more
 
 
 def _kinds(lineage: Lineage) -> tuple[tuple[str, ...], ...]:
@@ -174,13 +181,11 @@ def _kinds(lineage: Lineage) -> tuple[tuple[str, ...], ...]:
 
 
 def _curves(lineages: Iterable[Lineage]) -> Mapping[tuple[str, ...], Survival]:
-    ended: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    going: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    runs: dict[tuple[str, ...], list[Run]] = defaultdict(list)
     for lineage in lineages:
         for run in lineage.runs:
-            for kind in _kinds(lineage):
-                if run.basis is RunBasis.OBSERVED and run.run_us is not None:
-                    ended[kind].append(run.run_us)
-                elif run.at_least_us:
-                    going[kind].append(run.at_least_us)
-    return {kind: survival(times, going[kind]) for kind, times in ended.items() if len(times) >= _ENOUGH}
+            ended = run.basis is RunBasis.OBSERVED and run.run_us is not None
+            lasted = run.run_us if ended and run.run_us is not None else run.at_least_us
+            for kind in _kinds(lineage) if lasted else ():
+                runs[kind].append(Run(lasted, ended=ended))
+    return {kind: Survival(of_kind) for kind, of_kind in runs.items() if sum(one.ended for one in of_kind) >= _ENOUGH}
