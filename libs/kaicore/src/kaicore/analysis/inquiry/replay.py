@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from kaicore.analysis.inquiry.log_states import events_of, first_state
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.state.replay_report import ReplayReport
 
 
 async def replay_log(
