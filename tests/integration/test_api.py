@@ -189,6 +189,7 @@ async def test_unknown_subject_is_answered_as_not_found(api: Api, cluster_name: 
     gone = await api.get(f"/v1/clusters/{cluster_name}/pods/default/none/why", status=404)
     assert "never heard of" in gone["error"]
     await api.get(f"/v1/clusters/{cluster_name}/events?limit=0", status=422)
+    await api.get(f"/v1/clusters/{cluster_name}/events?after={10**30}", status=422)
 
 
 async def test_a_parameter_that_a_question_does_not_have_is_named_and_refused(api: Api, cluster_name: str) -> None:

@@ -8,13 +8,12 @@ import msgspec
 from kaicore.analysis.inquiry.audit import audit_log
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
-from kaicore.errors import EventsRetired, KaiError, LogUnavailable
+from kaicore.errors import KaiError
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service.process import bound_to_parent
 
+from kai_api.error_statuses import status_of
 from kai_api.long_answers import Failure, Question
-
-_STATUS: dict[type[KaiError], int] = {LogUnavailable: 503, EventsRetired: 410}
 
 #: Below the API itself and what else has to answer soon.
 _NICENESS = 10
@@ -40,7 +39,7 @@ def main() -> int:
     try:
         answer = asyncio.run(_answer(Question(sys.argv[1]), sys.argv[2]))
     except KaiError as error:
-        answer, code = Failure(str(error), _STATUS.get(type(error), 500)), 1
+        answer, code = Failure(str(error), status_of(error)), 1
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     return code
 

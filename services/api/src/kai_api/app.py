@@ -1,55 +1,65 @@
-"""Routes of the API. Every answer is a function of the log alone."""
+"""The API as an application: one router for each topic, included here in a line; every answer is of the log alone.
+
+A topic's module has `make_…_router(inquiry)` that returns an `AnswerRouter` (`kai_api.answering`). All routes need a
+caller who may see the whole cluster; `kai_api.auth.middleware.for_namespaces` opens one to callers with less.
+"""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.errors import EventsRetired, LogUnavailable, UnknownMoment
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
-from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
+from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
 from prometheus_client import Histogram
 
+from kai_api.answering import answer_errors, describe
+from kai_api.auth.access import Access
+from kai_api.auth.middleware import authenticated, authorization
+from kai_api.login import make_login_router
 from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
+from kai_api.pages.router import make_pages
 from kai_api.questions import make_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
-
 
 #: Seconds after which a client may ask again what too many others are asking.
 _RETRY_AFTER = {"Retry-After": "10"}
 
 
-def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asgi:
-    """Make the application that answers from a log, what takes long by way of `long_answers`."""
-    log = inquiry.log
+def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access: Access | None = None) -> Asgi:
+    """Make the application that answers from a log.
+
+    Args:
+        inquiry: of the log.
+        health: answered without asking who asks.
+        long_answers: answers what takes long.
+        access: decides who may ask; by default everybody may.
+    """
+    access = access or Access(anonymous="anywhere")
     # No interactive pages: they would load their scripts from a server elsewhere.
-    app = FastAPI(title="kai-ledger", docs_url=None, redoc_url=None, dependencies=[Depends(only_known_parameters)])
+    app = FastAPI(
+        title="kai-ledger",
+        description="Answers from the log of a Kubernetes scheduler. It writes nothing to a cluster.",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(authorization(inquiry.log)), Depends(only_known_parameters)],
+    )
     add_error_handlers(app)
+    answer_errors(app)
+    describe(app)
+    app.include_router(make_login_router(access))
+    _add_long_answers(app, long_answers)
+    app.include_router(make_router(inquiry))
+    app.include_router(make_pages(inquiry))
+    return with_health(health, app=_timed(authenticated(app, access)))
 
-    @app.middleware("http")
-    async def timed(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        began = time.monotonic()
-        try:
-            return await call(request)
-        except LogUnavailable as error:
-            return error_response(503, str(error))
-        except EventsRetired as error:
-            return error_response(410, str(error))
-        except UnknownMoment as error:
-            return error_response(400, str(error))
-        finally:
-            route = request.scope.get("route")
-            _SECONDS.labels(getattr(route, "path", "none")).observe(time.monotonic() - began)
 
-    async def check_cluster(cluster: str) -> None:
-        if cluster not in await log.clusters():
-            raise HTTPException(404, f"no cluster {cluster!r} in the log")
-
+def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
     async def ask(question: Question, cluster: str, request: Request) -> Response:
-        await check_cluster(cluster)
         try:
             body = await long_answers.ask(question, cluster, gone=_gone(request))
         except Busy as error:
@@ -64,14 +74,34 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asg
 
     @app.get("/v1/clusters/{cluster}/replay")
     async def replay(cluster: str, request: Request) -> Response:
+        """Run every recorded cycle again and compare."""
         return await ask(Question.REPLAY, cluster, request)
 
     @app.get("/v1/clusters/{cluster}/audit")
     async def audit(cluster: str, request: Request) -> Response:
+        """Check the log's chain, its gaps and its promises."""
         return await ask(Question.AUDIT, cluster, request)
 
-    app.include_router(make_router(inquiry))
-    return with_health(health, app=app)
+
+def _timed(app: Asgi) -> Asgi:
+    """Measure the time until an answer begins, so that a stream counts for no more than anything else."""
+
+    async def timed(
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        began = time.monotonic()
+
+        async def sending(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                path = getattr(scope.get("route"), "path", "none")
+                _SECONDS.labels(path).observe(time.monotonic() - began)
+            await send(message)
+
+        await app(scope, receive, sending)
+
+    return timed
 
 
 async def _gone(request: Request) -> None:

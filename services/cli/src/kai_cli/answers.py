@@ -5,9 +5,7 @@ Nothing is imported that folding needs before it is clear that there is no API: 
 
 import asyncio
 import sys
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
@@ -15,17 +13,9 @@ from typing import Protocol, TypeVar
 import msgspec
 from kaicore.analysis.inquiry.answers import ClusterRow, Listing, RowSelection, Why
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
-from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
 
+from kai_cli.api_requests import ApiUnreachable, request_api
 from kai_cli.source import AnswerSource
-
-#: Seconds that an answer may take, besides what the question itself wants to wait.
-_ANSWER_S = 120.0
-#: Statuses that blame the question.
-_BAD_QUESTION = frozenset({400, 414, 422, 431})
-
-#: What an API says that has no log yet, or a proxy in front of one that is away.
-_NOT_THERE = (502, 503, 504)
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -54,22 +44,16 @@ class Answers(Protocol):
         ...
 
 
-class ApiUnreachable(KaiError):
-    """No API answers at an address."""
-
-
-class _Problem(msgspec.Struct):
-    """What an API says is wrong."""
-
-    error: str
-
-
 class ApiAnswers:
     """Answers from an API over HTTP."""
 
-    def __init__(self, url: str) -> None:
-        """Args: url: of the API, `http://host:port`."""
+    def __init__(self, url: str, token: str = "") -> None:
+        """Args:
+        url: of the API, `http://host:port`.
+        token: a key or token that the API knows; empty for none.
+        """
         self._url = url.rstrip("/")
+        self._token = token
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
@@ -95,7 +79,7 @@ class ApiAnswers:
     async def _get(self, kind: type[_AnswerT], *path: str, **query: object) -> _AnswerT:
         where = "/".join(urllib.parse.quote(part, safe="") for part in ("v1", *path))
         url = f"{self._url}/{where}?{urllib.parse.urlencode(query)}"
-        return msgspec.json.decode(await asyncio.to_thread(_read, url), type=kind)
+        return msgspec.json.decode(await asyncio.to_thread(request_api, url, self._token), type=kind)
 
 
 def _moment(at: str) -> dict[str, str]:
@@ -105,30 +89,6 @@ def _moment(at: str) -> dict[str, str]:
 def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
-
-
-def _read(url: str) -> bytes:
-    if not url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{url.partition('/v1/')[0]}: is no address of an API: http://HOST:PORT")
-    try:
-        with urllib.request.urlopen(url, timeout=_ANSWER_S) as response:  # noqa: S310  # checked above
-            body: bytes = response.read()
-            return body
-    except urllib.error.HTTPError as error:
-        content = error.read()
-        try:
-            detail = msgspec.json.decode(content, type=_Problem).error
-        except msgspec.DecodeError:
-            detail = content.decode(errors="replace").strip()
-        if error.code == 404:
-            raise UnknownSubject(detail) from error
-        if error.code in _BAD_QUESTION:
-            raise ConfigurationError(detail or error.reason) from error
-        if error.code in _NOT_THERE:
-            raise ApiUnreachable(f"{url}: {error.code} {detail or error.reason}") from error
-        raise KaiError(f"{url}: {error.code} {detail or error.reason}") from error
-    except (OSError, urllib.error.URLError) as error:
-        raise ApiUnreachable(f"{url}: {getattr(error, 'reason', error)}") from error
 
 
 @asynccontextmanager
@@ -141,7 +101,7 @@ async def open_answers(source: AnswerSource) -> AsyncIterator[tuple[Answers, lis
     """
     address = source.api()
     if address is not None:
-        api = ApiAnswers(address)
+        api = ApiAnswers(address, source.api_token())
         try:
             there_are = [row.name for row in await api.clusters()]
         except ApiUnreachable as error:

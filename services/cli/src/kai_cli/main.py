@@ -68,6 +68,12 @@ app.command(
     group=_ASK,
     help="Say what runs, whether it is ready, how far behind the log it is, and where the logs end.",
 )
+app.command(
+    "kai_cli.dashboard:dashboard",
+    name="dashboard",
+    group=_ASK,
+    help="Print an address at which a browser is logged in to the API: once, within a day.",
+)
 app.command("kai_cli.service_logs:logs", name="logs", group=_ASK, help="Print what a service said.")
 app.command(
     "kai_cli.checks:replay",
@@ -138,6 +144,13 @@ webhook.command(
     help="Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.",
 )
 app.command(webhook)
+keys = App(name="keys", help="Keys with which callers prove to the API who they are.", group=_UPKEEP)
+keys.command(
+    "kai_cli.keys:new",
+    name="new",
+    help="Make a key of the API: its hash goes into an access file, and the key is printed, once.",
+)
+app.command(keys)
 app.command(
     "kai_cli.migrate:migrate",
     name="migrate",

@@ -61,9 +61,12 @@ class AnswerSource(LogSource):
 
     Attributes:
         api_url: ask this API instead; also $KAI_API_URL, unless a --data-dir, --database-url or --file is named.
+        token: key or token for the API; better $KAI_API_TOKEN, which no list of processes shows. A `kai up` of one's
+            own needs none.
     """
 
     api_url: str | None = None
+    token: str | None = None
 
     def __post_init__(self) -> None:
         # No super(): a dataclass with slots is another class than the one whose body this is.
@@ -88,6 +91,14 @@ class AnswerSource(LogSource):
             return None
         running = data_directory(self.data_dir).running()
         return None if running is None else running.api_url or None
+
+    def api_token(self) -> str:
+        """Return the key or token for the API: the one that is named, or that of the stack that runs; empty if none."""
+        named = self.token or os.environ.get("KAI_API_TOKEN", "")
+        if named or self.api_named:
+            return named
+        running = data_directory(self.data_dir).running()
+        return "" if running is None else running.api_key
 
 
 LogSourceFlags = Annotated[LogSource, Parameter(name="*")]

@@ -85,7 +85,11 @@ async def _status(source: AnswerSource) -> StackStatus:
     clusters: list[ClusterRow] = []
     if api:
         try:
-            clusters = [row for row in await ApiAnswers(api).clusters() if source.cluster in (None, row.name)]
+            clusters = [
+                row
+                for row in await ApiAnswers(api, source.api_token()).clusters()
+                if source.cluster in (None, row.name)
+            ]
         except KaiError as error:
             sys.stderr.write(f"kai: {error}\n")
     addresses = running.services if running is not None else {"api": api} if api else {}

@@ -12,6 +12,7 @@ from kaicore.analysis.inquiry.answers import (
     PodRow,
     QueueRow,
     ReasonAnswer,
+    RemedyAnswer,
     Row,
     Why,
 )
@@ -97,7 +98,7 @@ def why_text(why: Why) -> str:
     if why.group is not None and why.kind != "Pod":
         lines.append(f"  group {why.group.key}: needs {why.group.minimum} at once, queue {why.group.queue or '-'}")
     lines += [f"  - {_reason(reason, of_several=why.kind != 'Pod')}" for reason in why.reasons]
-    lines += [f"  + {remedy.message}" for remedy in why.schedulable_if]
+    lines += _remedies(why)
     lines += [f"  ! {note}" for note in why.notes]
     if why.queue is not None:
         lines += ["account:", _indented(rows_text("queues", [why.queue]))]
@@ -110,6 +111,30 @@ def why_text(why: Why) -> str:
         lines.append("story:")
         lines += [f"  {line.position:>8}  {line.text}" for line in why.story]
     return "\n".join(lines)
+
+
+def _remedies(why: Why) -> list[str]:
+    """Say what would make it start, and what would make room only."""
+    starts = why.starts_if
+    lines = [f"  + {remedy.message}" for remedy in why.schedulable_if]
+    if starts is None:
+        return lines
+    if starts.next_cycle:
+        return [f"  + the next cycle starts {starts.pod} on {starts.next_cycle}, as things are"]
+    pod = "" if why.kind == "Pod" else f"{starts.pod} "
+    told = [f"  + {pod}starts if: {_remedy(one)}" for one in starts.remedies]
+    return told or [*lines, f"  + no single change of {starts.tried} that were tried makes {pod or 'it '}start"]
+
+
+def _remedy(one: RemedyAnswer) -> str:
+    until = f" (at {one.until})" if one.until else ""
+    evicts = f", evicting {', '.join(one.evicts[:_MOST_EVICTED])}" if one.evicts else ""
+    more = len(one.evicts) - _MOST_EVICTED
+    return f"{one.message}{until}; then on {one.node}{evicts}{f' and {more} more' if more > 0 else ''}"
+
+
+#: Pods that are named of those that would be evicted.
+_MOST_EVICTED = 3
 
 
 def _reason(reason: ReasonAnswer, *, of_several: bool) -> str:

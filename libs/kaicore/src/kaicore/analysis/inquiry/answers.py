@@ -4,7 +4,7 @@ Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts 
 """
 
 from types import GenericAlias
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -38,6 +38,48 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     group: str = ""
     pods: int = 0
     fields: dict[str, Any] = {}
+
+
+class RemedyAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """A change after which the pods start: it was made to a copy of the state, and a cycle of the engine placed them.
+
+    Attributes:
+        kind: what is done, in a word: `wait`, `request-less`, `tend-node`, `edit-queue`, `end-work`, `add-nodes`, …
+        message: what is to be done, with its object, place and amount.
+        resource: that it is about; empty for none.
+        amount: of the resource, or of pods or nodes; empty where no amount is meant.
+        place: node, queue, domain or object where it is to be done.
+        until: for what only waits, when it is tried again.
+        node: where the pod that was asked about starts then.
+        evicts: pods that cycles evict first, `<namespace>/<name>`.
+    """
+
+    kind: str
+    message: str
+    resource: str = ""
+    amount: str = ""
+    place: str = ""
+    until: str = ""
+    node: str = ""
+    evicts: list[str] = []
+
+
+class RemediesAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """What would make a pod start.
+
+    Attributes:
+        pod: which, `<namespace>/<name>`.
+        next_cycle: the node on which the next cycle starts it as things are; empty if it does not.
+        remedies: changes of which each by itself makes it start, those that cost least first.
+        tried: how many changes were tried; where none helps, no single one of these does.
+        untried: how many more there were, for which there was no time or no need.
+    """
+
+    pod: str
+    next_cycle: str = ""
+    remedies: list[RemedyAnswer] = []
+    tried: int = 0
+    untried: int = 0
 
 
 class StoryAnswer(Answer, frozen=True, kw_only=True):
@@ -255,7 +297,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     position: int
     recorded_at: str
     total: int
-    items: msgspec.Raw
+    items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]
 
     @property
     def rows(self) -> list[Row]:
@@ -268,6 +310,7 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     """Which rows are wanted; what is not named lets all through.
 
     Attributes:
+        namespaces: only what is in one of these; None for all.
         name: of the thing itself.
         pending: only pods that wait, or groups with such.
         rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
@@ -281,6 +324,11 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     pending: bool = False
     rejected: bool = False
     limit: int = 0
+    namespaces: frozenset[str] | None = None
+
+    def admits(self, namespace: str) -> bool:
+        """Tell whether what is in a namespace is wanted."""
+        return self.namespace in ("", namespace) and (self.namespaces is None or namespace in self.namespaces)
 
 
 #: Which filters of a selection each kind of rows has, beside name, namespace and limit.
@@ -309,6 +357,7 @@ class Why(Answer, frozen=True, kw_only=True):
         verdict: one sentence.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
         schedulable_if: when a pod would become schedulable, worked out for this answer.
+        starts_if: what would make it start, tried for this answer; of several pods that wait, the oldest.
         notes: what is wrong.
         story: a pod's events, in order.
         pods: of anything that has several: those that wait first.
@@ -324,6 +373,7 @@ class Why(Answer, frozen=True, kw_only=True):
     verdict: str
     reasons: list[ReasonAnswer] = []
     schedulable_if: list[ReasonAnswer] = []
+    starts_if: RemediesAnswer | None = None
     notes: list[str] = []
     story: list[StoryAnswer] = []
     pods: list[PodRow] = []

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from kaicore.analysis.counterfactuals.asked import Asked
+from kaicore.analysis.counterfactuals.sentences import sentence
 from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, StoryAnswer, Why
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.listing import (
@@ -16,6 +18,7 @@ from kaicore.analysis.inquiry.listing import (
     queues_of,
     reason_answer,
 )
+from kaicore.analysis.inquiry.remedies import TRIAL_S, remedies, within
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
@@ -51,6 +54,7 @@ def why_pod(state: ClusterState, namespace: str, name: str, story: Iterable[Even
     uid = next((uid for uid in reversed(uids) if uid in state.pods), uids[-1])
     entry = state.pods.get(uid)
     config = state.config()
+    asked = None if entry is None or entry.pod.uid not in state.waiting else Asked(state, config, entry)
     return Why(
         kind=POD,
         cluster=state.cluster,
@@ -59,7 +63,10 @@ def why_pod(state: ClusterState, namespace: str, name: str, story: Iterable[Even
         name=name,
         uid=uid,
         verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
-        reasons=[] if entry is None else [reason_answer(reason) for reason in pending_reasons(entry, state)],
+        reasons=[]
+        if asked is None
+        else [reason_answer(reason, message=sentence(asked, reason)) for reason in asked.reasons],
+        starts_if=None if asked is None else remedies(asked, go_on=within(TRIAL_S)),
         schedulable_if=[]
         if entry is None
         else [reason_answer(item) for item in StateRemedies(state, config).of(entry)],
@@ -184,6 +191,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
     ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
     help_for = () if oldest is None else StateRemedies(state, state.config()).of(oldest)
+    asked = None if oldest is None or oldest.pod.uid not in state.waiting else Asked(state, state.config(), oldest)
     others = [entry for entry in pods if entry.stage is not Stage.WAITING]
     rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
     return Why(
@@ -196,6 +204,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         verdict=_verdict_of(pods),
         reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
         schedulable_if=[reason_answer(item) for item in help_for],
+        starts_if=None if asked is None else remedies(asked, go_on=within(TRIAL_S)),
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
     )
 

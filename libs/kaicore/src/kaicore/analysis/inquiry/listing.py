@@ -78,7 +78,7 @@ def _pods(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     entries = [
         entry
         for entry in state.pods.values()
-        if wanted.namespace in ("", entry.pod.namespace)
+        if wanted.admits(entry.pod.namespace)
         and wanted.name in ("", entry.pod.name)
         and wanted.node in ("", entry.node)
         and (not wanted.pending or entry.stage is Stage.WAITING)
@@ -263,7 +263,7 @@ def _groups(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
         group = state.groups[key]
         if group.origin == POD or key.startswith(f"{POD}/"):
             continue
-        if wanted.namespace not in ("", group.namespace) or wanted.name not in ("", group.name):
+        if not wanted.admits(group.namespace) or wanted.name not in ("", group.name):
             continue
         pods = [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
         if wanted.queue and not any(wanted.queue in names.all_of(entry) for entry in pods):
@@ -357,13 +357,13 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
     )
 
 
-def reason_answer(reason: Reason, *, pods: int = 0) -> ReasonAnswer:
-    """Return a reason as an answer."""
+def reason_answer(reason: Reason, *, pods: int = 0, message: str = "") -> ReasonAnswer:
+    """Return a reason as an answer, with its own words unless others are given."""
     fields = msgspec.to_builtins(reason)
     for name in _TIMES & fields.keys():
         fields[name] = time_text(fields[name])
     named = {name: fields.pop(name) for name in _NAMED_FIELDS & fields.keys()}
-    return ReasonAnswer(message=str(reason), pods=pods, fields=fields, **named)
+    return ReasonAnswer(message=message or str(reason), pods=pods, fields=fields, **named)
 
 
 #: Fields of reasons that are times, microseconds since the epoch.

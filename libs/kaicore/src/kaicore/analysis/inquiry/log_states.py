@@ -8,6 +8,7 @@ from kaicore.errors import EventsRetired
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest
 from kaicore.ledger.log.state_snapshot import read_state
+from kaicore.ledger.log.trail import trail_of
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
@@ -52,12 +53,16 @@ async def events_of(
 
 
 async def restored(log: EventLog, cluster: str) -> ClusterState:
-    """Return the newest state that was saved, or the empty one.
+    """Return the newest state that was saved, else the last one of the trail, else the empty one.
 
     Raises:
         EventsRetired: there is none, and the log's first events are gone.
     """
     state = await newest(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=partial(read_state, cluster))
+    if state is None and (trail := trail_of(log)) is not None:
+        end = (await log.head(cluster)).position
+        last = await trail.load(cluster, schema=SNAPSHOT_SCHEMA, upto=end)
+        state = None if last is None else content(cluster, last, partial(read_state, cluster), end=end)
     return await _from_the_beginning(log, cluster) if state is None else state
 
 

@@ -1,7 +1,7 @@
 """States of a cluster at any position of its log, so that going from one to the next is cheap.
 
 A state is made from the nearest one before it: one that an earlier question left here and that is folded on in place,
-or the nearest sound snapshot.
+one that was passed lately and is kept here as bytes, or the nearest sound snapshot of the log and of its trail.
 """
 
 import asyncio
@@ -12,14 +12,19 @@ from kaicore.analysis.inquiry.log_bounds import check_position
 from kaicore.errors import CorruptLog, LogUnavailable
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content
-from kaicore.ledger.log.state_snapshot import read_state
+from kaicore.ledger.log.state_snapshot import read_state, take_state
+from kaicore.ledger.log.trail import Trail, trail_of
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
 #: Events folded before others get their turn.
 _PAGE = 1000
-#: States that are left for the next question.
-_MOST_STATES = 3
+#: States that are left for the next question, and what they may be as bytes together, which is less than in memory.
+_MOST_STATES, _MOST_STATES_BYTES = 3, 64 * 1024 * 1024
+#: Events between two states that are kept as bytes: so many, and at least one for so many bytes of a state.
+_STEP, _BYTES_PER_EVENT = 2000, 2500
+#: What they may be together.
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 class PastStates:
@@ -38,6 +43,11 @@ class PastStates:
         self._progress = progress
         #: Those of the last questions, the oldest first.
         self._states: list[ClusterState] = []
+        #: States as bytes, by position; those that were of use last are at the end.
+        self._passed: dict[int, Snapshot] = {}
+        #: Bytes of the last one that was seen.
+        self._size = 0
+        self._trail = Trail(log, cluster)
         self._turn = asyncio.Lock()
 
     async def at(self, position: int) -> ClusterState:
@@ -65,43 +75,71 @@ class PastStates:
 
     async def _nearest(self, position: int) -> ClusterState:
         """Return the last state at or before a position that there is; it is no longer left for others."""
-        before = [state for state in self._states if state.position <= position]
-        near = max(before, key=lambda state: state.position, default=None)
-        after = 0 if near is None else near.position
-        if after < position:
-            # Beyond what is here already.
-            restored = await self._restored(position, beyond=after)
-            if restored is not None:
-                return restored
-        if near is None:
-            return ClusterState(self._cluster)
-        self._states.remove(near)
-        return near
+        left = max((state.position for state in self._states if state.position <= position), default=0)
+        passed = max((place for place in self._passed if place <= position), default=0)
+        here, retired = max(left, passed), await self._log.retired(self._cluster)
+        # What the log has is asked for only where it can be much nearer, or where events are missing in between.
+        if position - here >= self._step() or here < retired:
+            state = await self._restored(position, beyond=here, retired=retired)
+            if state is not None:
+                return state
+        if passed > left:
+            self._passed[passed] = self._passed.pop(passed)
+            return read_state(self._cluster, self._passed[passed])
+        for state in self._states:
+            if state.position == left:
+                self._states.remove(state)
+                return state
+        return ClusterState(self._cluster)
 
-    async def _restored(self, position: int, *, beyond: int) -> ClusterState | None:
+    async def _restored(self, position: int, *, beyond: int, retired: int) -> ClusterState | None:
         """Return what the last sound snapshot at or before a position holds; None where it is not beyond another."""
-        newest = await self._log.load_snapshot(
-            self._cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, upto=position
-        )
-        snapshots: list[Snapshot] = [] if newest is None else [newest]
-        if await self._log.retired(self._cluster):
+        trail = trail_of(self._log)
+        snapshots = [
+            await self._log.load_snapshot(self._cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, upto=position)
+        ]
+        if trail is not None:
+            snapshots.append(await trail.load(self._cluster, schema=SNAPSHOT_SCHEMA, upto=position))
+        if retired and not any(one is not None and one.position >= retired for one in snapshots):
             snapshots += await self._log.kept_snapshots(self._cluster, name=STATE_SNAPSHOT)
-        for one in sorted(snapshots, key=lambda one: -one.position):
-            if beyond < one.position <= position:
-                state = content(self._cluster, one, partial(read_state, self._cluster), end=position)
-                if state is not None:
-                    return state
+        sound = [one for one in snapshots if one is not None and beyond < one.position <= position]
+        for one in sorted(sound, key=lambda one: -one.position):
+            state = content(self._cluster, one, partial(read_state, self._cluster), end=position)
+            if state is not None:
+                self._pass(one)
+                return state
         return None
 
     async def _fold(self, state: ClusterState, position: int) -> None:
+        passed = max((place for place in self._passed if place <= state.position), default=0)
         while state.position < position:
             page = await self._log.read(self._cluster, after=state.position, upto=position, limit=_PAGE)
             if not page:
                 raise CorruptLog(f"cluster {self._cluster}: event {state.position + 1} is missing")
             state.fold_all(page)
             self._progress(state.position, position)
+            await self._trail.passed(state.position, partial(take_state, state))
+            if state.position - passed >= self._step():
+                passed = state.position
+                self._pass(take_state(state))
             await asyncio.sleep(0)
 
+    def _step(self) -> int:
+        return max(_STEP, self._size // _BYTES_PER_EVENT)
+
+    def _pass(self, snapshot: Snapshot) -> None:
+        """Keep a state as bytes, and forget those that were of no use for the longest time."""
+        self._size = len(snapshot.body)
+        self._passed.pop(snapshot.position, None)
+        self._passed[snapshot.position] = snapshot
+        excess = sum(len(one.body) for one in self._passed.values()) - _MOST_BYTES
+        for place, one in list(self._passed.items()):
+            if excess <= 0:
+                break
+            excess -= len(one.body)
+            del self._passed[place]
+
     def _leave(self, state: ClusterState) -> None:
+        most = max(1, min(_MOST_STATES, _MOST_STATES_BYTES // max(1, self._size)))
         self._states.append(state)
-        del self._states[:-_MOST_STATES]
+        del self._states[:-most]

@@ -24,6 +24,7 @@ from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.listen import Listener
 from kaicore.ledger.log.postgres.read import select_events
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
+from kaicore.ledger.log.postgres.trail import PostgresTrail
 from kaicore.ledger.log.snapshots import discard, snapshot_digest
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
@@ -64,6 +65,8 @@ class PostgresLog:
         self._connections = connections
         self._clock = clock
         self._poll_s = poll_s
+        #: See `kaicore.ledger.log.trail.HasTrail`.
+        self.trail = PostgresTrail(connections)
         self._listener = Listener(connections)
         self._appenders: dict[str, Appender] = {}
         self._read_to: dict[str, _Place] = {}
