@@ -117,8 +117,9 @@ class Replay:
             elif isinstance(payload, CycleCompleted):
                 if event.position >= first and payload.input_position >= state.position:
                     self._due.setdefault(payload.input_position, []).append((event, payload))
-                elif event.position < first or event.position <= state.position:
+                else:
                     self._skipped.add(payload.cycle)
+                    self.report.unreachable += event.position >= first
         self._run_due()
 
     def goes_on(self, event: Event) -> bool:

@@ -53,6 +53,7 @@ class ReplayReport:
         cycles: how many cycles were run again.
         decisions: how many recorded decisions were compared.
         late: decisions that were not recorded since their batch was stale.
+        unreachable: cycles of the range that were not run again: what they were decided on is retired.
         other_engine: cycles that another engine version decided.
         engine_versions: how many cycles each engine version decided.
         differences: of cycles that this engine version decided, in order of position; the first `MOST_DIFFERENCES`.
@@ -67,6 +68,7 @@ class ReplayReport:
     cycles: int = 0
     decisions: int = 0
     late: int = 0
+    unreachable: int = 0
     other_engine: int = 0
     engine_versions: dict[str, int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
@@ -90,6 +92,7 @@ def merged(reports: Iterable[ReplayReport]) -> ReplayReport:
         first.cycles += other.cycles
         first.decisions += other.decisions
         first.late += other.late
+        first.unreachable += other.unreachable
         first.other_engine += other.other_engine
         first.engine_versions = dict(Counter(first.engine_versions) + Counter(other.engine_versions))
         first.kinds = dict(Counter(first.kinds) + Counter(other.kinds))
