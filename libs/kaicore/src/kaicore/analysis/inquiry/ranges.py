@@ -26,7 +26,8 @@ async def range_of(log: EventLog, cluster: str, *, since: Moment | None = None, 
 
     Raises:
         EventsRetired: it begins in a month that was retired.
-        UnknownMoment: the log is empty, or the range is, or it goes beyond the log's events.
+        UnknownMoment: it ends before the log's first event or beyond its last one, or begins beyond; the log is empty,
+            or the range is.
     """
     head = await log.head(cluster)
     if not head.position:
