@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from kaicore.analysis.history.pod_stories import End, PodStory
+from kaicore.analysis.history.pod_stories import PodStory, StoryEnd
 from kaicore.rules.forecast.runs import Run
 from kaicore.rules.forecast.survival import Survival
 from kaicore.rules.model.pod import Pod
@@ -40,7 +40,7 @@ class RunBasis(StrEnum):
 
 
 @dataclass(slots=True)
-class PodRun:
+class LineageRun:
     """One pod's run, if it is let run.
 
     Attributes:
@@ -70,7 +70,7 @@ class Lineage:
     """
 
     stories: list[PodStory]
-    runs: list[PodRun] = field(default_factory=list)
+    runs: list[LineageRun] = field(default_factory=list)
     deleted_at: int = 0
 
     @property
@@ -128,22 +128,22 @@ def _place(pod: Pod) -> tuple[str, str]:
 
 
 def _leaves_a_place(story: PodStory) -> bool:
-    failed = story.end is End.FINISHED and not story.succeeded
-    return failed or story.end in (End.REJECTED, End.EVICTED, End.LOST)
+    failed = story.end is StoryEnd.FINISHED and not story.succeeded
+    return failed or story.end in (StoryEnd.REJECTED, StoryEnd.EVICTED, StoryEnd.LOST)
 
 
 def _say_runs(lineage: Lineage, *, end: int) -> None:
     for story in lineage.stories:
         gone = story.gone_at - story.ended_at if story.gone_at and story.ended_at else None
-        if story.end is End.FINISHED and story.bound_at:
-            lineage.runs.append(PodRun(story.ran_us, story.succeeded, RunBasis.OBSERVED, gone_us=gone))
+        if story.end is StoryEnd.FINISHED and story.bound_at:
+            lineage.runs.append(LineageRun(story.ran_us, story.succeeded, RunBasis.OBSERVED, gone_us=gone))
     last = lineage.stories[-1]
-    if last.end is End.DELETED:
+    if last.end is StoryEnd.DELETED:
         lineage.deleted_at = last.ended_at
-        lineage.runs.append(PodRun(None, True, RunBasis.DELETED, at_least_us=_so_far(last, end)))
-    elif last.end is not End.FINISHED or not lineage.runs:
+        lineage.runs.append(LineageRun(None, True, RunBasis.DELETED, at_least_us=_so_far(last, end)))
+    elif last.end is not StoryEnd.FINISHED or not lineage.runs:
         longest = max(_so_far(story, end) for story in lineage.stories)
-        lineage.runs.append(PodRun(None, True, RunBasis.UNBOUNDED, at_least_us=longest))
+        lineage.runs.append(LineageRun(None, True, RunBasis.UNBOUNDED, at_least_us=longest))
 
 
 def _so_far(story: PodStory, end: int) -> int:

@@ -12,7 +12,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 
-class End(StrEnum):
+class StoryEnd(StrEnum):
     """How a pod's story ended.
 
     Attributes:
@@ -62,7 +62,7 @@ class PodStory:
     evicted_at: int = 0
     ended_at: int = 0
     gone_at: int = 0
-    end: End = End.OPEN
+    end: StoryEnd = StoryEnd.OPEN
     succeeded: bool = False
     deciding: bool = False
     grace_us: int = 0
@@ -100,7 +100,7 @@ class PodStories:
             if pod.deletion_at is not None:
                 self._deleted(story, at=pod.deletion_at * 1_000_000)
         elif entry.stage is Stage.FINISHED:
-            story.end = End.REJECTED if entry.rejection is not None else End.FINISHED
+            story.end = StoryEnd.REJECTED if entry.rejection is not None else StoryEnd.FINISHED
             story.ended_at = self._state.recorded_at
 
     def take(self, payload: Payload, *, at: int) -> None:
@@ -116,7 +116,7 @@ class PodStories:
             case payloads.PodDeleted(uid=uid):
                 self._gone(uid, at)
             case payloads.PodRejected(uid=uid):
-                self._end(uid, End.REJECTED, at)
+                self._end(uid, StoryEnd.REJECTED, at)
             case payloads.PodPlaced(uid=uid, node=node):
                 if story := self.by_uid.get(uid):
                     story.node, story.placed_at = node, at
@@ -157,7 +157,7 @@ class PodStories:
         if pod.finished:
             story.succeeded = pod.phase == "Succeeded"
             self._over(story, at)
-            self._end(pod.uid, End.REJECTED if is_kubelet_rejection(pod) else End.FINISHED, at)
+            self._end(pod.uid, StoryEnd.REJECTED if is_kubelet_rejection(pod) else StoryEnd.FINISHED, at)
 
     def _file(self, story: PodStory, entry: PodEntry) -> None:
         queue, namespace = self._state.queue_of(entry)
@@ -165,12 +165,12 @@ class PodStories:
         story.gpus = counted(entry.requests).get(GPU, 0)
 
     def _deleted(self, story: PodStory, *, at: int) -> None:
-        if story.end is not End.OPEN:
+        if story.end is not StoryEnd.OPEN:
             return
         if story.deciding:
-            story.end = End.EVICTED
+            story.end = StoryEnd.EVICTED
         else:
-            story.end = End.LOST if story.node and not self._is_well(story.node) else End.DELETED
+            story.end = StoryEnd.LOST if story.node and not self._is_well(story.node) else StoryEnd.DELETED
         story.ended_at = at
 
     def _is_well(self, node: str) -> bool:
@@ -180,7 +180,7 @@ class PodStories:
 
     def _over(self, story: PodStory, at: int) -> None:
         """A pod that was being deleted holds nothing any more."""
-        if story.end in (End.EVICTED, End.LOST, End.DELETED) and not story.grace_us:
+        if story.end in (StoryEnd.EVICTED, StoryEnd.LOST, StoryEnd.DELETED) and not story.grace_us:
             story.grace_us = at - story.ended_at
 
     def _gone(self, uid: str, at: int) -> None:
@@ -190,7 +190,7 @@ class PodStories:
             self._over(story, at)
             story.gone_at = at
 
-    def _end(self, uid: str, end: End, at: int) -> None:
+    def _end(self, uid: str, end: StoryEnd, at: int) -> None:
         story = self.by_uid.get(uid)
-        if story is not None and story.end is End.OPEN:
+        if story is not None and story.end is StoryEnd.OPEN:
             story.end, story.ended_at = end, at

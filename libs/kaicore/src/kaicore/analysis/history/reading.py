@@ -12,7 +12,7 @@ from statistics import median, quantiles
 import msgspec
 
 from kaicore.analysis.history.lineages import Lineage, trace
-from kaicore.analysis.history.pod_stories import End, PodStories, PodStory
+from kaicore.analysis.history.pod_stories import PodStories, PodStory, StoryEnd
 from kaicore.analysis.history.samples import Sample, Sampler
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
@@ -306,7 +306,7 @@ class _Reader:
             bind=middle((story.bound_at - story.placed_at for story in bound if story.placed_at), usual.bind),
             start=middle((story.running_at - story.bound_at for story in bound if story.running_at), usual.start),
             refuse=middle(
-                (story.ended_at - story.bound_at for story in bound if story.end is End.REJECTED), usual.refuse
+                (story.ended_at - story.bound_at for story in bound if story.end is StoryEnd.REJECTED), usual.refuse
             ),
             observe=middle((story.observed_at - story.bound_at for story in bound if story.observed_at), usual.observe),
             evict=middle(self._evictions, usual.evict),
@@ -325,4 +325,4 @@ class _Reader:
 
 def _is_over(story: PodStory, begin: int) -> bool:
     """Whether a pod's story was over when the window began."""
-    return story.end is not End.OPEN and story.ended_at <= begin
+    return story.end is not StoryEnd.OPEN and story.ended_at <= begin

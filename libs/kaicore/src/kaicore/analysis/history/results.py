@@ -8,7 +8,7 @@ import msgspec
 
 from kaicore.analysis.history import metrics
 from kaicore.analysis.history.metrics import JobPlaces
-from kaicore.analysis.history.pod_stories import End, PodStory
+from kaicore.analysis.history.pod_stories import PodStory, StoryEnd
 from kaicore.analysis.history.reading import History
 from kaicore.analysis.history.samples import Sample, gpus_by_row
 from kaicore.rules.state.cluster_state import ClusterState
@@ -219,10 +219,10 @@ def result_of(
         name=name,
         pods=len(waited),
         started=sum(work.started_at > 0 for work in waited),
-        finished=_ended(every, End.FINISHED),
-        rejections=_ended(every, End.REJECTED),
-        preemptions=_ended(every, End.EVICTED),
-        lost=_ended(every, End.LOST),
+        finished=_ended(every, StoryEnd.FINISHED),
+        rejections=_ended(every, StoryEnd.REJECTED),
+        preemptions=_ended(every, StoryEnd.EVICTED),
+        lost=_ended(every, StoryEnd.LOST),
         waits=_waits(waits),
         allocation_rate=metrics.mean(samples, metrics.allocation_rate, end=end),
         allocation_rate_most=max(rates, default=0.0),
@@ -238,7 +238,7 @@ def result_of(
     )
 
 
-def _ended(stories: Sequence[PodStory], end: End) -> int:
+def _ended(stories: Sequence[PodStory], end: StoryEnd) -> int:
     return sum(story.end is end for story in stories)
 
 
@@ -263,9 +263,9 @@ def _queue(queue: str, works: Sequence[_Work], begin: int, end: int) -> QueueRes
         queue=queue,
         pods=len(waited),
         started=sum(work.started_at > 0 for work in waited),
-        finished=_ended(every, End.FINISHED),
-        rejections=_ended(every, End.REJECTED),
-        preemptions=_ended(every, End.EVICTED),
+        finished=_ended(every, StoryEnd.FINISHED),
+        rejections=_ended(every, StoryEnd.REJECTED),
+        preemptions=_ended(every, StoryEnd.EVICTED),
         waits=_waits([_wait(work, end) for work in waited]),
         gpu_hours=ran / 3.6e9,
     )
