@@ -288,7 +288,8 @@ class Listing(Answer, frozen=True, kw_only=True):
     Attributes:
         kind: one of `ROWS`.
         recorded_at: of the event at that position.
-        total: how many there are; the rows are the first of them, where a limit was given.
+        total: how many there are; the rows are some of them, where a limit was given.
+        next: where the next page begins, of the same position; empty where there is none.
         items: rows, still encoded; `rows` decodes them.
     """
 
@@ -297,6 +298,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     position: int
     recorded_at: str
     total: int
+    next: str = ""
     items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]
 
     @property
@@ -315,6 +317,7 @@ class RowSelection(Answer, frozen=True, kw_only=True):
         pending: only pods that wait, or groups with such.
         rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
         limit: how many rows at most; of cycles the last ones.
+        skip: how many rows are left out before.
     """
 
     namespace: str = ""
@@ -324,6 +327,7 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     pending: bool = False
     rejected: bool = False
     limit: int = 0
+    skip: int = 0
     namespaces: frozenset[str] | None = None
 
     def admits(self, namespace: str) -> bool:
