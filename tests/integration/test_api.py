@@ -258,3 +258,14 @@ async def test_questions_about_the_past_are_answered_as_of_a_moment(api: Api, cl
     assert "beyond the log's end" in (await api.get(f"{root}/pods?at={end + 1}", status=400))["error"]
     assert "no moment of a log" in (await api.get(f"{root}/topologies?at=yesterday", status=400))["error"]
     await api.get(f"{root}/pods/default/b/why?at=3", status=404)
+
+
+async def test_diff_of_two_moments_is_answered_by_kind(api: Api, cluster_name: str) -> None:
+    root = f"/v1/clusters/{cluster_name}"
+    answer = await api.get(f"{root}/diff?from=2&kind=pods")
+    assert (answer["before"]["position"], answer["counts"]["pods"]["added"]) == (2, 3)
+    assert {change["name"] for change in answer["changes"]} == {"default/a", "default/b", "default/never"}
+    assert [row["name"] for row in (await api.get(f"{root}/zones?node=n0"))["items"]] == ["n0/node-0", "n0/node-1"]
+    assert "is none of" in (await api.get(f"{root}/diff?from=2&kind=podz", status=400))["error"]
+    assert "beyond the log's end" in (await api.get(f"{root}/diff?from=2&to=9999", status=400))["error"]
+    assert "from" in (await api.get(f"{root}/diff", status=422))["error"]

@@ -11,12 +11,14 @@ from typing import Any
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.submission.submissions import Submissions
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
 from prometheus_client import Histogram
 
 from kai_api.answering import answer_errors, describe
+from kai_api.audits import make_audit_router
 from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
 from kai_api.events import make_events_router
@@ -25,6 +27,7 @@ from kai_api.login import make_login_router
 from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 from kai_api.pages.router import make_pages
 from kai_api.questions import make_router
+from kai_api.submitting import make_submission_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
 
@@ -69,7 +72,9 @@ def make_routes(inquiry: Inquiry, long_answers: LongAnswers, access: Access, liv
     app.include_router(make_login_router(access))
     _add_long_answers(app, long_answers)
     app.include_router(make_events_router(inquiry.log, live))
+    app.include_router(make_audit_router(inquiry))
     app.include_router(make_router(inquiry))
+    app.include_router(make_submission_router(Submissions(inquiry)))
     app.include_router(make_pages(inquiry))
     return app
 

@@ -70,7 +70,7 @@ class _Wanted:
         )
 
 
-def make_events_router(log: EventLog, live: LiveLog) -> APIRouter:
+def make_events_router(log: EventLog, live: LiveLog) -> APIRouter:  # long: two handlers, one parameter a line
     """Make the routes of events."""
     router = AnswerRouter()
     streams = _Streams()
