@@ -67,7 +67,13 @@ async def test_question_is_answered_with_the_expected_fields(api: Api, cluster_n
     assert [(remedy["code"], remedy["resource"], remedy["message"]) for remedy in why["schedulableIf"]] == [
         ("FitsIf", "nvidia.com/gpu", "would become schedulable if nvidia.com/gpu ≤ 4 (such as n0)")
     ]
-    assert (await api.get(f"/v1/clusters/{cluster_name}/replay"))["differences"] == []
+    replayed = await api.get(f"/v1/clusters/{cluster_name}/replay")
+    assert (replayed["differences"], replayed["cycles"] > 0) == ([], True)
+    one = await api.get(f"/v1/clusters/{cluster_name}/replay?cycle=1")
+    assert (one["cycles"], one["differences"]) == (1, [])
+    assert (
+        "the range is empty" in (await api.get(f"/v1/clusters/{cluster_name}/replay?from=3&to=2", status=400))["error"]
+    )
     assert (await api.get(f"/v1/clusters/{cluster_name}/audit"))["ok"]
     page = await api.get(f"/v1/clusters/{cluster_name}/events?after=1&limit=2")
     assert [event["position"] for event in page["items"]] == [2, 3]

@@ -88,10 +88,10 @@ app.command(
 )
 app.command("kai_cli.service_logs:logs", name="logs", group=_ASK, help="Print what a service said.")
 app.command(
-    "kai_cli.checks:replay",
+    "kai_cli.replaying:replay",
     name="replay",
     group=_ASK,
-    help="Fold the log again, run every recorded cycle again, and compare; exit 1 if there is a difference.",
+    help="Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference.",
 )
 audit = App(name="audit", help="Check the log itself, and ask who decided what.", group=_ASK)
 audit.command(
