@@ -273,18 +273,23 @@ class ZoneColumns(ZoneArrays):
         self.uncertain[row] = mark.uncertain
         self.repeated[row] = mark.repeated
 
-    def memory(self, row: int, *, empty: bool = False, free: Ints | None = None) -> MemoryZones:
+    def memory(self, row: int) -> MemoryZones:
         """Return a row's zones as its memory manager counts them."""
         zones = int(self.zone_count[row])
-        columns = self._memory.items()
-        allocatable = {name: self.allocatable[row, :zones, column].tolist() for name, column in columns}
-        if empty:
-            left = {name: list(amounts) for name, amounts in allocatable.items()}
-            return MemoryZones(allocatable, left, [0] * zones, [0] * zones)
-        if free is None:
-            free = self.allocatable[row, :zones] - self.used[row, :zones]
-        left = {name: free[:, column].tolist() for name, column in columns}
-        return MemoryZones(allocatable, left, self.assignments[row, :zones].tolist(), self.cells[row, :zones].tolist())
+        allocatable = self.allocatable[row, :zones]
+        free = allocatable - self.used[row, :zones]
+        return self._memory_zones(row, _by_resource(allocatable), _by_resource(free), empty=False)
+
+    def _memory_zones(
+        self, row: int, allocatable: list[list[int]], free: list[list[int]], *, empty: bool
+    ) -> MemoryZones:
+        columns, zones = self._memory.items(), int(self.zone_count[row])
+        return MemoryZones(
+            {name: allocatable[column] for name, column in columns},
+            {name: list(free[column]) for name, column in columns},
+            [0] * zones if empty else self.assignments[row, :zones].tolist(),
+            [0] * zones if empty else self.cells[row, :zones].tolist(),
+        )
 
     def _suspect(self, row: int, cells: list[int]) -> None:
         """Where the exporter sees less memory free than the records tell, a pod holds it: most likely one zone's."""
@@ -307,46 +312,51 @@ class ZoneColumns(ZoneArrays):
         """
         zones = int(self.zone_count[row])
         settings = self.kubelets[int(self.kubelet[row])]
-        free = self.allocatable[row, :zones] if empty else self.free(row, zones=zones, reconstruct=reconstruct)
+        # Lists of Python's numbers from here on: there are few, and each is looked at by itself.
+        capacity, allocatable = _by_resource(self.capacity[row, :zones]), _by_resource(self.allocatable[row, :zones])
+        free = allocatable if empty else _by_resource(self.free(row, zones=zones, reconstruct=reconstruct))
+        reported = self.reported[row].tolist()
         counted = [
             (name, column)
             for name, column in self.resources.items()
-            if not is_memory(name) and self.reported[row, column] and (name != CPU or settings.static_cpu)
+            if reported[column] and name not in self._memory and (name != CPU or settings.static_cpu)
         ]
-        capacity = {name: self.capacity[row, :zones, column].tolist() for name, column in counted}
-        left = {name: free[:, column].tolist() for name, column in counted}
-        memory = self.memory(row, empty=empty, free=free)
+        memory = self._memory_zones(row, allocatable, free, empty=empty)
         if self.unknown[row] and not empty:
             self._suspect(row, memory.cells)
-        uncertain = [name for name, column in counted if self.uncertain[row, column]] if not empty else ()
-        repeated = {}
+        doubtful = () if empty else self.uncertain[row].tolist()
+        repeated: dict[str, list[int]] = {}
         if not empty and self.repeated[row].any():
             repeated = {name: self.repeated[row, :zones, column].tolist() for name, column in counted}
         return NodeZones(
             zones,
             settings,
-            capacity,
-            left,
+            {name: capacity[column] for name, column in counted},
+            {name: list(free[column]) for name, column in counted},
             memory,
-            self._perhaps_broken(row, zones, empty=empty),
+            self._perhaps_broken(row, capacity, allocatable, empty=empty),
             dict(devices or {}),
-            frozenset(uncertain),
+            frozenset([name for name, column in counted if doubtful[column]] if any(doubtful) else ()),
             {name: amounts for name, amounts in repeated.items() if any(amounts)},
             self._distances.get(row, ()),
         )
 
-    def _perhaps_broken(self, row: int, zones: int, *, empty: bool) -> list[int]:
+    def _perhaps_broken(
+        self, row: int, capacity: list[list[int]], allocatable: list[list[int]], *, empty: bool
+    ) -> list[int]:
         """Each CPU of a zone that a pod has, and one that is reserved without its sibling, may have broken a core."""
-        column = self.resources.get(CPU)
+        column, zones = self.resources.get(CPU), int(self.zone_count[row])
         if column is None:
             return [0] * zones
-        allocatable = self.allocatable[row, :zones, column]
-        broken: Ints = (self.capacity[row, :zones, column] - allocatable) // 1000 % 2
-        if not empty:
+        reserved = [(all_ - left) // 1000 % 2 for all_, left in zip(capacity[column], allocatable[column], strict=True)]
+        if empty:
+            return reserved
+        used = self.used[row, :zones, column].tolist()
+        if self.unknown[row]:
             # Where no record tells of some pods, the exporter does.
-            unseen = self.published[row, :zones, column] if self.unknown[row] else allocatable
-            broken = broken + np.maximum(self.used[row, :zones, column], allocatable - unseen) // 1000
-        return [int(cores) for cores in broken]
+            seen = zip(allocatable[column], self.published[row, :zones, column].tolist(), strict=True)
+            used = [max(held, left - free) for held, (left, free) in zip(used, seen, strict=True)]
+        return [odd + held // 1000 for odd, held in zip(reserved, used, strict=True)]
 
     def free(self, row: int, *, zones: int, reconstruct: bool) -> Ints:
         """Return what is free on a row's zones; shape (zones, resources).
@@ -386,3 +396,9 @@ class ZoneColumns(ZoneArrays):
             self.used[row, :zones, column] = self.allocatable[row, :zones, column] - free
         self.assignments[row, :zones] = memory.assignments
         self.cells[row, :zones] = memory.cells
+
+
+def _by_resource(figures: Ints) -> list[list[int]]:
+    """Return figures of shape (zones, resources) as one list for each resource."""
+    by_resource: list[list[int]] = figures.T.tolist()
+    return by_resource

@@ -136,10 +136,13 @@ class RowStates:
         Returns:
             the charge as it came about: memory is drawn from what is free now.
         """
-        key = self.state(row), id(requests), id(charge), releasing
-        effect, columns = self._effects.get(key), self._columns
+        columns, state = self._columns, self._states[row]
+        if state < 0:
+            state = self.state(row)
+        key = state, id(requests), id(charge), releasing
+        effect = self._effects.get(key)
         if effect is None:
-            before = self._keep(row, self.state(row)).mark
+            before = self._keep(row, state).mark
             columns.charge(row, requests, releasing=releasing)
             placed = columns.zones.charge(row, charge, releasing=releasing)
             columns.zones.assume(row, placed)
@@ -157,7 +160,7 @@ class RowStates:
                 getattr(zones, name)[row] = figures
         else:
             columns.restore(row, after)
-        self._set(row, effect.state)
+        self._states[row] = self._states_array[row] = effect.state
         return effect.charge
 
     def states_of_many(self, rows: Ints) -> Ints | None:
