@@ -47,7 +47,8 @@ class CyclePods:
 
     def class_counts(self, members: Iterable[Member]) -> Counter[str]:
         """Return how many pods there are of each class, by key."""
-        return Counter(map(self.key_of, members))
+        by_uid, class_of = self._class_by_uid, self.class_of
+        return Counter([(by_uid.get(member.pod.uid) or class_of(member)).key for member in members])
 
     def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
         """Return what pods request in all; with `class_of`, as pods of other classes than their own."""
