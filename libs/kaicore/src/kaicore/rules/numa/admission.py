@@ -218,6 +218,9 @@ class _Walk:
         lent, free = self._lent[resource], self._node.free[resource]
         inside = zones_of(holding.mask)
         taken = _ascending(free, inside, left)
+        if len(inside) == 1 and taken[inside[0]] == left == need:
+            self._note_choice(holding, resource, {inside[0]: free[inside[0]]}, left)
+            return taken
         others = [zone for zone in range(len(free)) if zone not in inside]
         more = _ascending([free[zone] if zone in others else 0 for zone in range(len(free))], others, left - sum(taken))
         self._note_choice(holding, resource, {zone: lent[zone] for zone in range(len(lent))}, need - left)

@@ -24,20 +24,15 @@ from kaicore.rules.numa.zones import NodeDevices, NodeZones
 
 @dataclass(frozen=True, slots=True)
 class RowMark:
-    """What is used of one row's zones at one moment, for `ZoneColumns.restore`."""
+    """What is charged to one row's zones at one moment, for `ZoneColumns.restore`.
 
-    used: Ints
-    releasing: Ints
-    published: Ints
-    assignments: Ints
+    Attributes:
+        figures: the row of `ZoneColumns.charged`.
+        cells: of them, the mask that each zone serves.
+    """
+
+    figures: Ints
     cells: Ints
-    uncertain: Ints
-    repeated: Ints
-
-    def changes(self, after: "RowMark") -> tuple[tuple[str, Ints], ...]:
-        """Return those of another moment's figures that are others than these, by name."""
-        named = ((name, getattr(self, name), getattr(after, name)) for name in self.__slots__)
-        return tuple((name, figures) for name, old, figures in named if old.tobytes() != figures.tobytes())
 
 
 class ZoneColumns(ZoneArrays):
@@ -96,12 +91,8 @@ class ZoneColumns(ZoneArrays):
         return (
             int(self.shape[row]),
             2 * int(self.kubelet[row]) + unknown,
-            self.used[row].tobytes(),
+            self.charged[row, : self._held].tobytes(),
             self.published[row].tobytes() if published or unknown else b"",
-            self.assignments[row].tobytes(),
-            self.cells[row].tobytes(),
-            self.uncertain[row].tobytes(),
-            self.repeated[row].tobytes(),
         )
 
     def likenesses(self, rows: Ints) -> Ints:
@@ -110,16 +101,7 @@ class ZoneColumns(ZoneArrays):
         Rows whose figures are equal are alike; what is published always counts here, and so does what is released.
         """
         numbers = (self.shape[rows], self.kubelet[rows], self.unknown[rows] > 0)
-        figures = (
-            self.used,
-            self.releasing,
-            self.published,
-            self.assignments,
-            self.cells,
-            self.uncertain,
-            self.repeated,
-        )
-        return np.hstack([np.stack(numbers, axis=1), *(one[rows].reshape(len(rows), -1) for one in figures)])
+        return np.hstack([np.stack(numbers, axis=1), self.charged[rows]])
 
     def set_published(self, row: int, topology: NodeTopology) -> None:
         """Take over what the exporter saw free, everything else being as it was."""
@@ -252,26 +234,12 @@ class ZoneColumns(ZoneArrays):
         return self._distances.get(row, ())
 
     def mark(self, row: int) -> RowMark:
-        """Return what is used of a row now."""
-        return RowMark(
-            self.used[row].copy(),
-            self.releasing[row].copy(),
-            self.published[row].copy(),
-            self.assignments[row].copy(),
-            self.cells[row].copy(),
-            self.uncertain[row].copy(),
-            self.repeated[row].copy(),
-        )
+        """Return what is charged to a row now."""
+        return RowMark(self.charged[row].copy(), self.cells[row].copy())
 
     def restore(self, row: int, mark: RowMark) -> None:
         """Put a row back to where it was; rows, zones and resources must be the same."""
-        self.used[row] = mark.used
-        self.releasing[row] = mark.releasing
-        self.published[row] = mark.published
-        self.assignments[row] = mark.assignments
-        self.cells[row] = mark.cells
-        self.uncertain[row] = mark.uncertain
-        self.repeated[row] = mark.repeated
+        self.charged[row] = mark.figures
 
     def memory(self, row: int) -> MemoryZones:
         """Return a row's zones as its memory manager counts them."""

@@ -9,8 +9,6 @@ from kaicore.rules.numa.zone_arrays import Ints
 
 #: Rank of a row that is not wanted.
 NEVER = -(2**62)
-#: From one changed row for so many blocks on, all blocks are looked at.
-_MANY = 2
 #: Rows of a block: about the square root of the rows of a large cluster.
 _BLOCK = 128
 
@@ -65,9 +63,6 @@ class Ranking:
         """Set the ranks of rows; a row that is there twice has the same rank twice."""
         self._first = -1
         self.by_row[rows] = ranks
-        if len(rows) * _MANY >= len(self._highest):
-            np.maximum.reduce(self._blocks, axis=1, out=self._highest)
-            return
         changed = np.zeros(len(self._highest), np.bool_)
         changed[rows // _BLOCK] = True
         blocks = np.flatnonzero(changed)
