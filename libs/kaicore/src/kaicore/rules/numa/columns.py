@@ -294,7 +294,7 @@ class ZoneColumns(ZoneArrays):
             self._suspect(row, memory.cells)
         doubtful = () if empty else self.uncertain[row].tolist()
         repeated: dict[str, list[int]] = {}
-        if not empty and self.repeated[row].any():
+        if not empty and np.count_nonzero(self.repeated[row]):
             repeated = {name: self.repeated[row, :zones, column].tolist() for name, column in counted}
         return NodeZones(
             zones,
