@@ -83,6 +83,9 @@ class FeasibleNodes:
         self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN)
         self._eligible = self.filters.eligible
         self._eligible_bytes = self._eligible.tobytes()
+        #: States whose kubelets admit a pod for certain, whatever comes, and what it gets there.
+        self._admitting: set[int] = set()
+        self._predicted: dict[int, PredictedPlacement | None] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
         #: How many of the cycle's charges are taken into account.
@@ -128,7 +131,13 @@ class FeasibleNodes:
         return None
 
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
-        return not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
+        state = self._states.state(row)
+        if state in self._admitting:
+            return True
+        takes = not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
+        if takes and not self.doubted:
+            self._admitting.add(state)
+        return takes
 
     @property
     def non_monotonic(self) -> bool:
@@ -204,11 +213,16 @@ class FeasibleNodes:
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
-        return self._numa.predict(row) if self._config.numa else None
+        if not self._config.numa:
+            return None
+        state = self._states.state(row)
+        if state not in self._predicted:
+            self._predicted[state] = self._numa.predict(row)
+        return self._predicted[state]
 
     def volumes(self, row: int) -> tuple[GivenVolume, ...]:
         """Return the volumes that a pod gets on a row (`ConstraintEvaluator.volumes`)."""
-        return self._constraints.volumes(row)
+        return self._constraints.volumes(row) if self._class.volumes.wanted else ()
 
     def refresh(self, rows: "array[int]") -> None:
         """Evaluate rows again that were charged; one may be there more than once."""
