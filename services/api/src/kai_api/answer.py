@@ -1,4 +1,4 @@
-"""Answers one long question and ends: `python -m kai_api.answer replay|audit CLUSTER`; JSON on standard output."""
+"""Answers one long question and ends: `python -m kai_api.answer QUESTION CLUSTER`; JSON on standard output."""
 
 import asyncio
 import os
@@ -8,6 +8,7 @@ import msgspec
 from kaicore.analysis.inquiry.audit import audit_log
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
+from kaicore.analysis.submission.calibrations import keep_calibration, measure_calibration
 from kaicore.errors import KaiError
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service.process import bound_to_parent
@@ -28,6 +29,10 @@ async def _answer(question: Question, cluster: str) -> object:
                 return replay_answer(await replay_log(log, cluster))
             case Question.AUDIT:
                 return audit_answer(await audit_log(log, cluster))
+            case Question.CALIBRATION:
+                answer = await measure_calibration(log, cluster)
+                await keep_calibration(log, answer)
+                return answer
 
 
 def main() -> int:

@@ -17,10 +17,11 @@ from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
 from prometheus_client import Histogram
 
-from kai_api.answering import answer_errors, describe
+from kai_api.answering import answer_errors, describe, encoded
 from kai_api.audits import make_audit_router
 from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
+from kai_api.calibrating import Calibrations
 from kai_api.login import make_login_router
 from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 from kai_api.pages.router import make_pages
@@ -55,18 +56,20 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access
     answer_errors(app)
     describe(app)
     app.include_router(make_login_router(access))
-    _add_long_answers(app, long_answers)
+    calibrations = Calibrations(inquiry.log, long_answers)
+    _add_long_answers(app, long_answers, calibrations)
     app.include_router(make_audit_router(inquiry))
     app.include_router(make_router(inquiry))
-    app.include_router(make_submission_router(Submissions(inquiry)))
+    submissions = Submissions(inquiry, calibration=calibrations.current)
+    app.include_router(make_submission_router(submissions))
     app.include_router(make_pages(inquiry))
     return with_health(health, app=_timed(authenticated(app, access)))
 
 
-def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
-    async def ask(question: Question, cluster: str, request: Request) -> Response:
+def _add_long_answers(app: FastAPI, long_answers: LongAnswers, calibrations: Calibrations) -> None:
+    async def answered(question: Awaitable[object]) -> Response:
         try:
-            body = await long_answers.ask(question, cluster, gone=_gone(request))
+            answer = await question
         except Busy as error:
             raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
         except TookTooLong as error:
@@ -75,17 +78,25 @@ def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
             raise HTTPException(error.status, str(error)) from error
         except ClientGone:
             return Response(status_code=499)
-        return Response(body, media_type="application/json")
+        if not isinstance(answer, bytes):
+            return encoded(answer)
+        return Response(answer, media_type="application/json")
 
     @app.get("/v1/clusters/{cluster}/replay")
     async def replay(cluster: str, request: Request) -> Response:
         """Run every recorded cycle again and compare."""
-        return await ask(Question.REPLAY, cluster, request)
+        return await answered(long_answers.ask(Question.REPLAY, cluster, gone=_gone(request)))
 
     @app.get("/v1/clusters/{cluster}/audit")
     async def audit(cluster: str, request: Request) -> Response:
         """Check the log's chain, its gaps and its promises."""
-        return await ask(Question.AUDIT, cluster, request)
+        return await answered(long_answers.ask(Question.AUDIT, cluster, gone=_gone(request)))
+
+    @app.get("/v1/clusters/{cluster}/calibration")
+    async def calibration(cluster: str, request: Request, *, renew: bool = False) -> Response:
+        """Return how often forecasts of starts came true; measured now where it never was, or with `renew`."""
+        kept = None if renew else await calibrations.kept(cluster)
+        return await answered(calibrations.measure(cluster, gone=_gone(request))) if kept is None else encoded(kept)
 
 
 def _timed(app: Asgi) -> Asgi:

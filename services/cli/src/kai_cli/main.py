@@ -114,6 +114,11 @@ what_if.command(
     name="submit",
     help="Say what would become of manifests that are submitted now: where, evicting whom, or when.",
 )
+what_if.command(
+    "kai_cli.what_if_calibration:calibration_command",
+    name="calibration",
+    help="Say how often forecasts of starts came true, measured on the log itself.",
+)
 app.command(what_if)
 app.command(
     "kai_cli.simulate:simulate_command",
