@@ -1,12 +1,11 @@
 """Why a pod was put where it is: the recorded cycle is run again, and an observer looks on."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes, RowScore
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
@@ -42,26 +41,25 @@ class _Onlooker:
     def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
         if member.pod.uid != self._uid or self._names[row] != self._node:
             return
-        ranked = feasible.ranked_rows(len(self._names))
-        ruled_out = feasible.reasons()
-        shown = ranked[:_MOST_RANKED]
-        if row not in {one.row for one in shown}:
-            shown = [*shown[:-1], *(one for one in ranked if one.row == row)]
-        self.scores = PlacementScores([(self._names[one.row], one) for one in shown], ruled_out, len(ranked))
+        rows = feasible.ranked_rows().tolist()
+        shown = rows[:_MOST_RANKED] if row in rows[:_MOST_RANKED] else [*rows[: _MOST_RANKED - 1], row]
+        ranked = [(self._names[one], feasible.row_score(one)) for one in shown]
+        self.scores = PlacementScores(ranked, feasible.reasons(), len(rows))
 
 
-def placement_scores(state: ClusterState, *, shard: str, cycle: str, now: int, uid: str, node: str) -> PlacementScores | None:
+def placement_scores(
+    state: ClusterState, config: EngineConfig, *, cycle: str, now: int, uid: str, node: str
+) -> PlacementScores | None:
     """Run a recorded cycle again and tell what it knew when it placed a pod; None where it does not place it so.
 
     Args:
         state: as it was at the cycle's input position; not changed.
-        shard: whose cycle it was.
+        config: with which the cycle was decided.
         cycle: its id.
         now: its clock, microseconds since the epoch.
         uid: the pod's.
         node: where it was placed.
     """
-    config = state.config()
     onlooker = _Onlooker(uid, node, list(state.columns.names))
     result = run_cycle(cycle_input(state, config, now=now, cycle=cycle), config, observer=onlooker)
     placed = any(one.uid == uid and one.node == node for one in result.placements)

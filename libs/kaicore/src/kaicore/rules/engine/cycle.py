@@ -28,9 +28,7 @@ _ACTIONS: dict[Action, type[CycleAction]] = {
 }
 
 
-def run_cycle(
-    cycle_input: CycleInput, config: EngineConfig, *, observer: PlacingObserver | None = None
-) -> CycleResult:
+def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: PlacingObserver | None = None) -> CycleResult:
     """Run the actions one after the other on one copy of the nodes.
 
     1. Restore the reservations for pods that earlier cycles nominated.

@@ -207,7 +207,7 @@ class Session:
             self.cycle_input.excluded_nodes,
             self.config,
             self._doubts if doubted else None,
-            self._observer,
+            observer=self._observer,
         )
 
     def _release(self, member: Member, eviction: EvictionDecided) -> None:

@@ -152,21 +152,21 @@ class FeasibleNodes:
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
         return not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
 
-    def ranked_rows(self, most: int) -> list[RowScore]:
-        """Return the rows that can take a pod, as they are now, by what they are ranked; the best first.
-
-        Args:
-            most: so many are returned.
-        """
+    def ranked_rows(self) -> Ints:
+        """Return the rows that can take a pod, as they are now, the best first; for explanations."""
         ranking = self._ranking.by_row
-        preferred = self._constraints.preferences(ranking, never=np.int64(_NO))
         rows = np.flatnonzero(ranking != _NO)
-        if self._constraints.non_monotonic:
-            rows = np.array([row for row in rows.tolist() if not self.ruled_out(row)], np.int64)
-        order = np.lexsort((-ranking[rows], np.zeros(len(rows)) if preferred is None else -preferred[rows]))
-        return [self._row_score(row, 0 if preferred is None else int(preferred[row])) for row in rows[order][:most]]
+        preferred = self._constraints.preferences(ranking, never=np.int64(_NO))
+        if preferred is None:
+            return np.array(sorted(rows.tolist(), key=lambda row: -ranking[row]), np.int64)
+        rows = rows[preferred[rows] >= 0]
+        ordered: Ints = rows[np.lexsort((-ranking[rows], -preferred[rows]))]
+        return ordered
 
-    def _row_score(self, row: int, preference: int) -> RowScore:
+    def row_score(self, row: int) -> RowScore:
+        """Return by what a row is ranked that can take a pod as it is now; for explanations."""
+        preferred = self._constraints.preferences(self._ranking.by_row, never=np.int64(_NO))
+        preference = 0 if preferred is None else int(preferred[row])
         own = self._class.numa_policy
         _, keeps, zones = self._numa.fit(row) if self._config.numa and self._numa.discerns else (True, True, 0)
         spared = any(self._columns.allocatable[row, column] for column in self._spared_columns)

@@ -92,6 +92,7 @@ class Placer:
         excluded_nodes: ExcludedNodes,
         config: EngineConfig,
         doubts: Doubts | None = None,
+        *,
         observer: PlacingObserver | None = None,
     ) -> None:
         self.statement = statement
