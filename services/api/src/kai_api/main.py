@@ -8,6 +8,7 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
+from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.node_tokens import read_secret
@@ -20,6 +21,9 @@ from kai_api.auth.access_file import AccessFile
 from kai_api.auth.sessions import Sessions
 from kai_api.kept_states import KeptStates
 from kai_api.long_answers import LongAnswers
+
+#: Manifests that are asked about are larger than other requests.
+_LIMITS = HttpLimits(body_bytes=4 << 20)
 
 _GC_THRESHOLDS = (50_000, 20, 100)
 
@@ -67,7 +71,7 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until told to stop."""
     access = open_access(settings)
     app = Later(context.health)
-    server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
+    server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd, limits=_LIMITS)
     context.log.info("listening", address=server.address)
     await server.run_beside(context.stopping, _answer(context, settings, access, app))
 

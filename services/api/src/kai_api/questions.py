@@ -5,16 +5,9 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import Response
-from kaicore.analysis.inquiry.answers import (
-    ROWS,
-    Answer,
-    ClusterRow,
-    ClusterSummary,
-    Listing,
-    RowSelection,
-    Why,
-    inapplicable_filters,
-)
+from kaicore.analysis.inquiry.answers import ROWS, Answer, Listing, RowSelection, Why, inapplicable_filters
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
+from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
@@ -102,6 +95,21 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
     async def why_pod(cluster: str, namespace: str, name: str, at: str = "") -> Why:
         """Say why a pod is where it is, or nowhere."""
         return await inquiry.why(cluster, "Pod", namespace, name, at=at)
+
+    @router.get("/v1/clusters/{cluster}/diff")
+    async def diff(
+        cluster: str,
+        *,
+        before: Annotated[str, Query(alias="from")],
+        after: Annotated[str, Query(alias="to")] = "end",
+        kind: str = "",
+        namespace: str = "",
+        node: str = "",
+        queue: str = "",
+    ) -> DiffAnswer:
+        """Return what is different between two moments: what is new, gone or changed, field by field."""
+        wanted = DiffQuestion(kind=kind, namespace=namespace, node=node, queue=queue)
+        return await inquiry.diff(cluster, before, after, wanted)
 
     @router.get("/v1/clusters/{cluster}/topologies")
     async def topologies(

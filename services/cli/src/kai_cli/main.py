@@ -54,13 +54,25 @@ app.command(
     "kai_cli.questions:get",
     name="get",
     group=_ASK,
-    help="List pods, groups, queues, nodes, cycles or clusters.",
+    help="List pods, groups, queues, nodes, zones, cycles or clusters.",
 )
 app.command(
     "kai_cli.questions:why",
     name="why",
     group=_ASK,
     help="Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are.",
+)
+app.command(
+    "kai_cli.past:state",
+    name="state",
+    group=_ASK,
+    help="Show a cluster as it was at a moment: nodes, zones, pods, groups, queues or topology; or in figures.",
+)
+app.command(
+    "kai_cli.past:diff",
+    name="diff",
+    group=_ASK,
+    help="Say what is different between two moments: what is new, gone or changed, field by field.",
 )
 app.command(
     "kai_cli.status:status",
@@ -76,12 +88,12 @@ app.command(
 )
 app.command("kai_cli.service_logs:logs", name="logs", group=_ASK, help="Print what a service said.")
 app.command(
-    "kai_cli.checks:replay",
+    "kai_cli.replaying:replay",
     name="replay",
     group=_ASK,
-    help="Fold the log again, run every recorded cycle again, and compare; exit 1 if there is a difference.",
+    help="Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference.",
 )
-audit = App(name="audit", help="Check the log itself.", group=_ASK)
+audit = App(name="audit", help="Check the log itself, and ask who decided what.", group=_ASK)
 audit.command(
     "kai_cli.audit:audit_verify",
     name="verify",
@@ -92,7 +104,29 @@ audit.command(
     name="seal",
     help="Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.",
 )
+audit.command(
+    "kai_cli.audit_questions:audit_placements",
+    name="placements",
+    help="Compare predicted placements with observed ones; exit 1 if an exporter is silent or a kubelet disagrees.",
+)
+audit.command(
+    "kai_cli.audit_questions:audit_node",
+    name="node",
+    help="List everything that held a node: when, how much of which zone, by which record, and on whose decision.",
+)
+audit.command(
+    "kai_cli.audit_questions:audit_group",
+    name="group",
+    help="List what was decided about a group: placements, evictions and why, by which cycle and which rules.",
+)
 app.command(audit)
+what_if = App(name="what-if", help="What would come of it if something were different.", group=_ASK)
+what_if.command(
+    "kai_cli.what_if_submit:submit_command",
+    name="submit",
+    help="Say what would become of manifests that are submitted now: where, evicting whom, or when.",
+)
+app.command(what_if)
 app.command(
     "kai_cli.simulate:simulate_command",
     name="simulate",

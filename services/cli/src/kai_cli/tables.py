@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from kaicore.analysis.inquiry.answers import (
-    ClusterRow,
     CycleRow,
     GroupRow,
     Listing,
@@ -12,7 +11,10 @@ from kaicore.analysis.inquiry.answers import (
     PodRow,
     QueueRow,
     Row,
+    ZoneAmounts,
+    ZoneRow,
 )
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow
 
 from kai_cli.printing import table
 
@@ -26,6 +28,7 @@ _HEADS: dict[str, tuple[str, ...]] = {
         *("RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "ALLOCATED", "REQUESTED"),
     ),
     "nodes": ("NAME", "STATUS", "POLICY", "SCOPE", "ZONES", "PODS", "REJECTIONS", "USED"),
+    "zones": ("NODE", "ZONE", "RESOURCE", "ALLOCATABLE", "HELD", "RELEASING", "FREE", "BY"),
     "cycles": ("CYCLE", "POSITION", "INPUT", "RECORDED", "PODS", "PLACED", "NOMINATED", "EVICTED"),
 }
 
@@ -67,6 +70,8 @@ def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
             return [(row.cycle, str(row.position), str(row.input_position), row.recorded_at, *counts)]
         case QueueRow():
             return _queue_cells(row)
+        case ZoneRow():
+            return _zone_cells(row)
 
 
 def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
@@ -77,6 +82,23 @@ def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
     ]
     first, *others = lines or [("",) * 6]
     return [(*about, *first), *(("", "", "", "", *line) for line in others)]
+
+
+def _zone_cells(row: ZoneRow) -> list[tuple[str, ...]]:
+    return [
+        (row.node, row.zone, item.resource, item.allocatable, item.held, item.releasing, item.free, _by(row, item))
+        for item in row.resources
+    ]
+
+
+def _by(row: ZoneRow, item: ZoneAmounts) -> str:
+    holders = [
+        f"{pod.namespace}/{pod.name} {pod.amounts[item.resource]}{'' if pod.observed else ' (predicted)'}"
+        for pod in row.pods
+        if item.resource in pod.amounts
+    ]
+    unknown = [f"{row.unknown} pods of the node hold what no record tells of"] if row.unknown else []
+    return ", ".join([*holders, *unknown])
 
 
 def use_text(resources: Sequence[NodeResource]) -> str:

@@ -53,38 +53,6 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class ClusterRow(Answer, frozen=True, kw_only=True):
-    """A cluster that has a log.
-
-    Attributes:
-        position: of the log's end.
-        hash: of its last event.
-    """
-
-    name: str
-    position: int
-    recorded_at: str
-    hash: str
-
-
-class ClusterSummary(Answer, frozen=True, kw_only=True):
-    """A cluster in figures.
-
-    Attributes:
-        pods: how many, by stage: waiting, placed, bound, finished.
-        tally: counts over the whole log (`kaicore.rules.state.counters`).
-    """
-
-    name: str
-    position: int
-    recorded_at: str
-    nodes: int
-    queues: int
-    groups: int
-    pods: dict[str, int]
-    tally: dict[str, object]
-
-
 class PodRow(Answer, frozen=True, kw_only=True):
     """A pod.
 
@@ -212,6 +180,52 @@ class NodeRow(Answer, frozen=True, kw_only=True):
     zones: list[ZoneAnswer]
 
 
+class ZoneAmounts(Answer, frozen=True, kw_only=True):
+    """A resource of a zone.
+
+    Attributes:
+        held: by what the log knows of the pods there; `releasing` is what terminating pods have of that.
+    """
+
+    resource: str
+    allocatable: str
+    held: str
+    releasing: str
+    free: str
+
+
+class ZoneHolder(Answer, frozen=True, kw_only=True):
+    """A pod that holds something of a zone.
+
+    Attributes:
+        observed: whether its placement was observed; otherwise it is as predicted.
+        releasing: whether it is terminating.
+    """
+
+    namespace: str
+    name: str
+    observed: bool
+    releasing: bool
+    amounts: dict[str, str]
+
+
+class ZoneRow(Answer, frozen=True, kw_only=True):
+    """A NUMA zone of a node.
+
+    Attributes:
+        name: `<node>/<zone>`.
+        unknown: pods on the node that hold something of its zones, and no record tells of which.
+        pods: in the order in which they came to the node.
+    """
+
+    name: str
+    node: str
+    zone: str
+    unknown: int
+    resources: list[ZoneAmounts]
+    pods: list[ZoneHolder]
+
+
 class CycleRow(Answer, frozen=True, kw_only=True):
     """A recorded cycle of the scheduler.
 
@@ -233,7 +247,7 @@ class CycleRow(Answer, frozen=True, kw_only=True):
     evicted: int
 
 
-Row = PodRow | GroupRow | QueueRow | NodeRow | CycleRow
+Row = PodRow | GroupRow | QueueRow | NodeRow | ZoneRow | CycleRow
 
 #: What can be listed of a cluster, by the word for it.
 ROWS: dict[str, type[Row]] = {
@@ -241,6 +255,7 @@ ROWS: dict[str, type[Row]] = {
     "groups": GroupRow,
     "queues": QueueRow,
     "nodes": NodeRow,
+    "zones": ZoneRow,
     "cycles": CycleRow,
 }
 
@@ -300,6 +315,7 @@ FILTERS: dict[str, frozenset[str]] = {
     "groups": frozenset({"queue", "pending"}),
     "queues": frozenset({"pending"}),
     "nodes": frozenset({"node", "rejected"}),
+    "zones": frozenset({"node"}),
     "cycles": frozenset(),
     "clusters": frozenset(),
 }
@@ -307,8 +323,7 @@ FILTERS: dict[str, frozenset[str]] = {
 
 def inapplicable_filters(kind: str, wanted: RowSelection) -> list[str]:
     """Return the filters that are set and that rows of this kind do not have: these would let all through."""
-    given = {name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)}
-    return sorted(given - FILTERS[kind])
+    return sorted({name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)} - FILTERS[kind])
 
 
 class Why(Answer, frozen=True, kw_only=True):

@@ -7,8 +7,15 @@ from functools import partial
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.answers import ROWS, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.inquiry.audit_group import audit_group
+from kaicore.analysis.inquiry.audit_node import audit_node
+from kaicore.analysis.inquiry.audit_placements import audit_placements
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
+from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
+from kaicore.analysis.inquiry.differences import ComparedState, compare
 from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.kept_state import KeptState
@@ -18,6 +25,7 @@ from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.moments import parse_moment, position_of
 from kaicore.analysis.inquiry.past_states import PastStates
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence
+from kaicore.analysis.inquiry.spans import span_of
 from kaicore.analysis.inquiry.topologies import topologies_of
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.inquiry.topology_assignments import topology_assignments
@@ -140,6 +148,15 @@ class Inquiry:
         events = await self.log.read(cluster, after=position - 1, upto=position)
         return position, events[-1].recorded_at if events else 0
 
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+        """
+        old = ComparedState(await self.state_at(cluster, before), wanted)
+        return compare(old, ComparedState(await self.state_at(cluster, after), wanted))
+
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for.
 
@@ -159,6 +176,37 @@ class Inquiry:
             UnknownSubject: there is no such group, or it asks for no topology that there is.
         """
         return topology_assignments(await self.state_at(cluster, at), kind, namespace, name, version=version)
+
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones; see `kaicore.analysis.inquiry.audit_placements`.
+
+        Raises:
+            UnknownSubject: there never was a node of that name.
+        """
+        there = await span_of(self.log, cluster, span)
+        return await audit_placements(self.log, cluster, there, state_at=partial(self._past_state, cluster), node=node)
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and on whose decision; see `kaicore.analysis.inquiry.audit_node`.
+
+        Raises:
+            UnknownSubject: there never was a node of that name.
+        """
+        there = await span_of(self.log, cluster, span)
+        return await audit_node(self.log, cluster, node, there, state_at=partial(self._past_state, cluster))
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom; see `kaicore.analysis.inquiry.audit_group`.
+
+        Raises:
+            UnknownSubject: no pod was in such a group.
+        """
+        there = await span_of(self.log, cluster, span)
+        own = PastStates(self.log, cluster, progress=self._progress)
+        return await audit_group(self.log, cluster, namespace, name, there, state_at=own.at)
+
+    async def _past_state(self, cluster: str, position: int) -> ClusterState:
+        return await self.state_at(cluster, str(position))
 
     async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kaicore.analysis.inquiry.moments import Moment, position_of
-from kaicore.errors import ConfigurationError, EventsRetired, UnknownMoment
+from kaicore.errors import EventsRetired, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 
 
@@ -25,22 +25,20 @@ async def range_of(log: EventLog, cluster: str, *, since: Moment | None = None, 
         until: the last event: at this position, or recorded at this time or before; by default the last one.
 
     Raises:
-        ConfigurationError: the log is empty, or the range is.
         EventsRetired: it begins in a month that was retired.
-        UnknownMoment: it ends before the log's first event or beyond its last one, or begins beyond.
+        UnknownMoment: it ends before the log's first event or beyond its last one, or begins beyond; the log is empty,
+            or the range is.
     """
     head = await log.head(cluster)
     if not head.position:
-        raise ConfigurationError(f"cluster {cluster}: its log is empty")
+        raise UnknownMoment(f"cluster {cluster}: its log is empty")
     last = head.position if until is None else await position_of(log, cluster, until)
     retired = await log.retired(cluster)
     first = retired + 1 if since is None else await _first(log, cluster, since, retired)
     if first <= retired:
         raise EventsRetired(cluster, retired)
     if first > last:
-        raise ConfigurationError(
-            f"cluster {cluster}: the range is empty: it begins with event {first}, ends with {last}"
-        )
+        raise UnknownMoment(f"cluster {cluster}: the range is empty: it begins with event {first}, ends with {last}")
     return Range(first, last)
 
 
