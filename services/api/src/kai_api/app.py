@@ -21,6 +21,8 @@ from kai_api.answering import answer_errors, describe
 from kai_api.audits import make_audit_router
 from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
+from kai_api.events import make_events_router
+from kai_api.live import LiveLog
 from kai_api.login import make_login_router
 from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 from kai_api.pages.router import make_pages
@@ -33,7 +35,13 @@ _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route
 _RETRY_AFTER = {"Retry-After": "10"}
 
 
-def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access: Access | None = None) -> Asgi:
+def make_app(
+    inquiry: Inquiry,
+    health: Health,
+    long_answers: LongAnswers,
+    access: Access | None = None,
+    live: LiveLog | None = None,
+) -> Asgi:
     """Make the application that answers from a log.
 
     Args:
@@ -41,8 +49,15 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access
         health: answered without asking who asks.
         long_answers: answers what takes long.
         access: decides who may ask; by default everybody may.
+        live: for those who follow a log; by default one of its own.
     """
     access = access or Access(anonymous="anywhere")
+    app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log))
+    return with_health(health, app=_timed(authenticated(app, access)))
+
+
+def make_routes(inquiry: Inquiry, long_answers: LongAnswers, access: Access, live: LiveLog) -> FastAPI:
+    """Make all routes, as yet without asking who asks."""
     # No interactive pages: they would load their scripts from a server elsewhere.
     app = FastAPI(
         title="kai-ledger",
@@ -56,11 +71,12 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access
     describe(app)
     app.include_router(make_login_router(access))
     _add_long_answers(app, long_answers)
+    app.include_router(make_events_router(inquiry.log, live))
     app.include_router(make_audit_router(inquiry))
     app.include_router(make_router(inquiry))
     app.include_router(make_submission_router(Submissions(inquiry)))
     app.include_router(make_pages(inquiry))
-    return with_health(health, app=_timed(authenticated(app, access)))
+    return app
 
 
 def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:

@@ -266,7 +266,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     Attributes:
         kind: one of `ROWS`.
         recorded_at: of the event at that position.
-        total: how many there are; the rows are the first of them, where a limit was given.
+        total: how many there are; `next` is where the next page begins, empty where the rows are the last ones.
         items: rows, still encoded; `rows` decodes them.
     """
 
@@ -275,6 +275,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     position: int
     recorded_at: str
     total: int
+    next: str = ""
     items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]
 
     @property
@@ -292,7 +293,7 @@ class RowSelection(Answer, frozen=True, kw_only=True):
         name: of the thing itself.
         pending: only pods that wait, or groups with such.
         rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
-        limit: how many rows at most; of cycles the last ones.
+        limit: how many rows at most, after the first `skip`; of cycles the last ones.
     """
 
     namespace: str = ""
@@ -302,6 +303,7 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     pending: bool = False
     rejected: bool = False
     limit: int = 0
+    skip: int = 0
     namespaces: frozenset[str] | None = None
 
     def admits(self, namespace: str) -> bool:

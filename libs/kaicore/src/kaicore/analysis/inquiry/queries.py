@@ -129,13 +129,15 @@ class Inquiry:
             state = await self.state_at(cluster, at)
             position, recorded_at = state.position, state.recorded_at
             rows = list_rows(state, kind, wanted)
-        shown = rows[: wanted.limit] if wanted.limit else rows
+        end = wanted.skip + wanted.limit if wanted.limit else len(rows)
+        shown = rows[wanted.skip : end]
         return Listing(
             cluster=cluster,
             kind=kind,
             position=position,
             recorded_at=time_text(recorded_at),
             total=len(rows),
+            next=f"{position}-{end}" if end < len(rows) else "",
             items=msgspec.Raw(msgspec.json.encode(shown)),
         )
 
