@@ -16,7 +16,7 @@ from kaicore.analysis.inquiry.why_answers import (
     EvictionAnswer,
     NodeShortfall,
     PlacementAnswer,
-    RejectionAnswer,
+    PodRejectionAnswer,
     RemediesAnswer,
     StoryAnswer,
     SubGroupAnswer,
@@ -374,7 +374,7 @@ class Why(Answer, frozen=True, kw_only=True):
     notes: list[str] = msgspec.field(default_factory=list)
     placement: PlacementAnswer | None = None
     evictions: list[EvictionAnswer] = msgspec.field(default_factory=list)
-    rejections: list[RejectionAnswer] = msgspec.field(default_factory=list)
+    rejections: list[PodRejectionAnswer] = msgspec.field(default_factory=list)
     timeline: list[TimelineStep] = msgspec.field(default_factory=list)
     story: list[StoryAnswer] = msgspec.field(default_factory=list)
     pods: list[PodRow] = msgspec.field(default_factory=list)

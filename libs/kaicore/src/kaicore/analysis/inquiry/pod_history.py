@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from kaicore.analysis.inquiry.json_spelling import time_text
-from kaicore.analysis.inquiry.why_answers import EvictionAnswer, RejectionAnswer, TimelineStep
+from kaicore.analysis.inquiry.why_answers import EvictionAnswer, PodRejectionAnswer, TimelineStep
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -135,7 +135,7 @@ def _where(entry: PodEntry) -> str:
     return f"{entry.pod.subject} on {entry.node}" if entry.node else f"{entry.pod.subject}, which waits"
 
 
-def rejections(state: ClusterState, events: Iterable[Event]) -> list[RejectionAnswer]:
+def rejections(state: ClusterState, events: Iterable[Event]) -> list[PodRejectionAnswer]:
     """Return what kubelets refused of pods of a name, what had been predicted, and what follows from it."""
     answers = []
     predicted: dict[str, Placement | None] = {}
@@ -145,7 +145,7 @@ def rejections(state: ClusterState, events: Iterable[Event]) -> list[RejectionAn
             predicted[payload.uid] = payload.placement
         if isinstance(payload, payloads.PodRejected):
             answers.append(
-                RejectionAnswer(
+                PodRejectionAnswer(
                     node=payload.node,
                     position=event.position,
                     at=time_text(event.recorded_at),

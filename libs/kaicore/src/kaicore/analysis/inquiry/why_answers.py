@@ -273,7 +273,7 @@ class EvictionAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     successors: list[str] = msgspec.field(default_factory=list)
 
 
-class RejectionAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
+class PodRejectionAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """A kubelet's rejection of a pod.
 
     Attributes:
