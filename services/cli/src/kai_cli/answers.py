@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
-from kaicore.analysis.inquiry.answers import ClusterRow, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why
 from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
+from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 
 from kai_cli.api_requests import ApiUnreachable, request_api
@@ -38,6 +40,14 @@ class Answers(Protocol):
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for."""
+        ...
+
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        ...
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
         ...
 
     async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
@@ -84,6 +94,15 @@ class ApiAnswers:
         """Explain something."""
         return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
 
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        return await self._get(ClusterSummary, "clusters", cluster, **_moment(at))
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
+        sides = {"from": before, "to": after}
+        return await self._get(DiffAnswer, "clusters", cluster, "diff", **_flags(wanted), **sides)
+
     async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
         """Compare predicted placements with observed ones."""
         flags = _ends(span) | ({"node": node} if node else {})
@@ -127,7 +146,7 @@ def _ends(span: Span) -> dict[str, str]:
     return {name: end for name, end in (("from", span.since), ("to", span.until)) if end}
 
 
-def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:
+def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
 

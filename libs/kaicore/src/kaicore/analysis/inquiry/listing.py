@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from kaicore.analysis.inquiry.answers import (
-    ClusterSummary,
     GroupRow,
     NodeResource,
     NodeRow,
@@ -18,7 +17,9 @@ from kaicore.analysis.inquiry.answers import (
     RowSelection,
     ZoneAnswer,
 )
+from kaicore.analysis.inquiry.cluster_answers import ClusterSummary
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
+from kaicore.analysis.inquiry.zone_rows import list_zones
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -58,7 +59,7 @@ def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]
 
     Args:
         state: of the cluster.
-        kind: pods, groups, queues or nodes.
+        kind: pods, groups, queues, nodes or zones.
         wanted: which.
     """
     listing: dict[str, Callable[[ClusterState, RowSelection], Iterable[Row]]] = {
@@ -66,6 +67,7 @@ def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]
         "groups": _groups,
         "queues": _queues,
         "nodes": _nodes,
+        "zones": list_zones,
     }
     return list(listing[kind](state, wanted))
 
