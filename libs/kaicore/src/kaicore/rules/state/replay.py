@@ -19,6 +19,7 @@ from kaicore.rules.events.payloads import (
     ConfigRecorded,
     CycleCompleted,
     EvictionDecided,
+    FieldsErased,
     HealRequested,
     NominationCleared,
     PodNominated,
@@ -40,7 +41,7 @@ _VERBS: dict[type[Decision], tuple[str, str]] = {
 }
 
 #: Types of the events that a replay must know before it begins.
-KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted")
+KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted", "FieldsErased")
 
 #: From this schema version of `CycleCompleted` on its `decisions_digest` is over the payloads that are recorded, and
 #: evictions are recorded with why they were chosen.
@@ -85,6 +86,7 @@ class ReplayReport:
         decisions: how many recorded decisions were compared.
         late: decisions that were not recorded since their batch was stale.
         other_engine: cycles that another engine version decided.
+        erased: cycles whose digest is over names that were erased since; their decisions are compared one by one.
         differences: in order of position.
     """
 
@@ -94,6 +96,7 @@ class ReplayReport:
     decisions: int = 0
     late: int = 0
     other_engine: int = 0
+    erased: int = 0
     differences: list[Difference] = field(default_factory=list)
 
 
@@ -130,10 +133,14 @@ class Replay:
         self._before: set[str] = set()
         self._open: dict[str, _Cycle] = {}
         self._configs = dict(state.configs)
+        #: What pods are called whose names were erased.
+        self._pseudonyms: set[bytes] = set()
         for event in known_beforehand:
             payload = decode_payload(event)
             if isinstance(payload, ConfigRecorded):
                 self._configs[payload.digest] = payload.config
+            elif isinstance(payload, FieldsErased):
+                self._pseudonyms.add(payload.pseudonym.encode())
             elif isinstance(payload, CycleCompleted) and payload.input_position >= state.position:
                 self._due.setdefault(payload.input_position, []).append((event, payload))
             elif isinstance(payload, CycleCompleted):
@@ -189,11 +196,21 @@ class Replay:
         for name in recorded.__struct_fields__:
             mine, theirs = getattr(recorded, name), getattr(replayed, name)
             comparable = name != "decisions_digest" or event.schema >= _DECISIONS_ARE_PAYLOADS
-            if mine != theirs and comparable and name != "engine_version":
+            if name == "decisions_digest" and mine != theirs and self._names_erased(cycle):
+                self.report.erased += 1
+            elif mine != theirs and comparable and name != "engine_version":
                 self._differ(event.position, recorded.cycle, name, _text(mine), _text(theirs))
         self._drop_stale(cycle)
         if not cycle.expected:
             del self._open[recorded.cycle]
+
+    def _names_erased(self, cycle: _Cycle) -> bool:
+        """Tell whether a cycle's decisions or reasons name a pod whose name was erased since."""
+        if not self._pseudonyms:
+            return False
+        result = cycle.proposal.result
+        text = msgspec.json.encode([list(result.decisions), result.pending, result.groups])
+        return any(pseudonym in text for pseudonym in self._pseudonyms)
 
     def _drop_stale(self, cycle: _Cycle) -> None:
         """Expect no decision of a batch of which a stream has moved on by the time of the record."""
