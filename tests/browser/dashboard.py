@@ -60,7 +60,7 @@ class Dashboard:
         health = Health("log")
         health.met("log")
         app = make_app(Inquiry(self._logs.log), health, LongAnswers("", at_once=1, most_s=1))
-        server = HttpServer(app, host="127.0.0.1", port=0)
+        server = HttpServer(app, host="127.0.0.1", port=0, stop_s=0.1)
         self._address.set_result(server.address)
         await server.run(self._stopping)
 

@@ -24,6 +24,14 @@ PAGES = {
     "pod": "/clusters/fleet/stories/Pod/default/notebook-0",
     "waiting pod": "/clusters/fleet/stories/Pod/default/too-large",
     "group": "/clusters/fleet/stories/PodGroup/default/llm-70b",
+    "node": "/clusters/fleet/nodes/n001",
+    "domain": "/clusters/fleet/domain?topology=Topology+dc&path=b0/r01",
+    "queues": "/clusters/fleet/queues?span=6h",
+    "cycles": "/clusters/fleet/cycles",
+    "cycle": "/clusters/fleet/cycles/235?step=3",
+    "predictions": "/clusters/fleet/predictions",
+    "segments": "/clusters/fleet/segments",
+    "search": "/clusters/fleet/search?q=llm",
     "error": "/clusters/fleet?at=999999",
 }
 
@@ -43,6 +51,12 @@ def dashboard(fleet: Fleet) -> Iterator[Dashboard]:
 def chrome() -> Iterator[Browser]:
     with browser() as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def reader(chrome: Browser) -> Page:
+    """A page for one address after another."""
+    return chrome.new_page(viewport={"width": 1280, "height": 800})
 
 
 @pytest.fixture
@@ -72,12 +86,13 @@ def opened(chrome: Browser, dashboard: Dashboard) -> Iterator[Callable[..., Page
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_no_fault_of_accessibility_in_light_and_dark(opened: Callable[..., Page], name: str) -> None:
-    page = opened(PAGES[name])
-    every = Axe().run(page)
+def test_a_page_has_no_fault_of_accessibility_in_light_and_dark(reader: Page, dashboard: Dashboard, name: str) -> None:
+    reader.emulate_media(color_scheme="light")
+    reader.goto(dashboard.url + PAGES[name])
+    every = Axe().run(reader)
     assert every.violations_count == 0, every.generate_report()
-    page.emulate_media(color_scheme="dark")
-    dark = Axe().run(page, options={"runOnly": ["color-contrast"]})
+    reader.emulate_media(color_scheme="dark")
+    dark = Axe().run(reader, options={"runOnly": ["color-contrast"]})
     assert dark.violations_count == 0, dark.generate_report()
 
 
@@ -146,6 +161,19 @@ def test_everything_is_reached_with_the_keyboard(opened: Callable[..., Page]) ->
     page.keyboard.type("100")
     page.keyboard.press("Enter")
     expect(page.get_by_label("Moment in the log")).to_contain_text("position 100 of")
+
+
+def test_a_cycle_is_replayed_step_by_step(opened: Callable[..., Page]) -> None:
+    page = opened("/clusters/fleet/cycles")
+    page.get_by_role("link", name="default/6", exact=True).click()
+    expect(page.get_by_role("heading", name="What it was decided on")).to_be_visible()
+    page.get_by_label("Steps").get_by_role("link", name="Next").click()
+    expect(page.get_by_role("heading", name="Place default/sweep-0", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="after this step")).to_be_visible()
+    page.get_by_role("link", name="End", exact=True).click()
+    expect(page.get_by_role("heading", name="What is left waiting")).to_be_visible()
+    page.get_by_role("link", name="Back to live").click()
+    expect(page.get_by_label("Moment in the log")).to_contain_text("Live")
 
 
 def test_the_theme_is_chosen_and_kept(opened: Callable[..., Page]) -> None:

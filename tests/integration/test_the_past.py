@@ -83,3 +83,63 @@ async def test_going_to_and_fro_gives_what_folding_anew_gives(
             anew = await Inquiry(log).listing(cluster_name, "pods", RowSelection(), at=str(position))
             assert listing == anew
             assert listing.position == position
+
+
+def test_state_shows_a_moment_by_kind_and_in_figures(places: dict[str, int], ask_log: Ask) -> None:
+    code, output = ask_log("state", "--at", str(places["waits"]))
+    assert (code, "pods: 1 waiting, 0 placed, 0 bound, 0 finished" in output) == (0, True)
+    code, output = ask_log("state", "zones", "--at", str(places["placed"]))
+    gpu = [line.split() for line in output.splitlines() if "nvidia.com/gpu" in line]
+    assert code == 0
+    assert gpu == [
+        ["n0", "node-0", "nvidia.com/gpu", "4", "1", "0", "3", "default/a", "1", "(predicted)"],
+        ["n0", "node-1", "nvidia.com/gpu", "4", "0", "0", "4"],
+    ]
+    code, output = ask_log("state", "zone", "n0/node-1", "-o", "json")
+    (zone,) = msgspec.json.decode(output)["items"]
+    assert (code, zone["node"], zone["zone"], zone["pods"]) == (0, "n0", "node-1", [])
+    assert ask_log("state", "cycles")[0] == 2
+    assert "no topology in cluster" in ask_log("state", "topology", "--at", "1")[1]
+
+
+def test_diff_tells_what_is_new_gone_or_changed_field_by_field(places: dict[str, int], ask_log: Ask) -> None:
+    waits, placed_at = str(places["waits"]), str(places["placed"])
+    code, output = ask_log("diff", waits, placed_at, "--kind", "pods")
+    assert code == 0
+    first, *lines = output.splitlines()
+    assert f"from position {waits} (20" in first
+    assert lines == [
+        "pods: 1 changed",
+        "  ~ default/a",
+        "      status: Pending → Placed",
+        "      stage: waiting → placed",
+        "      node: - → n0",
+        "      zones: - → node-0",
+    ]
+    code, output = ask_log("diff", placed_at, "-o", "json")
+    answer = msgspec.json.decode(output)
+    assert answer["counts"]["pods"] == {"added": 1, "removed": 0, "changed": 0}
+    # The same the other way round.
+    back = msgspec.json.decode(ask_log("diff", "end", placed_at, "-o", "json")[1])
+    assert back["counts"]["pods"] == {"added": 0, "removed": 1, "changed": 0}
+    assert ask_log("diff", placed_at, placed_at)[1].endswith("nothing is different\n")
+
+
+def test_diff_looks_at_what_was_there_before_or_after(places: dict[str, int], ask_log: Ask) -> None:
+    waits, placed_at = str(places["waits"]), str(places["placed"])
+    for filters, kinds in (
+        (("--node", "n0"), ["nodes", "pods", "zones"]),
+        (("-n", "default"), ["pods"]),
+        (("-n", "other"), []),
+        (("--queue", "default"), ["queues", "pods"]),
+        (("--node", "n0", "--kind", "zone"), ["zones"]),
+    ):
+        code, output = ask_log("diff", waits, placed_at, *filters, "-o", "json")
+        assert (code, list(msgspec.json.decode(output)["counts"])) == (0, kinds), filters
+    for filters, exit_code, why in (
+        (("--node", "nn0"), 1, "node 'nn0' not found; did you mean 'n0'?"),
+        (("--kind", "podz"), 2, "is none of nodes, topology, queues, groups, pods, zones; did you mean 'pods'?"),
+        (("--kind", "nodes", "--queue", "default"), 2, "nodes cannot be filtered by it"),
+    ):
+        code, output = ask_log("diff", waits, placed_at, *filters)
+        assert (code, why in output) == (exit_code, True), output

@@ -2,15 +2,26 @@
 
 import pytest
 from kai_api.pages.capacity import Gpus, gpu_columns, use_per_gpu
+from kai_api.pages.cycles import cycle_page, cycle_steps, steps_of
+from kai_api.pages.domain import domain_page
 from kai_api.pages.frame import duration
+from kai_api.pages.idle_segments import idle_segments
+from kai_api.pages.node_zones import node_page, zones_table
 from kai_api.pages.overview import cluster_figures
+from kai_api.pages.predictions import predictions
+from kai_api.pages.queue_history import charts_of_hours, charts_of_reports
 from kai_api.pages.queue_tree import queue_lines
+from kai_api.pages.search import search
+from kai_api.pages.story import story
 from kai_api.pages.topology_map import rows_within, topology_map
 from kai_api.pages.waiting import waiting_line
+from kaicore.analysis.inquiry.explanations import why_owner
+from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node
+from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.dashboard_fleet import Fleet, example_fleet
+from tests.dashboard_fleet import Fleet, FleetLog, example_fleet
 from tests.factory import GI, amounts, node
 from tests.workloads import Workloads
 
@@ -122,3 +133,102 @@ def _plain(number: int) -> Node:
 )
 def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_nodes_zones_say_who_holds_what(fleet: Fleet) -> None:
+    made = node_page(fleet.state, "n004")
+    assert [row.name for row in made.table.rows] == ["node-0", "node-1"]
+    assert made.table.resources == ("nvidia.com/gpu", "cpu", "memory")
+    (first, second) = made.table.rows
+    assert [cell.text for cell in first.cells] == ["0 of 4", "30 of 32", "8Gi of 256Gi"]
+    assert [part.label for part in first.cells[1].bar] == ["cpu of default/batch-cpu", "free"]
+    assert second.cells[0].heat == 4
+    assert {holding.name: holding.known_from for holding in made.holdings}["batch-cpu"] == "observed"
+    assert made.places == (("Topology dc", (("block", "b0"), ("rack", "r01"))),)
+    with pytest.raises(UnknownSubject, match="no node 'n04' at this moment; did you mean"):
+        node_page(fleet.state, "n04")
+
+
+def test_a_node_without_zones_is_shown_as_a_whole() -> None:
+    made = Workloads()
+    made.add_node("n0", cpu=8, memory=32)
+    table = zones_table(made.state, 0)
+    assert (table.rows, [cell.text for cell in table.whole.cells]) == ((), ["0 of 8", "0 of 32Gi"])
+
+
+def test_a_domain_has_pages_of_nodes(fleet: Fleet) -> None:
+    made = domain_page(fleet.state, topology="Topology dc", path="b1", number=7)
+    assert (made.total, made.page, made.pages, made.gpus.total) == (8, 1, 1, 64)
+    with pytest.raises(UnknownSubject, match="no nodes in 'b1/r00'"):
+        domain_page(fleet.state, topology="Topology dc", path="b1/r00")
+
+
+def test_idle_segments_are_counted_by_level_and_size(fleet: Fleet) -> None:
+    (topology,) = idle_segments(fleet.state, sizes="2,4")
+    cells = {level.name: [(cell.count, cell.most) for cell in level.cells] for level in topology.levels}
+    assert cells["rack"] == [(2, 8), (1, 4)]
+    assert (topology.domains[0].path, topology.domains[0].idle) == ("b1/r03", 4)
+    with pytest.raises(InvalidObject):
+        idle_segments(fleet.state, sizes="two")
+
+
+def test_predictions_count_what_was_observed(fleet: Fleet) -> None:
+    made = predictions(fleet.state)
+    assert (made.observed, made.rate) == (37, 100.0)
+    assert made.causes == ()
+    assert predictions(Workloads().state).rate is None
+
+
+def test_a_cycle_is_stepped_through_decision_by_decision(fleet: Fleet) -> None:
+    first = next(event for event in fleet.events if event.type == "CycleCompleted")
+    of_cycle = [event for event in fleet.events if event.correlation == first.correlation]
+    steps = steps_of(of_cycle)
+    assert [step.verb for step in steps.steps] == ["input", *["place"] * 6, "end"]
+    assert steps.steps[0].position == steps.cycle.input_position
+    assert steps.step(99).text == "0 pods are left waiting"
+    assert steps.step_at(steps.steps[2].position).number == 2
+    state = ClusterState(fleet.cluster).fold_all(fleet.events[: steps.steps[1].position])
+    made = cycle_page(steps, 1, state)
+    assert made.node is not None
+    assert made.node.rows[0].cells[0].text == "4 of 4"
+    assert made.waiting is None
+
+
+async def test_a_cycle_is_found_by_its_own_position_and_by_a_decisions(fleet: Fleet) -> None:
+    logs = FleetLog(fleet)
+    await logs.store()
+    first = next(event.position for event in fleet.events if event.type == "CycleCompleted")
+    by_record = await cycle_steps(logs.log, fleet.cluster, first)
+    assert await cycle_steps(logs.log, fleet.cluster, by_record.steps[3].position) == by_record
+    with pytest.raises(UnknownSubject, match="no cycle is recorded at position 1"):
+        await cycle_steps(logs.log, fleet.cluster, 1)
+
+
+def test_charts_of_queues_step_from_report_to_report(fleet: Fleet) -> None:
+    ended = fleet.state.recorded_at
+    reports = [event for event in fleet.events if event.type == "QueuesReported"]
+    made = charts_of_reports(reports, ["language", "vision"], "gpu", span="6h", ended=ended)
+    assert (made.top, [chart.name for chart in made.charts]) == ("88", ["language", "vision"])
+    language = made.charts[0]
+    assert (language.values[0], language.most, language.last) == ("0", "24", "20")
+    assert language.allocated.startswith("M0 56H")
+    assert language.deserved
+    by_hour = charts_of_hours(fleet.state, ["language"], "gpu", span="1d")
+    assert (len(by_hour.times), by_hour.charts[0].values[-2]) == (24, "24")
+    assert charts_of_reports([], ["language"], "gpu", span="1h", ended=ended).charts[0].allocated == ""
+
+
+def test_search_names_what_is_equal_first(fleet: Fleet) -> None:
+    assert [hit.kind for hit in search(fleet.state, "n003")] == ["Node"]
+    hits = search(fleet.state, "sweep")
+    assert (hits[0].kind, hits[0].name, len(hits)) == ("PodGroup", "default/sweep", 13)
+    assert search(fleet.state, " ") == ()
+
+
+def test_a_storys_lane_follows_what_the_log_tells(fleet: Fleet) -> None:
+    why = why_owner(fleet.state, "PodGroup", "default", "llm-70b")
+    assert why is not None
+    made = story(why, fleet.events, now=fleet.state.recorded_at)
+    lane = next(lane for lane in made.lanes if lane.name == "llm-70b-0")
+    assert [span.kind for span in lane.spans] == ["waiting", "placed", "bound", "running", "leaving"]
+    assert abs(sum(span.width for span in lane.spans) - 100) < 0.1

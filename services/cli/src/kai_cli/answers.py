@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
-from kaicore.analysis.inquiry.answers import ClusterRow, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why
 from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
+from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 
 from kai_cli.api_requests import ApiUnreachable, request_api
@@ -38,6 +40,14 @@ class Answers(Protocol):
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for."""
+        ...
+
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        ...
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
         ...
 
     async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
@@ -84,6 +94,15 @@ class ApiAnswers:
         """Explain something."""
         return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
 
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        return await self._get(ClusterSummary, "clusters", cluster, **_moment(at))
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
+        sides = {"from": before, "to": after}
+        return await self._get(DiffAnswer, "clusters", cluster, "diff", **_flags(wanted), **sides)
+
     async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
         """Compare predicted placements with observed ones."""
         flags = _ends(span) | ({"node": node} if node else {})
@@ -96,6 +115,12 @@ class ApiAnswers:
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
         """Return what was decided about a group, and by whom."""
         return await self._get(GroupAudit, "clusters", cluster, "audit", "groups", namespace, name, **_ends(span))
+
+    async def submit(self, cluster: str, manifests: bytes, *, at: str = "") -> bytes:
+        """Return what would become of manifests, as JSON."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/submit"
+        url = f"{where}?{urllib.parse.urlencode(_moment(at))}"
+        return await asyncio.to_thread(request_api, url, self._token, method="POST", body=manifests)
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
@@ -116,7 +141,7 @@ def _ends(span: Span) -> dict[str, str]:
     return {name: end for name, end in (("from", span.since), ("to", span.until)) if end}
 
 
-def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:
+def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
 

@@ -29,13 +29,14 @@ class _LoginToken(msgspec.Struct):
     path: str
 
 
-def request_api(url: str, token: str, *, method: str = "GET") -> bytes:
+def request_api(url: str, token: str, *, method: str = "GET", body: bytes | None = None) -> bytes:
     """Send a request, and return the answer's body.
 
     Args:
         url: with path and query.
         token: a key or a token; empty for none.
-        method: GET, or POST with an empty body.
+        method: GET or POST.
+        body: JSON to send; None for an empty body.
 
     Raises:
         ConfigurationError: the question makes no sense, or may not be asked.
@@ -45,13 +46,15 @@ def request_api(url: str, token: str, *, method: str = "GET") -> bytes:
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{url.partition('/v1/')[0]}: is no address of an API: http://HOST:PORT")
     try:
-        request = urllib.request.Request(url, method=method)  # noqa: S310  # checked above
+        request = urllib.request.Request(url, data=body, method=method)  # noqa: S310  # checked above
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
         if token:
             # Not sent on to where an answer redirects to.
             request.add_unredirected_header("Authorization", f"Bearer {token}")
         with urllib.request.urlopen(request, timeout=_ANSWER_S) as response:  # noqa: S310  # checked above
-            body: bytes = response.read()
-            return body
+            answer: bytes = response.read()
+            return answer
     except urllib.error.HTTPError as error:
         content = error.read()
         try:

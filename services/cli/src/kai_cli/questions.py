@@ -15,21 +15,23 @@ from kai_cli.printing import Output, OutputFlag, print_answers, print_data
 from kai_cli.source import AnswerSource, SourceFlags
 from kai_cli.strangers import check_subjects
 from kai_cli.subjects import Subject, read_subject
-from kai_cli.tables import as_of, listing_text, rows_text, why_text
+from kai_cli.tables import as_of, listing_text, rows_text
 from kai_cli.watching import watch_listings
+from kai_cli.why_page import why_text
 
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
 #: `-5m` is no option.
 AtFlag = Annotated[str, Parameter(name="--at", allow_leading_hyphen=True)]
 WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"])]
-Kind = Literal["pods", "groups", "queues", "nodes", "cycles", "clusters"]
+Kind = Literal["pods", "groups", "queues", "nodes", "zones", "cycles", "clusters"]
 
 #: Other words for kinds, as kubectl has them.
-_WORDS: dict[str, Kind] = {
+WORDS: dict[str, Kind] = {
     **dict.fromkeys(("pod", "po"), "pods"),
     **dict.fromkeys(("group", "podgroup", "podgroups", "pg"), "groups"),
     **dict.fromkeys(("queue", "q"), "queues"),
     **dict.fromkeys(("node", "no"), "nodes"),
+    "zone": "zones",
     "cycle": "cycles",
     "cluster": "clusters",
 }
@@ -38,9 +40,9 @@ _WORDS: dict[str, Kind] = {
 def _kind(_: object, tokens: Sequence[Token]) -> Kind:
     word = tokens[0].value.lower()
     for kind in get_args(Kind):
-        if kind == _WORDS.get(word, word):
+        if kind == WORDS.get(word, word):
             return cast("Kind", kind)
-    close = did_you_mean(word, (*get_args(Kind), *_WORDS))
+    close = did_you_mean(word, (*get_args(Kind), *WORDS))
     raise ValueError(f"{word!r} cannot be listed; there are: {', '.join(get_args(Kind))}{close}")
 
 
@@ -114,14 +116,14 @@ def get(
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
-    """List pods, groups, queues, nodes, cycles or clusters.
+    """List pods, groups, queues, nodes, zones, cycles or clusters.
 
     Args:
         kind: what to list; also pod, po, node, no, queue, q, group, pg.
         name: only the one of this name; of a pod or a group also NAMESPACE/NAME.
         namespace: only of this namespace; by default of all.
         queue: only pods and groups of this queue, or of one below it.
-        node: only pods on this node.
+        node: only pods on this node, or zones of it.
         pending: only what waits, or has pods that wait.
         rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
         limit: how many rows at most; of cycles the last ones, 20 where nothing is said.

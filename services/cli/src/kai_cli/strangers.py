@@ -2,16 +2,8 @@
 
 from collections.abc import Sequence
 
-from kaicore.analysis.inquiry.answers import (
-    ClusterRow,
-    CycleRow,
-    GroupRow,
-    NodeRow,
-    PodRow,
-    QueueRow,
-    Row,
-    RowSelection,
-)
+from kaicore.analysis.inquiry.answers import CycleRow, GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, ZoneRow
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow
 from kaicore.errors import UnknownSubject
 from kaicore.spelling import did_you_mean
 
@@ -62,7 +54,7 @@ async def _check(
 
 def _name(row: Row | ClusterRow) -> str:
     match row:
-        case PodRow() | GroupRow() | QueueRow() | NodeRow() | ClusterRow():
+        case PodRow() | GroupRow() | QueueRow() | NodeRow() | ZoneRow() | ClusterRow():
             return row.name
         case CycleRow():
             return row.cycle

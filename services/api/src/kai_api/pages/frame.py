@@ -39,7 +39,8 @@ class Frame:
         recorded_at, head_recorded_at: of these two, microseconds since the epoch.
         live: whether the page follows the log's end.
         cycle_before, cycle_after: positions right after the last cycle before and the first one behind; 0 for none.
-        query: what else the page's address has.
+        path, query: the page's address, without the position.
+        live_path: where the log's end is followed; empty for the same path.
     """
 
     cluster: str
@@ -54,6 +55,7 @@ class Frame:
     cycle_after: int
     path: str
     query: tuple[tuple[str, str], ...] = ()
+    live_path: str = ""
 
     @property
     def home(self) -> str:
@@ -81,6 +83,11 @@ class Frame:
     def here(self, at: int | None, **query: object) -> str:
         """Return the address of this page at another position, or with something else in its query."""
         return self._address(self.path, {**dict(self.query), **query}, at)
+
+    @property
+    def live_link(self) -> str:
+        """Return the address that follows the log's end."""
+        return self.live_path or self.here(None)
 
     @property
     def permalink(self) -> str:

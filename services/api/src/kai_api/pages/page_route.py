@@ -8,17 +8,11 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
-from kaicore.errors import EventsRetired, KaiError, LogUnavailable, UnknownMoment, UnknownSubject
+from kaicore.errors import KaiError
 from starlette.exceptions import HTTPException
 
+from kai_api.error_statuses import status_of
 from kai_api.pages.rendering import page
-
-_STATUS: dict[type[KaiError], HTTPStatus] = {
-    UnknownMoment: HTTPStatus.BAD_REQUEST,
-    UnknownSubject: HTTPStatus.NOT_FOUND,
-    LogUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
-    EventsRetired: HTTPStatus.GONE,
-}
 
 
 class PageRoute(APIRoute):
@@ -37,10 +31,7 @@ class PageRoute(APIRoute):
                 faults = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
                 return _error(request, HTTPStatus.BAD_REQUEST, faults)
             except KaiError as error:
-                status = next((one for kind, one in _STATUS.items() if isinstance(error, kind)), None)
-                if status is None:
-                    raise
-                return _error(request, status, str(error))
+                return _error(request, HTTPStatus(status_of(error)), str(error))
 
         return answer
 

@@ -1,106 +1,39 @@
 """Routes of the dashboard. A page is a function of the state at one position of a log: `?at=`, or the log's end."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Request
-from fastapi.responses import Response
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import RedirectResponse, Response
 from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.log_states import events_of
-from kaicore.analysis.inquiry.moments import parse_moment, position_of
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
-from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.spelling import did_you_mean
 
 from kai_api.auth.scopes import current_caller
-from kai_api.pages.frame import Frame
+from kai_api.pages.cycles import cycle_page, cycle_steps
+from kai_api.pages.domain import domain_page
+from kai_api.pages.idle_segments import idle_segments
+from kai_api.pages.node_zones import node_page
 from kai_api.pages.overview import cluster_figures, overview
 from kai_api.pages.page_route import PageRoute
-from kai_api.pages.past_states import PastStates
+from kai_api.pages.places import Places
+from kai_api.pages.predictions import predictions
+from kai_api.pages.queue_history import SPANS, charts_of_hours, charts_of_reports, reads_reports
+from kai_api.pages.queue_tree import queue_lines, queue_resources
 from kai_api.pages.rendering import page, static_file
+from kai_api.pages.search import MOST_HITS, search
 from kai_api.pages.story import MOST_LANES, story
 from kai_api.pages.topology_map import topology_map
 from kai_api.pages.waiting import waiting_line
 
-#: Cycles that the overview shows.
-_CYCLES = 5
-
-
-class Place:
-    """Where in a log a page is."""
-
-    def __init__(self, frame: Frame, state: Callable[[], Awaitable[ClusterState]]) -> None:
-        """Args:
-        frame: as far as it is known without the state.
-        state: gets the state; it may change with the next `await`.
-        """
-        self._frame = frame
-        self._state = state
-        self.position = frame.position
-
-    async def look(self) -> tuple[Frame, ClusterState]:
-        """Return the frame and the state, to be answered from before the next `await`."""
-        state = await self._state()
-        frame = replace(
-            self._frame,
-            position=state.position,
-            head=max(self._frame.head, state.position),
-            recorded_at=state.recorded_at,
-            cycle_before=max((known for _, known in state.last_cycles.values()), default=0),
-        )
-        return frame, state
-
-
-class Places:
-    """Finds where in logs pages are."""
-
-    def __init__(self, inquiry: Inquiry) -> None:
-        self._inquiry = inquiry
-        self._log = inquiry.log
-        self._past = PastStates(inquiry.log)
-
-    async def find(self, request: Request, cluster: str, at: str) -> Place:
-        """Return where a page is.
-
-        Args:
-            request: the page's.
-            cluster: whose log.
-            at: a moment; empty for the log's end.
-
-        Raises:
-            HTTPException: there is no such cluster.
-            UnknownMoment: there is no such moment.
-            EventsRetired: what it takes to know the state there is gone.
-            LogUnavailable: the log does not answer.
-        """
-        clusters = current_caller().visible(await self._log.clusters())
-        if cluster not in clusters:
-            raise HTTPException(404, f"no cluster {cluster!r} in the log{did_you_mean(cluster, clusters)}")
-        head = await self._log.head(cluster)
-        position, after = head.position, 0
-        if at:
-            position = await position_of(self._log, cluster, parse_moment(at))
-            coming = await self._log.read(cluster, after=position, limit=1, where=Filter(types=("CycleCompleted",)))
-            after = coming[0].position if coming else 0
-        frame = Frame(
-            cluster=cluster,
-            clusters=tuple(clusters),
-            position=position,
-            first=await self._log.retired(cluster),
-            head=head.position,
-            recorded_at=0,
-            head_recorded_at=head.recorded_at,
-            live=not at,
-            cycle_before=0,
-            cycle_after=after,
-            path=request.url.path,
-            query=tuple((name, value) for name, value in request.query_params.items() if name != "at"),
-        )
-        state = partial(self._past.at, cluster, position) if at else self._inquiry.state(cluster).current
-        return Place(frame, state)
+#: Cycles that the overview shows, and a page of the list.
+_CYCLES, _PAGE_CYCLES = 5, 50
+#: Which page of a list; larger numbers are no page of anything.
+_Number = Annotated[int, Query(ge=1, le=1_000_000)]
+_Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
 def make_pages(inquiry: Inquiry) -> APIRouter:  # long: one small handler for each page
@@ -109,29 +42,35 @@ def make_pages(inquiry: Inquiry) -> APIRouter:  # long: one small handler for ea
     log, places = inquiry.log, Places(inquiry)
 
     @router.get("/")
-    async def fleet(request: Request) -> Response:
+    async def fleet_page(request: Request, at: str = "") -> Response:
         figures = []
         for cluster in current_caller().entirely_visible(await log.clusters()):
-            figures.append(cluster_figures(await inquiry.state(cluster).current()))  # noqa: PERF401
-        return page(request, "fleet.html", clusters=figures)
+            try:
+                figures.append(cluster_figures(await inquiry.state_at(cluster, at)))
+            except UnknownMoment:
+                # Another cluster's log may go back further, or be ahead.
+                if at.strip().isdigit():
+                    raise
+        return page(request, "fleet.html", clusters=figures, at=at)
 
     @router.get("/static/{name}")
     async def static(request: Request, name: str, v: str = "") -> Response:
-        found = static_file(request, name)
-        if found is None:
+        answer = static_file(request, name)
+        if answer is None:
             raise HTTPException(404, f"no file {name!r}")
-        return found
+        return answer
 
     @router.get("/clusters/{cluster}")
     async def cluster_page(request: Request, cluster: str, at: str = "") -> Response:
         place = await places.find(request, cluster, at)
-        rows = await list_cycles(log, cluster, RowSelection(limit=_CYCLES), head=place.position)
-        cycles = tuple(row for row in rows[:_CYCLES] if isinstance(row, CycleRow))
+        cycles = await _cycles(inquiry, cluster, head=place.position, limit=_CYCLES)
         frame, state = await place.look()
         return page(request, "overview.html", frame=frame, model=overview(state, cycles))
 
     @router.get("/clusters/{cluster}/waiting")
-    async def waiting(request: Request, cluster: str, at: str = "", queue: str = "", number: int = 1) -> Response:
+    async def waiting_page(
+        request: Request, cluster: str, at: str = "", queue: str = "", number: _Number = 1
+    ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
         return page(request, "waiting.html", frame=frame, model=waiting_line(state, queue=queue, number=number))
 
@@ -140,18 +79,100 @@ def make_pages(inquiry: Inquiry) -> APIRouter:  # long: one small handler for ea
         frame, state = await (await places.find(request, cluster, at)).look()
         return page(request, "map.html", frame=frame, model=topology_map(state, topology=topology, level=level))
 
+    @router.get("/clusters/{cluster}/domain")
+    async def domain(
+        request: Request, cluster: str, path: str, *, at: str = "", topology: str = "", number: _Number = 1
+    ) -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        model = domain_page(state, topology=topology, path=path, number=number)
+        return page(request, "domain.html", frame=frame, model=model)
+
+    @router.get("/clusters/{cluster}/nodes/{node}")
+    async def node(request: Request, cluster: str, node: str, at: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "node.html", frame=frame, model=node_page(state, node))
+
+    @router.get("/clusters/{cluster}/queues")
+    async def queues_page(
+        request: Request, cluster: str, at: str = "", resource: str = "gpu", span: str = "1h"
+    ) -> Response:
+        if span not in SPANS:
+            raise HTTPException(400, f"span: {span!r} is none of {', '.join(SPANS)}")
+        place = await places.find(request, cluster, at)
+        events = []
+        if reads_reports(span):
+            _, state = await place.look()
+            # How queues stood when the span began, a report of the hour before tells.
+            since = state.recorded_at - (SPANS[span] + 3600) * 1_000_000
+            where = Filter(types=("QueuesReported",), since=since)
+            events = [event async for event in events_of(log, cluster, upto=place.position, where=where)]
+        frame, state = await place.look()
+        resources = queue_resources(state)
+        resource = resource if resource in resources else resources[0]
+        lines = queue_lines(state, resource)
+        names = [line.name for line in lines]
+        if reads_reports(span):
+            charts = charts_of_reports(events, names, resource, span=span, ended=state.recorded_at)
+        else:
+            charts = charts_of_hours(state, names, resource, span=span)
+        shown = {"lines": lines, "charts": charts, "resource": resource, "resources": resources}
+        return page(request, "queues.html", frame=frame, model=shown)
+
+    @router.get("/clusters/{cluster}/cycles")
+    async def cycles_page(request: Request, cluster: str, at: str = "", before: _Position = 0) -> Response:
+        place = await places.find(request, cluster, at)
+        head = min(before or place.position, place.position)
+        rows = await _cycles(inquiry, cluster, head=head, limit=_PAGE_CYCLES)
+        frame, _ = await place.look()
+        older = rows[-1].position - 1 if len(rows) == _PAGE_CYCLES else 0
+        return page(request, "cycles.html", frame=frame, model={"cycles": rows, "older": older, "first": not before})
+
+    @router.get("/clusters/{cluster}/cycles/{position}")
+    async def cycle(
+        request: Request, cluster: str, position: int, step: Annotated[int, Query(ge=0, le=10**6)] = 0, at: str = ""
+    ) -> Response:
+        place = await places.find(request, cluster, at)
+        steps = await cycle_steps(log, cluster, position)
+        chosen = steps.step_at(place.position) if at else steps.step(step)
+        frame, state = await (await places.find(request, cluster, str(chosen.position))).look()
+        frame = replace(frame, query=(), live_path=f"{frame.home}/cycles")
+        return page(request, "cycle.html", frame=frame, model=cycle_page(steps, chosen.number, state))
+
+    @router.get("/clusters/{cluster}/predictions")
+    async def predictions_page(request: Request, cluster: str, at: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "predictions.html", frame=frame, model=predictions(state))
+
+    @router.get("/clusters/{cluster}/segments")
+    async def segments_page(request: Request, cluster: str, at: str = "", sizes: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "segments.html", frame=frame, model=idle_segments(state, sizes=sizes), sizes=sizes)
+
+    @router.get("/clusters/{cluster}/search")
+    async def search_page(request: Request, cluster: str, q: str = "", at: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        hits = search(state, q)
+        if len(hits) == 1:
+            return RedirectResponse(frame.link(*hits[0].parts, **dict(hits[0].query)), 303)
+        return page(request, "search.html", frame=frame, hits=hits, q=q, most=MOST_HITS)
+
     @router.get("/clusters/{cluster}/stories/{kind}/{namespace}/{name}")
     async def story_page(
         request: Request, cluster: str, kind: str, namespace: str, name: str, *, at: str = ""
     ) -> Response:
         place = await places.find(request, cluster, at)
-        why = await inquiry.why(cluster, kind, namespace, name)
+        why = await inquiry.why(cluster, kind, namespace, name, at=str(place.position) if at else "")
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
         else:
             where = Filter(streams=tuple(f"pod/{row.uid}" for row in why.pods[: MOST_LANES + 1]))
-        events = [event async for event in events_of(log, cluster, upto=place.position, where=where)]
+        events = [event async for event in events_of(log, cluster, upto=why.position, where=where)]
         frame, state = await place.look()
         return page(request, "story.html", frame=frame, model=story(why, events, now=state.recorded_at))
 
     return router
+
+
+async def _cycles(inquiry: Inquiry, cluster: str, *, head: int, limit: int) -> tuple[CycleRow, ...]:
+    rows = await list_cycles(inquiry.log, cluster, RowSelection(limit=limit), head=head)
+    return tuple(row for row in rows[:limit] if isinstance(row, CycleRow))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from kaicore.analysis.inquiry.answers import (
-    ClusterSummary,
     GroupRow,
     NodeResource,
     NodeRow,
@@ -18,7 +17,9 @@ from kaicore.analysis.inquiry.answers import (
     RowSelection,
     ZoneAnswer,
 )
+from kaicore.analysis.inquiry.cluster_answers import ClusterSummary
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
+from kaicore.analysis.inquiry.zone_rows import list_zones
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -58,7 +59,7 @@ def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]
 
     Args:
         state: of the cluster.
-        kind: pods, groups, queues or nodes.
+        kind: pods, groups, queues, nodes or zones.
         wanted: which.
     """
     listing: dict[str, Callable[[ClusterState, RowSelection], Iterable[Row]]] = {
@@ -66,6 +67,7 @@ def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]
         "groups": _groups,
         "queues": _queues,
         "nodes": _nodes,
+        "zones": list_zones,
     }
     return list(listing[kind](state, wanted))
 
@@ -107,7 +109,7 @@ def _pod(state: ClusterState, entry: PodEntry, queue: str) -> PodRow:
         status=pod_status(entry),
         stage=entry.stage.value,
         node=entry.node,
-        zones=_zones_of(entry),
+        zones=pod_zones(entry),
         queue=queue,
         group="" if entry.group.startswith(f"{POD}/") else entry.group,
         scheduler=pod.scheduler_name,
@@ -150,7 +152,8 @@ def pod_message(state: ClusterState, entry: PodEntry) -> str:
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
 
 
-def _zones_of(entry: PodEntry) -> list[str]:
+def pod_zones(entry: PodEntry) -> list[str]:
+    """Return the zones that a pod holds something of, by what was observed or predicted."""
     placement = entry.observed or entry.predicted
     if placement is None or not entry.charged:
         return []

@@ -7,12 +7,15 @@ from functools import partial
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.answers import ROWS, Listing, RowSelection, Why
 from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.inquiry.audit_group import audit_group
 from kaicore.analysis.inquiry.audit_node import audit_node
 from kaicore.analysis.inquiry.audit_placements import audit_placements
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
+from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
+from kaicore.analysis.inquiry.differences import ComparedState, compare
 from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.kept_state import KeptState
@@ -21,13 +24,13 @@ from kaicore.analysis.inquiry.listing import list_rows, summary
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.moments import parse_moment, position_of
 from kaicore.analysis.inquiry.past_states import PastStates
+from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence
 from kaicore.analysis.inquiry.spans import span_of
 from kaicore.analysis.inquiry.topologies import topologies_of
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.inquiry.topology_assignments import topology_assignments
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
@@ -66,8 +69,13 @@ class Inquiry:
         if not at:
             return await self.state(cluster).current()
         position = await position_of(self.log, cluster, parse_moment(at))
-        past = self._past.setdefault(cluster, PastStates(self.log, cluster, progress=self._progress))
-        return await past.at(position)
+        return await self._past_of(cluster).at(position)
+
+    def _past_of(self, cluster: str) -> PastStates:
+        return self._past.setdefault(cluster, PastStates(self.log, cluster, progress=self._progress))
+
+    async def _near(self, cluster: str, position: int) -> ClusterState | None:
+        return await self._past_of(cluster).near(position)
 
     async def follow(self) -> None:
         """Keep the states of all clusters up to date, until cancelled."""
@@ -121,13 +129,15 @@ class Inquiry:
             state = await self.state_at(cluster, at)
             position, recorded_at = state.position, state.recorded_at
             rows = list_rows(state, kind, wanted)
-        shown = rows[: wanted.limit] if wanted.limit else rows
+        end = wanted.skip + wanted.limit if wanted.limit else len(rows)
+        shown = rows[wanted.skip : end]
         return Listing(
             cluster=cluster,
             kind=kind,
             position=position,
             recorded_at=time_text(recorded_at),
             total=len(rows),
+            next=f"{position}-{end}" if end < len(rows) else "",
             items=msgspec.Raw(msgspec.json.encode(shown)),
         )
 
@@ -139,6 +149,15 @@ class Inquiry:
             return position, head.recorded_at
         events = await self.log.read(cluster, after=position - 1, upto=position)
         return position, events[-1].recorded_at if events else 0
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+        """
+        old = ComparedState(await self.state_at(cluster, before), wanted)
+        return compare(old, ComparedState(await self.state_at(cluster, after), wanted))
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for.
@@ -206,16 +225,18 @@ class Inquiry:
         """
         # First where it ends, then what there is of it: a state that goes on changing is not awaited on.
         upto = await position_of(self.log, cluster, parse_moment(at)) if at else None
-        story: list[Event] = []
+        evidence = PodEvidence((), "")
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
             story = [event async for event in events_of(self.log, cluster, upto=upto, where=where)]
+            end = (await self.log.head(cluster)).position if upto is None else upto
+            evidence = await pod_evidence(self.log, cluster, story, upto=end, state_near=partial(self._near, cluster))
         state = await self.state_at(cluster, at if upto is None else str(upto))
         if kind == "Pod":
-            if not story:
+            if not evidence.uid:
                 close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
                 raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
-            answer = why_pod(state, namespace, name, story)
+            answer = why_pod(state, namespace, name, evidence)
         else:
             match kind:
                 case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":

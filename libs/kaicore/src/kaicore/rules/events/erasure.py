@@ -164,8 +164,7 @@ class Erasure:
 
 def is_of_schedulers(key: str) -> bool:
     """Tell whether a label or annotation is one that schedulers read, and not one that people choose."""
-    domain, slash, _ = key.partition("/")
-    if key in _SCHEDULERS_WORDS:
-        return True
+    # One label of the scheduler-plugins is a domain and nothing else.
+    domain = key.partition("/")[0]
     known = any(domain == one or domain.endswith(f".{one}") for one in _SCHEDULERS)
-    return bool(slash) and known and domain != _PEOPLES
+    return key in _SCHEDULERS_WORDS or (known and domain != _PEOPLES)

@@ -62,6 +62,7 @@ async function follow() {
     try {
       if (document.hidden) await new Promise((seen) => document.addEventListener("visibilitychange", seen, { once: true }));
       const answer = await fetch(`${address}?beyond=${position}&wait=25`);
+      if (answer.status === 401) { location.reload(); return; }
       if (!answer.ok) throw new Error(answer.statusText);
       const head = (await answer.json()).position;
       if (turn !== following) return;
