@@ -17,9 +17,9 @@ from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.chain import mark_of
-from kaicore.ledger.log.erasing import ErasureReport
 from kaicore.ledger.log.port import Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.rows import encode_rows
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
@@ -63,7 +63,7 @@ def erase(url: str) -> Erase:
     def run(subject: str, **options: object) -> ErasureReport:
         async def erased() -> ErasureReport:
             async with await PostgresLog.open(url) as log:
-                return await log.erase(CLUSTER, subject, **options)  # type: ignore[arg-type]
+                return await log.erase(CLUSTER, ErasureRequest(subject, **options))  # type: ignore[arg-type]
 
         return asyncio.run(erased())
 
@@ -216,7 +216,7 @@ def test_only_the_owner_may_erase(url: str) -> None:
 
         async def erase(role: str = role) -> None:
             async with await PostgresLog.open(as_role(url, role)) as log:
-                await log.erase(CLUSTER, deleted_pods()[0])
+                await log.erase(CLUSTER, ErasureRequest(deleted_pods()[0]))
 
         with pytest.raises(ConfigurationError, match="may not do this"):
             asyncio.run(erase())

@@ -3,7 +3,7 @@
 import asyncio
 
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.erasing import ErasureReport
+from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 
 from kai_cli.log_access import open_log_as_owner
 from kai_cli.source import LogSource, LogSourceFlags
@@ -35,16 +35,17 @@ def erase_pod(
     """
     if pod.count("/") > 1 or not pod.strip("/") or pod.startswith("/") or pod.endswith("/"):
         raise ConfigurationError(f"{pod!r}: is no pod: NAMESPACE/NAME, or a uid")
-    return asyncio.run(_erase(source or LogSource(), pod, reason, all_labels=all_labels, dry_run=dry_run))
+    request = ErasureRequest(pod, all_labels=all_labels, reason=reason, dry_run=dry_run)
+    return asyncio.run(_erase(source or LogSource(), request))
 
 
-async def _erase(source: LogSource, pod: str, reason: str, *, all_labels: bool, dry_run: bool) -> int:
+async def _erase(source: LogSource, request: ErasureRequest) -> int:
     async with open_log_as_owner(source) as log:
         clusters = source.clusters(await log.clusters())
         if len(clusters) != 1:
             raise ConfigurationError(f"--cluster: which one? There are: {', '.join(clusters) or '-'}")
-        report = await log.erase(clusters[0], pod, all_labels=all_labels, reason=reason, dry_run=dry_run)
-    print(_text(report, dry_run=dry_run))
+        report = await log.erase(clusters[0], request)
+    print(_text(report, dry_run=request.dry_run))
     return 0
 
 

@@ -11,16 +11,17 @@ import structlog
 from psycopg import sql
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
-from kaicore.ledger.log import archiving, erasing, partitions
+from kaicore.ledger.log import archiving, partitions
 from kaicore.ledger.log.appending import draft
 from kaicore.ledger.log.chain import GENESIS
-from kaicore.ledger.log.erasing import ErasureReport
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
+from kaicore.ledger.log.postgres import erasing
 from kaicore.ledger.log.postgres.append import Appender
 from kaicore.ledger.log.postgres.audit_view import PostgresAuditView
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
+from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.listen import Listener
 from kaicore.ledger.log.postgres.read import select_events
@@ -315,36 +316,17 @@ class PostgresLog:
         """Append what an exported log has and this one has not; see `importing.import_file`."""
         return await import_file(self._connections, file, progress=progress)
 
-    async def erase(
-        self, cluster: str, subject: str, *, all_labels: bool = False, reason: str = "", dry_run: bool = False
-    ) -> ErasureReport:
-        """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.erasing.erase`.
-
-        Args:
-            cluster: whose log.
-            subject: `namespace/name` of the pods, or the uid of one.
-            all_labels: see `kaicore.rules.events.erasure.Erasure`.
-            reason: why, for the record.
-            dry_run: do all of it, and take it back.
+    async def erase(self, cluster: str, request: ErasureRequest) -> ErasureReport:
+        """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.postgres.erasing.erase`.
 
         Raises:
-            UnknownSubject: the log has never heard of such a pod.
-            ConfigurationError: one of them is still there, or the database role does not own the tables.
-            CorruptLog: an event is not what was recorded.
             LogUnavailable: the server does not answer.
         """
 
         async def erase(connection: Connection) -> ErasureReport:
-            async with connection.transaction(force_rollback=dry_run):
-                return await erasing.erase(
-                    connection, cluster, subject, all_labels=all_labels, reason=reason, now=await self._now(connection)
-                )
+            return await erasing.erase(connection, cluster, request, now=await self._now(connection))
 
-        report = await self._connections.run(erase, repeat=False)
-        if not dry_run:
-            # What was replaced is still on the table's pages until these are used again.
-            await self._connections.run(lambda connection: connection.execute("VACUUM event"), repeat=False)
-        return report
+        return await self._connections.run(erase, repeat=False)
 
     async def seals(self, cluster: str) -> list[Seal]:
         """Return the seals of a cluster's detached months, in order."""

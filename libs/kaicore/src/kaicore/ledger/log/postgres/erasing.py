@@ -59,26 +59,49 @@ class ErasureReport:
     retired: int
 
 
-async def erase(  # long: the steps of one transaction
-    connection: _Connection, cluster: str, subject: str, *, all_labels: bool, reason: str, now: int
-) -> ErasureReport:
-    """Erase the personal data of all pods that had a name.
+@dataclass(frozen=True, slots=True)
+class ErasureRequest:
+    """What is to be erased.
 
-    Args:
-        connection: in a transaction, of the log's owner.
-        cluster: whose log.
+    Attributes:
         subject: `namespace/name` of the pods, or the uid of one.
         all_labels: see `Erasure`.
         reason: why, for the record.
+        dry_run: do all of it, and take it back.
+    """
+
+    subject: str
+    all_labels: bool = False
+    reason: str = ""
+    dry_run: bool = False
+
+
+async def erase(connection: _Connection, cluster: str, request: ErasureRequest, *, now: int) -> ErasureReport:
+    """Erase the personal data of all pods that had a name.
+
+    Args:
+        connection: in autocommit mode, of the log's owner.
+        cluster: whose log.
+        request: what is to be erased.
         now: the log's clock, microseconds since the epoch.
 
     Raises:
         UnknownSubject: the log has never heard of such a pod.
-        ConfigurationError: one of them is still there: what is erased now would be recorded again.
+        ConfigurationError: one of them is still there: what is erased now would be recorded again; or the database role
+            does not own the tables.
         CorruptLog: an event is not what was recorded.
     """
+    async with connection.transaction(force_rollback=request.dry_run):
+        report = await _erase(connection, cluster, request, now=now)
+    if not request.dry_run:
+        # What was replaced is still on the table's pages until these are used again.
+        await connection.execute("VACUUM event")
+    return report
+
+
+async def _erase(connection: _Connection, cluster: str, request: ErasureRequest, *, now: int) -> ErasureReport:
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-    erasure = await _erasure(connection, cluster, subject, all_labels=all_labels)
+    erasure = await _erasure(connection, cluster, request.subject, all_labels=request.all_labels)
     retired = await _retired(connection, cluster)
     # All of a large log takes minutes to look through, in which others append; what is new is then looked through while
     # nobody does.
@@ -101,7 +124,7 @@ async def erase(  # long: the steps of one transaction
         changed[start : start + _PAGE] = await _replace(connection, cluster, changed[start : start + _PAGE], retired)
     await _empty_caches(connection, cluster)
     await _redact_kept(connection, cluster, erasure)
-    recorded = await _record(connection, cluster, erasure, changed, head, reason=reason, now=now)
+    recorded = await _record(connection, cluster, erasure, changed, head, reason=request.reason, now=now)
     return ErasureReport(
         cluster,
         erasure.uids,
