@@ -75,7 +75,7 @@ def make_routes(inquiry: Inquiry, long_answers: LongAnswers, access: Access, liv
     app.include_router(make_audit_router(inquiry))
     app.include_router(make_router(inquiry))
     app.include_router(make_submission_router(Submissions(inquiry)))
-    app.include_router(make_pages(inquiry))
+    app.include_router(make_pages(inquiry, live))
     return app
 
 
