@@ -207,6 +207,13 @@ app.command(
     group=_UPKEEP,
     help="Take the oldest month out of the log, and seal it; refused where the rest could not start without it.",
 )
+erase = App(name="erase", help="Take personal data out of the log.", group=_UPKEEP)
+erase.command(
+    "kai_cli.erase:erase_pod",
+    name="pod",
+    help="Take a pod's name, labels and annotations out of the log, for good; what is left can be verified as before.",
+)
+app.command(erase)
 app.command(
     "kai_cli.completion:completion",
     name="completion",
