@@ -1,7 +1,8 @@
-"""What a contract test runs against: a log in memory and in Postgres, a bus in memory and on NATS."""
+"""What a contract test runs against: a log in memory, in Postgres and read from files, a bus in memory and on NATS."""
 
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from kaicore.ledger.bus import Bus, MemoryBus, NatsBus
@@ -9,25 +10,34 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 
+from tests.exported import ExportedLog
 from tests.relay_process import PATIENCE_S
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def log_url(request: pytest.FixtureRequest) -> str | None:
-    """The database of the log under test; None for the log in memory."""
-    return request.getfixturevalue("module_database_url") if request.param == "postgres" else None
+@pytest.fixture(params=["memory", "postgres", "file"])
+def log_kind(request: pytest.FixtureRequest) -> str | None:
+    """The database of the log under test, or `file`; None for the log in memory."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("module_database_url"))
+    return None if request.param == "memory" else "file"
 
 
 @pytest.fixture
-async def log(log_url: str | None) -> AsyncIterator[EventLog]:
+async def log(log_kind: str | None, tmp_path: Path) -> AsyncIterator[EventLog]:
     made: EventLog
-    if log_url is None:
-        made = MemoryLog(clock=lambda: time.time_ns() // 1000)
+    if log_kind is None:
+        made = MemoryLog(clock=_clock)
+    elif log_kind == "file":
+        made = ExportedLog(tmp_path, clock=_clock)
     else:
         # Polling so rarely that a test which passes was woken.
-        made = await PostgresLog.open(log_url, poll_s=3600)
+        made = await PostgresLog.open(log_kind, poll_s=3600)
     yield made
     await made.close()
+
+
+def _clock() -> int:
+    return time.time_ns() // 1000
 
 
 @pytest.fixture

@@ -266,7 +266,7 @@ def test_keys_and_files_that_are_none_are_refused(kai: Run, tmp_path: Path) -> N
         (("seal", "seals", "--key", "broken.pem"), "broken.pem: not an Ed25519 key in PEM"),
         (("seal", "seals", "--key", public), "a public key cannot sign"),
         (("seal", "nowhere/seals"), "nowhere/seals: cannot be written: No such file or directory"),
-        (("verify", "--against", "nowhere"), "nowhere: cannot be read: No such file or directory"),
+        (("verify", "--against", "nowhere"), "nowhere: holds no seals, or is not there"),
     ):
         code, output = kai("audit", *arguments)
         assert (code, problem in output) == (2, True), output

@@ -57,6 +57,7 @@ async def services(database_url: str, nats_url: str, directory: Path) -> AsyncIt
         "KAI_CLUSTERS": "c1",
         "KAI_DATABASE_URL": database_url,
         "KAI_NATS_URL": nats_url,
+        "KAI_ANONYMOUS": "loopback",
         "KAI_NODE_TOKEN_SECRET_FILE": str(secret),
         "KAI_KUBECONFIG": str(kubeconfig),
     }

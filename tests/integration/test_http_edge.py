@@ -99,7 +99,9 @@ async def ingest_process(database_url: str, tmp_path: Path) -> AsyncIterator[str
 
 @asynccontextmanager
 async def api_process(database_url: str, **settings: str) -> AsyncIterator[str]:
-    async with service_process("kai_api.main", {"KAI_DATABASE_URL": database_url, **settings}) as address:
+    async with service_process(
+        "kai_api.main", {"KAI_DATABASE_URL": database_url, "KAI_ANONYMOUS": "anywhere", **settings}
+    ) as address:
         await ready(address)
         yield address
 
@@ -261,8 +263,6 @@ async def test_a_nul_or_another_bad_character_is_a_bad_request(database_url: str
         assert (await answer(api, b"GET /v1/clusters/%C3%A4 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))[
             0
         ] == 404
-        huge = f"/v1/clusters/c1/events?after={10**30}"
-        assert await get(api, huge) == 422
 
 
 class Locked:

@@ -1,6 +1,7 @@
 """Snapshots on Postgres: one that was altered is noticed, thrown away and replaced; one that is needed is kept."""
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -8,6 +9,7 @@ import psycopg
 import pytest
 from kai_ingest.projection import SCHEMA
 from kaicore.analysis.inquiry.log_states import first_state, folded, restored
+from kaicore.analysis.inquiry.moments import Moment, position_of, state_at
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import ConfigurationError, EventsRetired
 from kaicore.ledger.log.metrics import DISCARDED
@@ -16,6 +18,7 @@ from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Filter, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.snapshots import newest
+from kaicore.ledger.log.state_snapshot import take_state
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
 
@@ -229,3 +232,39 @@ async def test_a_kept_snapshot_of_another_version_is_better_than_none(log: Postg
 
 async def _refolded(log: PostgresLog) -> ClusterState:
     return ClusterState(C).fold_all(await log.read(C, limit=100_000))
+
+
+async def test_a_spoilt_place_of_the_trail_is_dropped_and_the_one_before_it_serves(log: PostgresLog, url: str) -> None:
+    facts = Facts(log, C)
+    await facts.add_nodes(2)
+    events = await log.read(C)
+    states = [ClusterState(C).fold_all(events[:position]) for position in range(5)]
+    for state in states[1:4]:
+        snapshot = take_state(state)
+        await log.trail.save(C, snapshot, zlib.compress(snapshot.body))
+    change(url, "UPDATE state_trail SET body = 'nonsense' WHERE position = 3")
+    change(url, "UPDATE state_trail SET digest = sha256(body) WHERE position = 2")
+    sound = await log.trail.load(C, schema=SNAPSHOT_SCHEMA, upto=4)
+    assert sound == take_state(states[1])
+    assert [place.position for place in await log.trail.places(C)] == [1]
+    change(url, "DELETE FROM state_trail")
+    assert await log.trail.load(C, schema=SNAPSHOT_SCHEMA, upto=4) is None
+
+
+async def test_past_of_a_log_with_retired_months_begins_with_what_was_kept(log: PostgresLog, clock: Clock) -> None:
+    facts = Facts(log, C)
+    await facts.add_nodes(1)
+    clock.now += 40 * DAY
+    await facts.add_pods("a", "b", "c", cpu=1)
+    await log.save_snapshot(C, take_state(ClusterState(C).fold_all(await log.read(C, upto=4))))
+    whole = {position: encode_state(await state_at(log, C, position)) for position in range(6)}
+    await log.detach_month(NOVEMBER)
+    assert {position: encode_state(await state_at(log, C, position)) for position in (4, 5)} == {
+        position: whole[position] for position in (4, 5)
+    }
+    for position in (1, 2, 3):
+        with pytest.raises(EventsRetired):
+            await state_at(log, C, position)
+    assert await position_of(log, C, Moment(time=clock.now)) == 5
+    with pytest.raises(EventsRetired, match="events up to 2 have been retired"):
+        await position_of(log, C, Moment(time=clock.now - DAY))

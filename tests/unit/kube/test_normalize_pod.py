@@ -38,6 +38,7 @@ def test_pod_in_full_is_normalized() -> None:
         nodeSelector={"gpu": "h100"},
         schedulingGates=[{"name": "b"}, {"name": "a"}],
         overhead={"cpu": "250m"},
+        activeDeadlineSeconds=600,
         tolerations=[
             {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"},
             {"key": "k", "value": "v"},
@@ -73,6 +74,7 @@ def test_pod_in_full_is_normalized() -> None:
         owner=Owner(kind="Job", name="train", uid="u1", api_version="batch/v1"),
         deletion_at=1767225660,
         nominated_node="n9",
+        active_deadline_s=600,
     )
 
 

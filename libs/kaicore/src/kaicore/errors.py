@@ -23,7 +23,8 @@ KaiError
 │   └── ApiStatus            the Kubernetes API answered with a Status that is an error
 ├── UnknownSubject           the log knows nothing of what was asked about
 ├── ConfigurationError       settings that cannot work, said before anything is started
-│   └── NotMigrated          the database has no log of this version, yet
+│   ├── NotMigrated          the database has no log of this version, yet
+│   └── UnknownMoment        what was written is no moment of a log, or that log has no such moment
 └── EmbeddedServerError      an embedded Postgres or NATS does not start; says what its log says
 ```
 
@@ -166,6 +167,10 @@ class ConfigurationError(KaiError):
 
 class NotMigrated(ConfigurationError):
     """The database has no log of this version in it, yet."""
+
+
+class UnknownMoment(ConfigurationError):
+    """A text that is no moment of a log, or a moment before the log's first event or beyond its last."""
 
 
 class EmbeddedServerError(KaiError):

@@ -1,55 +1,96 @@
-"""Routes of the API. Every answer is a function of the log alone."""
+"""The API as an application: one router for each topic, included here in a line; every answer is of the log alone.
+
+A topic's module has `make_…_router(inquiry)` that returns an `AnswerRouter` (`kai_api.answering`). All routes need a
+caller who may see the whole cluster; `kai_api.auth.middleware.for_namespaces` opens one to callers with less.
+"""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.errors import EventsRetired, LogUnavailable
+from kaicore.analysis.submission.submissions import Submissions
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
-from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
+from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
 from prometheus_client import Histogram
 
-from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
+from kai_api.answering import answer_errors, describe, encoded
+from kai_api.audits import make_audit_router
+from kai_api.auth.access import Access
+from kai_api.auth.middleware import authenticated, authorization
+from kai_api.calibrating import Calibrations
+from kai_api.events import make_events_router
+from kai_api.live import LiveLog
+from kai_api.login import make_login_router
+from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
+from kai_api.pages.router import make_pages
 from kai_api.questions import make_router
+from kai_api.submitting import make_submission_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
-
 
 #: Seconds after which a client may ask again what too many others are asking.
 _RETRY_AFTER = {"Retry-After": "10"}
 
 
-def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asgi:
-    """Make the application that answers from a log, what takes long by way of `long_answers`."""
-    log = inquiry.log
+def make_app(
+    inquiry: Inquiry,
+    health: Health,
+    long_answers: LongAnswers,
+    access: Access | None = None,
+    live: LiveLog | None = None,
+) -> Asgi:
+    """Make the application that answers from a log.
+
+    Args:
+        inquiry: of the log.
+        health: answered without asking who asks.
+        long_answers: answers what takes long.
+        access: decides who may ask; by default everybody may.
+        live: for those who follow a log; by default one of its own.
+    """
+    access = access or Access(anonymous="anywhere")
+    app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log))
+    return with_health(health, app=_timed(authenticated(app, access)))
+
+
+def make_routes(inquiry: Inquiry, long_answers: LongAnswers, access: Access, live: LiveLog) -> FastAPI:
+    """Make all routes, as yet without asking who asks."""
     # No interactive pages: they would load their scripts from a server elsewhere.
-    app = FastAPI(title="kai-ledger", docs_url=None, redoc_url=None, dependencies=[Depends(only_known_parameters)])
+    app = FastAPI(
+        title="kai-ledger",
+        description="Answers from the log of a Kubernetes scheduler. It writes nothing to a cluster.",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(authorization(inquiry.log)), Depends(only_known_parameters)],
+    )
     add_error_handlers(app)
+    answer_errors(app)
+    describe(app)
+    app.include_router(make_login_router(access))
+    calibrations = Calibrations(inquiry.log, long_answers)
+    _add_long_answers(app, long_answers, calibrations)
+    app.include_router(make_events_router(inquiry.log, live))
+    app.include_router(make_audit_router(inquiry))
+    app.include_router(make_router(inquiry))
+    submissions = Submissions(inquiry, calibration=calibrations.current)
+    app.include_router(make_submission_router(submissions))
+    app.include_router(make_pages(inquiry, live))
+    return app
 
-    @app.middleware("http")
-    async def timed(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        began = time.monotonic()
+
+def _add_long_answers(app: FastAPI, long_answers: LongAnswers, calibrations: Calibrations) -> None:
+    async def ask(
+        question: Question, cluster: str, request: Request, options: Mapping[str, str | None] = NONE
+    ) -> Response:
+        return await answered(long_answers.ask(question, cluster, options, gone=_gone(request)))
+
+    async def answered(question: Awaitable[object]) -> Response:
         try:
-            return await call(request)
-        except LogUnavailable as error:
-            return error_response(503, str(error))
-        except EventsRetired as error:
-            return error_response(410, str(error))
-        finally:
-            route = request.scope.get("route")
-            _SECONDS.labels(getattr(route, "path", "none")).observe(time.monotonic() - began)
-
-    async def check_cluster(cluster: str) -> None:
-        if cluster not in await log.clusters():
-            raise HTTPException(404, f"no cluster {cluster!r} in the log")
-
-    async def ask(question: Question, cluster: str, request: Request) -> Response:
-        await check_cluster(cluster)
-        try:
-            body = await long_answers.ask(question, cluster, gone=_gone(request))
+            answer = await question
         except Busy as error:
             raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
         except TookTooLong as error:
@@ -58,18 +99,50 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers) -> Asg
             raise HTTPException(error.status, str(error)) from error
         except ClientGone:
             return Response(status_code=499)
-        return Response(body, media_type="application/json")
+        return Response(answer, media_type="application/json") if isinstance(answer, bytes) else encoded(answer)
 
     @app.get("/v1/clusters/{cluster}/replay")
-    async def replay(cluster: str, request: Request) -> Response:
-        return await ask(Question.REPLAY, cluster, request)
+    async def replay(
+        cluster: str,
+        request: Request,
+        cycle: Annotated[str | None, Query(description="only this one: a number, or SHARD/NUMBER")] = None,
+        since: Annotated[str | None, Query(alias="from", description="from this position or time on")] = None,
+        until: Annotated[str | None, Query(alias="to", description="up to this position or time")] = None,
+    ) -> Response:
+        """Run every recorded cycle again, or those of a range, and compare."""
+        return await ask(Question.REPLAY, cluster, request, {"cycle": cycle, "from": since, "to": until})
 
     @app.get("/v1/clusters/{cluster}/audit")
     async def audit(cluster: str, request: Request) -> Response:
+        """Check the log's chain, its gaps and its promises."""
         return await ask(Question.AUDIT, cluster, request)
 
-    app.include_router(make_router(inquiry))
-    return with_health(health, app=app)
+    @app.get("/v1/clusters/{cluster}/calibration")
+    async def calibration(cluster: str, request: Request, *, renew: bool = False) -> Response:
+        """Return how often forecasts of starts came true; measured now where it never was, or with `renew`."""
+        kept = None if renew else await calibrations.kept(cluster)
+        return await answered(calibrations.measure(cluster, gone=_gone(request))) if kept is None else encoded(kept)
+
+
+def _timed(app: Asgi) -> Asgi:
+    """Measure the time until an answer begins, so that a stream counts for no more than anything else."""
+
+    async def timed(
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        began = time.monotonic()
+
+        async def sending(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                path = getattr(scope.get("route"), "path", "none")
+                _SECONDS.labels(path).observe(time.monotonic() - began)
+            await send(message)
+
+        await app(scope, receive, sending)
+
+    return timed
 
 
 async def _gone(request: Request) -> None:

@@ -1,40 +1,84 @@
 """`kai-api`: the API as a process."""
 
+import asyncio
 import gc
 import sys
+from pathlib import Path
 
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.errors import ConfigurationError
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
+from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.node_tokens import read_secret
 from prometheus_client import REGISTRY
 from pydantic import Field
 
 from kai_api.app import make_app
+from kai_api.auth.access import Access, Anonymous
+from kai_api.auth.access_file import AccessFile
+from kai_api.auth.sessions import Sessions
 from kai_api.kept_states import KeptStates
+from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
+
+#: Manifests that are asked about are larger than other requests.
+_LIMITS = HttpLimits(body_bytes=4 << 20)
 
 _GC_THRESHOLDS = (50_000, 20, 100)
 
 
 class ApiSettings(ServiceSettings):
-    """Settings of `kai-api`; `http_host` and `http_port` are where it answers."""
+    """Settings of `kai-api`; `http_host` and `http_port` are where it answers.
+
+    It does not start before it is settled who may ask: by `access_file`, or by `anonymous`.
+    """
 
     database_url: str = Field(description="postgresql://… of the event log")
     long_answers: int = Field(2, ge=1, description="replays and audits at a time, each in a process of its own")
     long_answer_s: float = Field(900, gt=0, description="seconds that a replay or an audit may take")
+    access_file: Path | None = Field(None, description="YAML file of hashed keys and claims with their scopes")
+    anonymous: Anonymous = Field("no", description="who may ask without a key: no (nobody), loopback or anywhere")
+    session_secret_file: Path | None = Field(
+        None, description="file with the secret that signs browsers' sessions; by default they end with the process"
+    )
+    caller_per_s: float = Field(50, gt=0, description="requests that one caller may make in a second")
+    caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")
+
+
+def open_access(settings: ApiSettings) -> Access:
+    """Return who may ask.
+
+    Raises:
+        ConfigurationError: nobody may, or a file cannot be used.
+    """
+    if settings.access_file is None and settings.anonymous == "no":
+        raise ConfigurationError(
+            "nobody may ask: name --access-file ($KAI_ACCESS_FILE; `kai keys new` writes one), or say --anonymous "
+            "loopback where every program of this machine may"
+        )
+    secret = settings.session_secret_file
+    return Access(
+        anonymous=settings.anonymous,
+        file=None if settings.access_file is None else AccessFile(settings.access_file),
+        sessions=Sessions(None if secret is None else read_secret(secret)),
+        per_s=settings.caller_per_s,
+        burst=settings.caller_burst,
+    )
 
 
 async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until told to stop."""
+    access = open_access(settings)
     app = Later(context.health)
-    server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
+    server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd, limits=_LIMITS)
     context.log.info("listening", address=server.address)
-    await server.run_beside(context.stopping, _answer(context, settings, app))
+    await server.run_beside(context.stopping, _answer(context, settings, access, app))
 
 
-async def _answer(context: ServiceContext, settings: ApiSettings, app: Later) -> None:
+async def _answer(context: ServiceContext, settings: ApiSettings, access: Access, app: Later) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
@@ -43,8 +87,19 @@ async def _answer(context: ServiceContext, settings: ApiSettings, app: Later) ->
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
         # The states are long-lived and without cycles: collecting them again and again only delays answers.
         gc.set_threshold(*_GC_THRESHOLDS)
-        app.app = make_app(inquiry, context.health, long_answers)
-        await inquiry.follow()
+        live = LiveLog(log)
+        app.app = make_app(inquiry, context.health, long_answers, access, live)
+        ending = asyncio.create_task(_end_streams(context, live))
+        try:
+            await inquiry.follow()
+        finally:
+            ending.cancel()
+
+
+async def _end_streams(context: ServiceContext, live: LiveLog) -> None:
+    """End all streams as the service is to stop: they would last as long as requests under way may."""
+    await context.stopping.wait()
+    live.close()
 
 
 def main() -> None:

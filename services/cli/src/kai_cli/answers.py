@@ -5,48 +5,61 @@ Nothing is imported that folding needs before it is clear that there is no API: 
 
 import asyncio
 import sys
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
-from kaicore.analysis.inquiry.answers import ClusterRow, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why
+from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
+from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
-from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
 
+from kai_cli.api_requests import ApiUnreachable, request_api
 from kai_cli.source import AnswerSource
-
-#: Seconds that an answer may take, besides what the question itself wants to wait.
-_ANSWER_S = 120.0
-#: Statuses that blame the question.
-_BAD_QUESTION = frozenset({400, 414, 422, 431})
-
-#: What an API says that has no log yet, or a proxy in front of one that is away.
-_NOT_THERE = (502, 503, 504)
 
 _AnswerT = TypeVar("_AnswerT")
 
 
 class Answers(Protocol):
-    """See `kaicore.analysis.inquiry.queries.Inquiry`, which is one."""
+    """See `kaicore.analysis.inquiry.queries.Inquiry`, which is one; `at` is a moment, empty for the log's end."""
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
         ...
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
         """Return rows of a kind."""
         ...
 
-    async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something; raise UnknownSubject where the log has never heard of it."""
         ...
 
-    async def topologies(self, cluster: str, wanted: TopologyQuestion) -> TopologiesAnswer:
+    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for."""
+        ...
+
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        ...
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
+        ...
+
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones."""
+        ...
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and on whose decision."""
+        ...
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom."""
         ...
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
@@ -54,38 +67,65 @@ class Answers(Protocol):
         ...
 
 
-class ApiUnreachable(KaiError):
-    """No API answers at an address."""
-
-
-class _Problem(msgspec.Struct):
-    """What an API says is wrong."""
-
-    error: str
-
-
 class ApiAnswers:
     """Answers from an API over HTTP."""
 
-    def __init__(self, url: str) -> None:
-        """Args: url: of the API, `http://host:port`."""
+    def __init__(self, url: str, token: str = "") -> None:
+        """Args:
+        url: of the API, `http://host:port`.
+        token: a key or token that the API knows; empty for none.
+        """
         self._url = url.rstrip("/")
+        self._token = token
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
         return await self._get(list[ClusterRow], "clusters")
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
         """Return rows of a kind."""
-        return await self._get(Listing, "clusters", cluster, kind, **_flags(wanted))
+        return await self._get(Listing, "clusters", cluster, kind, **_flags(wanted), **_moment(at))
 
-    async def topologies(self, cluster: str, wanted: TopologyQuestion) -> TopologiesAnswer:
+    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for."""
-        return await self._get(TopologiesAnswer, "clusters", cluster, "topologies", **_flags(wanted))
+        return await self._get(TopologiesAnswer, "clusters", cluster, "topologies", **_flags(wanted), **_moment(at))
 
-    async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something."""
-        return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace)
+        return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
+
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        return await self._get(ClusterSummary, "clusters", cluster, **_moment(at))
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
+        sides = {"from": before, "to": after}
+        return await self._get(DiffAnswer, "clusters", cluster, "diff", **_flags(wanted), **sides)
+
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones."""
+        flags = _ends(span) | ({"node": node} if node else {})
+        return await self._get(PlacementAudit, "clusters", cluster, "audit", "placements", **flags)
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and on whose decision."""
+        return await self._get(NodeAudit, "clusters", cluster, "audit", "nodes", node, **_ends(span))
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom."""
+        return await self._get(GroupAudit, "clusters", cluster, "audit", "groups", namespace, name, **_ends(span))
+
+    async def calibration(self, cluster: str, *, renew: bool) -> bytes:
+        """Return how often forecasts of starts came true, as JSON."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/calibration"
+        return await asyncio.to_thread(request_api, f"{where}?renew=true" if renew else where, self._token)
+
+    async def submit(self, cluster: str, manifests: bytes, *, at: str = "") -> bytes:
+        """Return what would become of manifests, as JSON."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/submit"
+        url = f"{where}?{urllib.parse.urlencode(_moment(at))}"
+        return await asyncio.to_thread(request_api, url, self._token, method="POST", body=manifests)
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
@@ -95,36 +135,20 @@ class ApiAnswers:
     async def _get(self, kind: type[_AnswerT], *path: str, **query: object) -> _AnswerT:
         where = "/".join(urllib.parse.quote(part, safe="") for part in ("v1", *path))
         url = f"{self._url}/{where}?{urllib.parse.urlencode(query)}"
-        return msgspec.json.decode(await asyncio.to_thread(_read, url), type=kind)
+        return msgspec.json.decode(await asyncio.to_thread(request_api, url, self._token), type=kind)
 
 
-def _flags(wanted: RowSelection | TopologyQuestion) -> dict[str, object]:
+def _moment(at: str) -> dict[str, str]:
+    return {"at": at} if at else {}
+
+
+def _ends(span: Span) -> dict[str, str]:
+    return {name: end for name, end in (("from", span.since), ("to", span.until)) if end}
+
+
+def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
-
-
-def _read(url: str) -> bytes:
-    if not url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"{url.partition('/v1/')[0]}: is no address of an API: http://HOST:PORT")
-    try:
-        with urllib.request.urlopen(url, timeout=_ANSWER_S) as response:  # noqa: S310  # checked above
-            body: bytes = response.read()
-            return body
-    except urllib.error.HTTPError as error:
-        content = error.read()
-        try:
-            detail = msgspec.json.decode(content, type=_Problem).error
-        except msgspec.DecodeError:
-            detail = content.decode(errors="replace").strip()
-        if error.code == 404:
-            raise UnknownSubject(detail) from error
-        if error.code in _BAD_QUESTION:
-            raise ConfigurationError(detail or error.reason) from error
-        if error.code in _NOT_THERE:
-            raise ApiUnreachable(f"{url}: {error.code} {detail or error.reason}") from error
-        raise KaiError(f"{url}: {error.code} {detail or error.reason}") from error
-    except (OSError, urllib.error.URLError) as error:
-        raise ApiUnreachable(f"{url}: {getattr(error, 'reason', error)}") from error
 
 
 @asynccontextmanager
@@ -137,7 +161,7 @@ async def open_answers(source: AnswerSource) -> AsyncIterator[tuple[Answers, lis
     """
     address = source.api()
     if address is not None:
-        api = ApiAnswers(address)
+        api = ApiAnswers(address, source.api_token())
         try:
             there_are = [row.name for row in await api.clusters()]
         except ApiUnreachable as error:

@@ -1,7 +1,6 @@
 """`kai audit verify` and `kai audit seal`: whether the log still says what it said, and what shows it from outside."""
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,10 @@ from typing import Annotated
 from cyclopts import Parameter
 from kaicore.analysis.inquiry.audit import audit_log
 from kaicore.analysis.inquiry.reports import audit_answer
-from kaicore.errors import ConfigurationError, InvalidObject
-from kaicore.ledger.log.anchors import Key, anchor_line, hashes_of, read_anchors
+from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
 from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.deposits import Deposit, closing, open_deposit
 from kaicore.rules.state.promises import PromiseReport
 
 from kai_cli.log_access import open_log
@@ -25,8 +25,9 @@ Anchors = Mapping[str, Mapping[int, bytes]]
 
 def audit_verify(
     *,
-    against: Annotated[Sequence[Path], Parameter(name="--against")] = (),
+    against: Annotated[Sequence[str], Parameter(name="--against")] = (),
     key: Path | None = None,
+    token_file: Path | None = None,
     chain_only: bool = False,
     source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
@@ -34,17 +35,22 @@ def audit_verify(
     """Recompute the hash chain, and check that nothing was promised twice; exit 1 if anything is broken.
 
     Args:
-        against: a file that `kai audit seal` wrote: what it vouches for must be in the log. May be given again.
-        key: a file with the key that its lines must be signed with: an Ed25519 key in PEM, or a secret.
+        against: a file or http(s):// address where seals were handed in, by `kai audit seal` or by the relay: what they
+            vouch for must be in the log. May be given again.
+        key: a file with the key that seals must be signed with: an Ed25519 key in PEM, or a secret.
+        token_file: a file with the bearer token for http(s):// addresses.
         chain_only: leave out the check of decisions, which folds the whole log.
-        source: where to ask; without --cluster all clusters of the log and of the files.
+        source: where to ask; without --cluster all clusters of the log and of the seals.
         output: table, json or yaml.
     """
-    anchors = _anchors(against, key)
-    return asyncio.run(_audit_verify(source or LogSource(), anchors, output, chain_only=chain_only))
+    deposits = [open_deposit(address, token=_token(token_file)) for address in against]
+    return asyncio.run(_audit_verify(source or LogSource(), deposits, _key(key), output=output, chain_only=chain_only))
 
 
-async def _audit_verify(source: LogSource, anchors: Anchors, output: Output, *, chain_only: bool) -> int:
+async def _audit_verify(
+    source: LogSource, deposits: Sequence[Deposit], key: Key | None, *, output: Output, chain_only: bool
+) -> int:
+    anchors = await _anchors(deposits, key)
     async with open_log(source) as log:
         there_are = sorted({*await log.clusters(), *anchors})
         audits = [
@@ -76,79 +82,64 @@ def _promises_text(promises: PromiseReport) -> str:
 
 
 def audit_seal(
-    file: Path,
+    address: str,
     /,
     *,
     key: Path | None = None,
+    token_file: Path | None = None,
     source: LogSourceFlags | None = None,
 ) -> int:
     """Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.
 
-    Keep the file where the log's writers cannot write. A broken log is not written down.
+    Keep what is written where the log's writers cannot write. A broken log is not written down.
 
     Args:
-        file: to which a line per cluster is added; what is there already must be in the log.
+        address: a file, or the http(s):// address of a folder that takes PUT, to which a line per cluster is added;
+            what is there already must be in the log.
         key: a file with the key to sign with: a private Ed25519 key in PEM, or a secret.
+        token_file: a file with the bearer token for an http(s):// address.
         source: where to ask; without --cluster all clusters of the log.
     """
-    text = _text(file) if file.exists() else ""
-    signing = _key(key)
-    anchors = hashes_of(read_anchors(text, name=str(file), key=signing))
-    return asyncio.run(_audit_seal(source or LogSource(), file, text, anchors, signing))
+    deposit = open_deposit(address, token=_token(token_file))
+    return asyncio.run(_audit_seal(source or LogSource(), deposit, _key(key)))
 
 
-async def _audit_seal(source: LogSource, file: Path, text: str, anchors: Anchors, key: Key | None) -> int:
-    async with open_log(source) as log:
-        clusters = source.clusters(sorted({*await log.clusters(), *anchors}))
-        reports = [await verify(log, cluster, anchors=anchors.get(cluster, {})) for cluster in clusters]
-    if not all(report.ok for report in reports):
+async def _audit_seal(source: LogSource, deposit: Deposit, key: Key | None) -> int:
+    async with closing(deposit):
+        lines = await deposit.lines()
+        anchors = hashes_of(read_anchors("\n".join(lines), name=deposit.address, key=key))
+        async with open_log(source) as log:
+            clusters = source.clusters(sorted({*await log.clusters(), *anchors}))
+            reports = [await verify(log, cluster, anchors=anchors.get(cluster, {})) for cluster in clusters]
+        if not all(report.ok for report in reports):
+            for report in reports:
+                print(report)
+            sys.stderr.write(f"kai: nothing was written to {deposit.address}\n")
+            return 1
         for report in reports:
-            print(report)
-        sys.stderr.write(f"kai: nothing was written to {file}\n")
-        return 1
-    lines = text.splitlines()
-    for report in reports:
-        before = lines[-1] if lines else ""
-        now = time.time_ns() // 1000
-        lines.append(
-            anchor_line(report.cluster, report.head, seals=report.seals, sealed_at=now, before=before, key=key)
-        )
-        print(f"cluster {report.cluster}: sealed at {report.head.position} {report.head.hash.hex()}")
-    _write(file, "".join(f"{line}\n" for line in lines))
+            before = lines[-1] if lines else ""
+            now = time.time_ns() // 1000
+            line = anchor_line(report.cluster, report.head, seals=report.seals, sealed_at=now, before=before, key=key)
+            await deposit.add(line, number=len(lines) + 1)
+            lines.append(line)
+            print(f"cluster {report.cluster}: sealed at {report.head.position} {report.head.hash.hex()}")
     return 0
 
 
-def _write(file: Path, text: str) -> None:
-    """Replace a file as a whole: a seal that was cut off halfway would be taken for a forged one."""
-    beside = file.with_name(f".{file.name}.new")
-    try:
-        with beside.open("w", encoding="utf-8") as written:
-            written.write(text)
-            written.flush()
-            os.fsync(written.fileno())
-        beside.replace(file)
-    except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be written: {error.strerror}") from error
-
-
-def _anchors(files: Sequence[Path], key: Path | None) -> Anchors:
-    signed = _key(key)
-    return hashes_of(anchor for file in files for anchor in read_anchors(_text(file), name=str(file), key=signed))
+async def _anchors(deposits: Sequence[Deposit], key: Key | None) -> Anchors:
+    anchors: list[Anchor] = []
+    for deposit in deposits:
+        async with closing(deposit):
+            lines = await deposit.lines()
+        if not lines:
+            raise ConfigurationError(f"{deposit.address}: holds no seals, or is not there")
+        anchors += read_anchors("\n".join(lines), name=deposit.address, key=key)
+    return hashes_of(anchors)
 
 
 def _key(file: Path | None) -> Key | None:
-    return None if file is None else Key.read(_bytes(file), name=str(file))
+    return None if file is None else Key.read(read_file(file), name=str(file))
 
 
-def _text(file: Path) -> str:
-    try:
-        return _bytes(file).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidObject(str(file), "contents", str(error.object[:20]), "is no text") from error
-
-
-def _bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
+def _token(file: Path | None) -> str:
+    return "" if file is None else read_file(file).decode(errors="replace").strip()

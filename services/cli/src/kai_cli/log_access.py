@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
@@ -21,10 +23,30 @@ async def open_log(source: LogSource) -> AsyncIterator[EventLog]:
 
     Raises:
         ConfigurationError: there is none.
+        CorruptLog: it is a file that is cut off or damaged.
         LogUnavailable: its server does not answer.
     """
+    if source.file is not None:
+        async with FileLog(source.file) as exported:
+            yield exported
+        return
     async with _open(source, role="kai_append") as log:
         yield log
+
+
+@asynccontextmanager
+async def opened_source(source: LogSource) -> AsyncIterator[LogSource]:
+    """Yield where the log that `source` means can be opened any number of times, also by other processes.
+
+    Raises:
+        ConfigurationError: there is none.
+        LogUnavailable: its server does not answer.
+    """
+    async with AsyncExitStack() as stack:
+        if source.file is None and source.database() is None:
+            url = await _log_in(data_directory(source.data_dir), stack, role="kai_append")
+            source = replace(source, data_dir=None, database_url=url)
+        yield source
 
 
 @asynccontextmanager
@@ -32,9 +54,11 @@ async def open_log_as_owner(source: LogSource) -> AsyncIterator[PostgresLog]:
     """Open the log that `source` means as the role that owns it; where a database is named, as the role named with it.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is none, or it is a file.
         LogUnavailable: its server does not answer.
     """
+    if source.file is not None:
+        raise ConfigurationError("--file: an exported log is only read; this needs a database")
     async with _open(source, role="kai_migrate") as log:
         yield log
 

@@ -7,9 +7,7 @@ from contextlib import asynccontextmanager
 from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import KaiError
-from kaicore.ledger.log.port import Snapshot
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
-from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
+from kaicore.ledger.log.state_snapshot import take_state
 
 from kai_cli.log_access import open_log
 from kai_cli.progress import Progress
@@ -34,9 +32,8 @@ async def _keep(inquiry: Inquiry, kept: KeptState) -> None:
     if kept.folded < _WORTH_KEEPING:
         return
     state = await kept.current()
-    snapshot = Snapshot(STATE_SNAPSHOT, state.position, SNAPSHOT_SCHEMA, encode_state(state))
     try:
-        await inquiry.log.save_snapshot(kept.cluster, snapshot)
+        await inquiry.log.save_snapshot(kept.cluster, take_state(state))
     except KaiError as error:
         sys.stderr.write(
             f"kai: {kept.folded} events of cluster {kept.cluster} were folded for this answer, and will be for the "

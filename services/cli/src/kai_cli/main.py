@@ -54,7 +54,7 @@ app.command(
     "kai_cli.questions:get",
     name="get",
     group=_ASK,
-    help="List pods, groups, queues, nodes, cycles or clusters.",
+    help="List pods, groups, queues, nodes, zones, cycles or clusters.",
 )
 app.command(
     "kai_cli.questions:why",
@@ -63,19 +63,37 @@ app.command(
     help="Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are.",
 )
 app.command(
+    "kai_cli.past:state",
+    name="state",
+    group=_ASK,
+    help="Show a cluster as it was at a moment: nodes, zones, pods, groups, queues or topology; or in figures.",
+)
+app.command(
+    "kai_cli.past:diff",
+    name="diff",
+    group=_ASK,
+    help="Say what is different between two moments: what is new, gone or changed, field by field.",
+)
+app.command(
     "kai_cli.status:status",
     name="status",
     group=_ASK,
     help="Say what runs, whether it is ready, how far behind the log it is, and where the logs end.",
 )
+app.command(
+    "kai_cli.dashboard:dashboard",
+    name="dashboard",
+    group=_ASK,
+    help="Print an address at which a browser is logged in to the API: once, within a day.",
+)
 app.command("kai_cli.service_logs:logs", name="logs", group=_ASK, help="Print what a service said.")
 app.command(
-    "kai_cli.checks:replay",
+    "kai_cli.replaying:replay",
     name="replay",
     group=_ASK,
-    help="Fold the log again, run every recorded cycle again, and compare; exit 1 if there is a difference.",
+    help="Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference.",
 )
-audit = App(name="audit", help="Check the log itself.", group=_ASK)
+audit = App(name="audit", help="Check the log itself, and ask who decided what.", group=_ASK)
 audit.command(
     "kai_cli.audit:audit_verify",
     name="verify",
@@ -86,14 +104,59 @@ audit.command(
     name="seal",
     help="Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.",
 )
+audit.command(
+    "kai_cli.audit_questions:audit_placements",
+    name="placements",
+    help="Compare predicted placements with observed ones; exit 1 if an exporter is silent or a kubelet disagrees.",
+)
+audit.command(
+    "kai_cli.audit_questions:audit_node",
+    name="node",
+    help="List everything that held a node: when, how much of which zone, by which record, and on whose decision.",
+)
+audit.command(
+    "kai_cli.audit_questions:audit_group",
+    name="group",
+    help="List what was decided about a group: placements, evictions and why, by which cycle and which rules.",
+)
 app.command(audit)
+what_if = App(name="what-if", help="What would come of it if something were different.", group=_ASK)
+what_if.command(
+    "kai_cli.what_if_submit:submit_command",
+    name="submit",
+    help="Say what would become of manifests that are submitted now: where, evicting whom, or when.",
+)
+what_if.command(
+    "kai_cli.what_if_calibration:calibration_command",
+    name="calibration",
+    help="Say how often forecasts of starts came true, measured on the log itself.",
+)
+what_if.command(
+    "kai_cli.what_if_history:history",
+    name="history",
+    help="Simulate history again with other settings, nodes, queues or priorities, and compare what comes of it.",
+)
+app.command(what_if)
 app.command(
     "kai_cli.simulate:simulate_command",
     name="simulate",
     group=_FILES,
     help="Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server.",
 )
-importing = App(name="import", help="Turn foreign data into manifests.", group=_FILES)
+app.command(
+    "kai_cli.exporting:export",
+    name="export",
+    group=_FILES,
+    help="Write a cluster's log, or a range of it, into one compressed file that can be verified and asked alone.",
+)
+importing = App(
+    name="import", help="Take a log that was exported into a database; turn traces into manifests.", group=_FILES
+)
+importing.command(
+    "kai_cli.exporting:import_log",
+    name="log",
+    help="Take a file that `kai export` wrote into a database, with the same positions, hashes and ids.",
+)
 importing.command(
     "kai_cli.openb:openb",
     name="openb",
@@ -125,6 +188,13 @@ webhook.command(
     help="Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.",
 )
 app.command(webhook)
+keys = App(name="keys", help="Keys with which callers prove to the API who they are.", group=_UPKEEP)
+keys.command(
+    "kai_cli.keys:new",
+    name="new",
+    help="Make a key of the API: its hash goes into an access file, and the key is printed, once.",
+)
+app.command(keys)
 app.command(
     "kai_cli.migrate:migrate",
     name="migrate",
@@ -137,6 +207,13 @@ app.command(
     group=_UPKEEP,
     help="Take the oldest month out of the log, and seal it; refused where the rest could not start without it.",
 )
+erase = App(name="erase", help="Take personal data out of the log.", group=_UPKEEP)
+erase.command(
+    "kai_cli.erase:erase_pod",
+    name="pod",
+    help="Take a pod's name, labels and annotations out of the log, for good; what is left can be verified as before.",
+)
+app.command(erase)
 app.command(
     "kai_cli.completion:completion",
     name="completion",
@@ -145,9 +222,21 @@ app.command(
 )
 
 
+#: What a command does where it is not said: `kai topology` shows them, `kai what-if --from …` asks of history.
+_USUAL = {"topology": "show", "what-if": "history"}
+
+
 def _has_subcommand(arguments: list[str]) -> bool:
-    """Whether it is said what is wanted of topologies, or help is; `kai topology` alone shows them."""
+    """Whether it is said which of a command's subcommands is wanted, or help is."""
     return bool(arguments) and (not arguments[0].startswith("-") or arguments[0] in ("--help", "-h"))
+
+
+def spelled_out(arguments: list[str]) -> list[str]:
+    """Return arguments with the subcommand that is meant where none is named."""
+    usual = _USUAL.get(arguments[0]) if arguments else None
+    if usual is None or _has_subcommand(arguments[1:]):
+        return arguments
+    return [arguments[0], usual, *arguments[1:]]
 
 
 def main() -> None:
@@ -156,10 +245,8 @@ def main() -> None:
     if _NO_COLOUR in arguments:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
-    if arguments[:1] == ["topology"] and not _has_subcommand(arguments[1:]):
-        arguments.insert(1, "show")
     try:
-        sys.exit(app(arguments, result_action="return_value") or 0)
+        sys.exit(app(spelled_out(arguments), result_action="return_value") or 0)
     except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(2)

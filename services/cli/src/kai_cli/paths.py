@@ -24,6 +24,7 @@ class RunningStack(msgspec.Struct):
         nats_url: of the bus; empty until then.
         clusters: those that are ready, by name.
         api_url: of `kai-api`; empty until it is ready.
+        api_key: with which it lets in.
         services: where each process that was started answers about its health, by name.
     """
 
@@ -33,6 +34,7 @@ class RunningStack(msgspec.Struct):
     clusters: dict[str, "RunningCluster"] = {}
     api_url: str = ""
     services: dict[str, str] = {}
+    api_key: str = ""
 
 
 class RunningCluster(msgspec.Struct):
@@ -53,7 +55,7 @@ _MARKER = ".kai-data"
 ONCE = "once"
 #: Everything else that kai keeps in a data directory, at its top.
 _LAYOUT = frozenset(
-    {_MARKER, "postgres", "nats", "logs", "clusters", "ports.json", "running.json", "running.new", "blind.yaml"}
+    {_MARKER, "api", "postgres", "nats", "logs", "clusters", "ports.json", "running.json", "running.new", "blind.yaml"}
 )
 
 
@@ -144,6 +146,11 @@ class DataDirectory:
     def logs(self) -> Path:
         """The processes' logs."""
         return self.root / "logs"
+
+    @property
+    def api(self) -> Path:
+        """Who may ask the API."""
+        return self.root / "api"
 
     @property
     def running_file(self) -> Path:

@@ -15,19 +15,23 @@ from kai_cli.printing import Output, OutputFlag, print_answers, print_data
 from kai_cli.source import AnswerSource, SourceFlags
 from kai_cli.strangers import check_subjects
 from kai_cli.subjects import Subject, read_subject
-from kai_cli.tables import listing_text, rows_text, why_text
+from kai_cli.tables import as_of, listing_text, rows_text
 from kai_cli.watching import watch_listings
+from kai_cli.why_page import why_text
 
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
+#: `-5m` is no option.
+AtFlag = Annotated[str, Parameter(name="--at", allow_leading_hyphen=True)]
 WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"])]
-Kind = Literal["pods", "groups", "queues", "nodes", "cycles", "clusters"]
+Kind = Literal["pods", "groups", "queues", "nodes", "zones", "cycles", "clusters"]
 
 #: Other words for kinds, as kubectl has them.
-_WORDS: dict[str, Kind] = {
+WORDS: dict[str, Kind] = {
     **dict.fromkeys(("pod", "po"), "pods"),
     **dict.fromkeys(("group", "podgroup", "podgroups", "pg"), "groups"),
     **dict.fromkeys(("queue", "q"), "queues"),
     **dict.fromkeys(("node", "no"), "nodes"),
+    "zone": "zones",
     "cycle": "cycles",
     "cluster": "clusters",
 }
@@ -36,9 +40,9 @@ _WORDS: dict[str, Kind] = {
 def _kind(_: object, tokens: Sequence[Token]) -> Kind:
     word = tokens[0].value.lower()
     for kind in get_args(Kind):
-        if kind == _WORDS.get(word, word):
+        if kind == WORDS.get(word, word):
             return cast("Kind", kind)
-    close = did_you_mean(word, (*get_args(Kind), *_WORDS))
+    close = did_you_mean(word, (*get_args(Kind), *WORDS))
     raise ValueError(f"{word!r} cannot be listed; there are: {', '.join(get_args(Kind))}{close}")
 
 
@@ -52,7 +56,13 @@ _CYCLES = 20
 
 
 def why(
-    subject: str, /, *, namespace: NamespaceFlag = None, source: SourceFlags | None = None, output: OutputFlag = "table"
+    subject: str,
+    /,
+    *,
+    namespace: NamespaceFlag = None,
+    at: AtFlag = "",
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
 ) -> int:
     """Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are.
 
@@ -60,19 +70,20 @@ def why(
         subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang, deployment/web,
             queue/team-a, node/gpu-0.
         namespace: of what is named without one; by default default.
+        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         source: where to ask.
         output: table, json or yaml.
     """
-    return asyncio.run(_why(source or AnswerSource(), read_subject(subject, namespace), output))
+    return asyncio.run(_why(source or AnswerSource(), read_subject(subject, namespace), output, at=at))
 
 
-async def _why(source: AnswerSource, subject: Subject, output: Output) -> int:
+async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: str) -> int:
     stories: list[Why] = []
     unknown: UnknownSubject | None = None
     async with open_answers(source) as (answers, clusters):
         for cluster in clusters:
             try:
-                stories.append(await answers.why(cluster, subject.kind, subject.namespace, subject.name))
+                stories.append(await answers.why(cluster, subject.kind, subject.namespace, subject.name, at=at))
             except UnknownSubject as error:
                 unknown = error
     if not stories:
@@ -83,6 +94,8 @@ async def _why(source: AnswerSource, subject: Subject, output: Output) -> int:
     for item in stories:
         if len(stories) > 1:
             print(f"cluster {item.cluster}:")
+        if at:
+            print(as_of(item.position, item.recorded_at))
         print(why_text(item))
     return 0
 
@@ -98,21 +111,23 @@ def get(
     pending: bool = False,
     rejected: bool = False,
     limit: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    at: AtFlag = "",
     watch: WatchFlag = False,
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
-    """List pods, groups, queues, nodes, cycles or clusters.
+    """List pods, groups, queues, nodes, zones, cycles or clusters.
 
     Args:
         kind: what to list; also pod, po, node, no, queue, q, group, pg.
         name: only the one of this name; of a pod or a group also NAMESPACE/NAME.
         namespace: only of this namespace; by default of all.
         queue: only pods and groups of this queue, or of one below it.
-        node: only pods on this node.
+        node: only pods on this node, or zones of it.
         pending: only what waits, or has pods that wait.
         rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
         limit: how many rows at most; of cycles the last ones, 20 where nothing is said.
+        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         watch: go on, and print what is new or has changed, until Ctrl-C.
         source: where to ask; without --cluster in all clusters of the log.
         output: table, json or yaml.
@@ -133,10 +148,12 @@ def get(
     )
     if wrong := inapplicable_filters(kind, wanted):
         raise ConfigurationError(f"{kind} cannot be filtered by --{', --'.join(wrong)}")
-    return asyncio.run(_get(source or AnswerSource(), kind, wanted, watch=watch, output=output))
+    if at and (watch or kind == "clusters"):
+        raise ConfigurationError(f"--at {at}: the past does not change" if watch else "clusters have no past: no --at")
+    return asyncio.run(_get(source or AnswerSource(), kind, wanted, at=at, watch=watch, output=output))
 
 
-async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, watch: bool, output: Output) -> int:
+async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: str, watch: bool, output: Output) -> int:
     async with open_answers(source) as (answers, clusters):
         if kind == "clusters":
             rows = [row for row in await answers.clusters() if row.name in clusters and wanted.name in ("", row.name)]
@@ -147,15 +164,15 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, watch:
             else:
                 print_data(rows, output)
             return 0
-        await check_subjects(answers, clusters, kind, wanted)
+        await check_subjects(answers, clusters, kind, wanted, at=at)
         if watch:
             await watch_listings(answers, clusters, kind, wanted, output=output)
-        listings = [await answers.listing(cluster, kind, wanted) for cluster in clusters]
-    _print(listings, output)
+        listings = [await answers.listing(cluster, kind, wanted, at=at) for cluster in clusters]
+    _print(listings, output, past=bool(at))
     return 0
 
 
-def _print(listings: list[Listing], output: Output) -> None:
+def _print(listings: list[Listing], output: Output, *, past: bool) -> None:
     if output != "table":
         print_answers(listings, output)
         return
@@ -164,4 +181,6 @@ def _print(listings: list[Listing], output: Output) -> None:
     for listing in listings:
         if len(listings) > 1:
             print(f"cluster {listing.cluster}:")
+        if past:
+            print(as_of(listing.position, listing.recorded_at))
         print(listing_text(listing))

@@ -23,11 +23,17 @@ class LogSource:
         data_dir: of the `kai up` that is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
         database_url: ask the log in this Postgres itself; also $KAI_DATABASE_URL, unless a --data-dir is named.
         cluster: which of the log's clusters; by default all, or the only one.
+        file: ask a file that `kai export` wrote, and nothing else.
     """
 
     data_dir: Path | None = None
     database_url: str | None = None
     cluster: str | None = None
+    file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.file is not None and (self.data_dir is not None or self.database_url is not None):
+            raise ConfigurationError("--file: a file is asked alone, without --data-dir and --database-url")
 
     def database(self) -> str | None:
         """Return the database that is named; None where the data directory is meant."""
@@ -54,21 +60,30 @@ class AnswerSource(LogSource):
     """Where to ask: the flags of commands that an API can answer, too.
 
     Attributes:
-        api_url: ask this API instead; also $KAI_API_URL, unless a --data-dir or --database-url is named.
+        api_url: ask this API instead; also $KAI_API_URL, unless a --data-dir, --database-url or --file is named.
+        token: key or token for the API; better $KAI_API_TOKEN, which no list of processes shows. A `kai up` of one's
+            own needs none.
     """
 
     api_url: str | None = None
+    token: str | None = None
+
+    def __post_init__(self) -> None:
+        # No super(): a dataclass with slots is another class than the one whose body this is.
+        LogSource.__post_init__(self)
+        if self.file is not None and self.api_url is not None:
+            raise ConfigurationError("--file: a file is asked alone, without --api-url")
 
     @property
     def api_named(self) -> bool:
         """Whether it is this API that is to be asked, and nothing else."""
         return self.api_url is not None or (
-            self.database() is None and self.data_dir is None and _API_URL in os.environ
+            self.file is None and self.database() is None and self.data_dir is None and _API_URL in os.environ
         )
 
     def api(self) -> str | None:
         """Return the address of the API to ask: the one that is named, or that of the stack that runs; None if none."""
-        if self.api_url is not None:
+        if self.api_url is not None or self.file is not None:
             return self.api_url
         if self.database_url is None and self.data_dir is None and (named := os.environ.get(_API_URL)):
             return named
@@ -76,6 +91,14 @@ class AnswerSource(LogSource):
             return None
         running = data_directory(self.data_dir).running()
         return None if running is None else running.api_url or None
+
+    def api_token(self) -> str:
+        """Return the key or token for the API: the one that is named, or that of the stack that runs; empty if none."""
+        named = self.token or os.environ.get("KAI_API_TOKEN", "")
+        if named or self.api_named:
+            return named
+        running = data_directory(self.data_dir).running()
+        return "" if running is None else running.api_key
 
 
 LogSourceFlags = Annotated[LogSource, Parameter(name="*")]

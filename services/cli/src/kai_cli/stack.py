@@ -15,6 +15,8 @@ from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.file_lock import FileLock
 
+from kai_cli.api_access import ApiAccess
+from kai_cli.api_requests import login_address
 from kai_cli.hints import kubectl
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
@@ -79,6 +81,7 @@ class Stack:
         self.database_url = ""
         self.nats_url = ""
         self.api_url = ""
+        self._api_key = ""
 
     @property
     def processes(self) -> tuple[SupervisedProcess, ...]:
@@ -93,6 +96,7 @@ class Stack:
     async def start(self) -> None:
         """Start the servers and the services that serve all clusters."""
         self.directory.claim()
+        self._report(f"dashboard at {self._address('api')}/ in a few seconds, when the address that logs in is printed")
         self._note_running()
         self.directory.logs.mkdir(exist_ok=True)
         if os.geteuid() == 0:
@@ -122,10 +126,14 @@ class Stack:
         if self._given_nats_url is None:
             relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
         await self._run(self._service("relay", "kai_relay.main", relay))
-        await self._run(self._service("api", "kai_api.main", reading))
+        access = ApiAccess(self.directory.api)
+        self._api_key = access.key()
+        await self._run(self._service("api", "kai_api.main", reading | access.environment()))
         self.api_url = self._address("api")
         self._note_running()
-        self._report(f"API at {self.api_url}/v1/clusters, logs in {self.directory.logs}")
+        address = await asyncio.to_thread(login_address, self.api_url, self._api_key)
+        self._report(f"dashboard and API at {address} (once; `kai dashboard` prints another)")
+        self._report(f"logs in {self.directory.logs}")
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready."""
@@ -195,6 +203,7 @@ class Stack:
                 self.clusters,
                 self.api_url,
                 {process.spec.name: process.spec.ready_url.removesuffix("/readyz") for process in self.processes},
+                self._api_key,
             )
         )
 

@@ -8,7 +8,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from kaicore.analysis.inquiry.answers import Answer, ClusterRow
+from kaicore.analysis.inquiry.answers import Answer
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow
 from kaicore.errors import KaiError
 
 from kai_cli.answers import ApiAnswers
@@ -85,7 +86,11 @@ async def _status(source: AnswerSource) -> StackStatus:
     clusters: list[ClusterRow] = []
     if api:
         try:
-            clusters = [row for row in await ApiAnswers(api).clusters() if source.cluster in (None, row.name)]
+            clusters = [
+                row
+                for row in await ApiAnswers(api, source.api_token()).clusters()
+                if source.cluster in (None, row.name)
+            ]
         except KaiError as error:
             sys.stderr.write(f"kai: {error}\n")
     addresses = running.services if running is not None else {"api": api} if api else {}

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from kaicore.analysis.inquiry.answers import (
-    ClusterRow,
     CycleRow,
     GroupRow,
     Listing,
@@ -11,10 +10,11 @@ from kaicore.analysis.inquiry.answers import (
     NodeRow,
     PodRow,
     QueueRow,
-    ReasonAnswer,
     Row,
-    Why,
+    ZoneAmounts,
+    ZoneRow,
 )
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow
 
 from kai_cli.printing import table
 
@@ -28,8 +28,14 @@ _HEADS: dict[str, tuple[str, ...]] = {
         *("RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "ALLOCATED", "REQUESTED"),
     ),
     "nodes": ("NAME", "STATUS", "POLICY", "SCOPE", "ZONES", "PODS", "REJECTIONS", "USED"),
+    "zones": ("NODE", "ZONE", "RESOURCE", "ALLOCATABLE", "HELD", "RELEASING", "FREE", "BY"),
     "cycles": ("CYCLE", "POSITION", "INPUT", "RECORDED", "PODS", "PLACED", "NOMINATED", "EVICTED"),
 }
+
+
+def as_of(position: int, recorded_at: str) -> str:
+    """Return the line above an answer about the past that says which moment it is about."""
+    return f"as of position {position}, recorded at {recorded_at}"
 
 
 def listing_text(listing: Listing) -> str:
@@ -58,12 +64,14 @@ def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
             return [(row.namespace, row.name, row.kind, row.queue, *counts, row.message)]
         case NodeRow():
             counts = map(str, (len(row.zones), row.pods, row.rejections))
-            return [(row.name, row.status, row.policy, row.scope, *counts, _use(row.resources))]
+            return [(row.name, row.status, row.policy, row.scope, *counts, use_text(row.resources))]
         case CycleRow():
             counts = map(str, (row.pods, row.placed, row.nominated, row.evicted))
             return [(row.cycle, str(row.position), str(row.input_position), row.recorded_at, *counts)]
         case QueueRow():
             return _queue_cells(row)
+        case ZoneRow():
+            return _zone_cells(row)
 
 
 def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
@@ -76,42 +84,27 @@ def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
     return [(*about, *first), *(("", "", "", "", *line) for line in others)]
 
 
-def _use(resources: Sequence[NodeResource]) -> str:
+def _zone_cells(row: ZoneRow) -> list[tuple[str, ...]]:
+    return [
+        (row.node, row.zone, item.resource, item.allocatable, item.held, item.releasing, item.free, _by(row, item))
+        for item in row.resources
+    ]
+
+
+def _by(row: ZoneRow, item: ZoneAmounts) -> str:
+    holders = [
+        f"{pod.namespace}/{pod.name} {pod.amounts[item.resource]}{'' if pod.observed else ' (predicted)'}"
+        for pod in row.pods
+        if item.resource in pod.amounts
+    ]
+    unknown = [f"{row.unknown} pods of the node hold what no record tells of"] if row.unknown else []
+    return ", ".join([*holders, *unknown])
+
+
+def use_text(resources: Sequence[NodeResource]) -> str:
+    """Return what is in use of resources."""
     return ", ".join(
         f"{item.resource} {item.used}/{item.allocatable}"
         for item in resources
         if item.used != "0" or item.resource in ("cpu", "memory") or "/" in item.resource
     )
-
-
-def why_text(why: Why) -> str:
-    """Return an explanation."""
-    name = f"{why.namespace}/{why.name}" if why.namespace else why.name
-    subject = name if why.kind == "Pod" else f"{why.kind} {name}"
-    lines = [f"{subject}: {why.verdict}"]
-    if why.group is not None and why.kind != "Pod":
-        lines.append(f"  group {why.group.key}: needs {why.group.minimum} at once, queue {why.group.queue or '-'}")
-    lines += [f"  - {_reason(reason, of_several=why.kind != 'Pod')}" for reason in why.reasons]
-    lines += [f"  + {remedy.message}" for remedy in why.schedulable_if]
-    lines += [f"  ! {note}" for note in why.notes]
-    if why.queue is not None:
-        lines += ["account:", _indented(rows_text("queues", [why.queue]))]
-    if why.node is not None and why.node.zones:
-        lines.append("zones:")
-        lines += [f"  {zone.name}: {_use(zone.resources)}" for zone in why.node.zones]
-    if why.pods:
-        lines += ["pods:", _indented(rows_text("pods", why.pods))]
-    if why.story:
-        lines.append("story:")
-        lines += [f"  {line.position:>8}  {line.text}" for line in why.story]
-    return "\n".join(lines)
-
-
-def _reason(reason: ReasonAnswer, *, of_several: bool) -> str:
-    if not of_several:
-        return reason.message
-    return f"{reason.pods} pod{'' if reason.pods == 1 else 's'}: {reason.message}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -12,7 +12,9 @@ from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
 
 from kai_cli.answers import open_answers
 from kai_cli.printing import print_data
+from kai_cli.questions import AtFlag
 from kai_cli.source import AnswerSource, SourceFlags
+from kai_cli.tables import as_of
 from kai_cli.topology_svg import picture
 from kai_cli.topology_view import MOST_ROWS, Narrowing, draw, narrowed
 
@@ -30,6 +32,7 @@ def show(  # long: one flag for each way to look
     pod: Path | None = None,
     segments: str = "",
     limit: Annotated[int, Parameter(validator=Number(gte=0))] = MOST_ROWS,
+    at: AtFlag = "",
     source: SourceFlags | None = None,
     output: Annotated[Output, Parameter(name=["--output", "-o"])] = "tree",
 ) -> int:
@@ -46,9 +49,12 @@ def show(  # long: one flag for each way to look
         pod: count the pods that fit like the one of this manifest: its selector, affinity and tolerations count.
         segments: count the disjoint segments of so many idle nodes: 4,18; by default of powers of two.
         limit: how many domains to draw at most where no level is named; 0 for all.
+        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         source: where to ask.
         output: tree, json, yaml, or svg for a picture.
     """
+    if at and files:
+        raise ConfigurationError(f"--at {at}: manifests have no past")
     narrowing = Narrowing(level=level, domain=domain, nodes=nodes or output == "svg", limit=limit)
     wanted = TopologyQuestion(
         topology=topology,
@@ -58,7 +64,7 @@ def show(  # long: one flag for each way to look
         nodes=narrowing.asks_for_nodes,
     )
     try:
-        answers = _of_files(list(files), wanted) if files else asyncio.run(_ask(source or AnswerSource(), wanted))
+        answers = _of_files(list(files), wanted) if files else asyncio.run(_ask(source or AnswerSource(), wanted, at))
     except InvalidObject as error:
         raise ConfigurationError(str(error)) from error
     if not any(answer.topologies for answer in answers):
@@ -68,6 +74,8 @@ def show(  # long: one flag for each way to look
         raise UnknownSubject(f"no topology in cluster {where}; `kai topology generate` writes one")
     answers = narrowed(answers, narrowing)
     if output == "tree":
+        if at:
+            print("\n".join(as_of(answer.position, answer.recorded_at) for answer in answers))
         sys.stdout.write("\n".join(draw(answer, narrowing) for answer in answers))
     elif output == "svg":
         sys.stdout.write(picture(answers))
@@ -76,13 +84,13 @@ def show(  # long: one flag for each way to look
     return 1 if any(one.problems for answer in answers for one in answer.topologies) else 0
 
 
-async def _ask(source: AnswerSource, wanted: TopologyQuestion) -> list[TopologiesAnswer]:
+async def _ask(source: AnswerSource, wanted: TopologyQuestion, at: str) -> list[TopologiesAnswer]:
     topologies: list[TopologiesAnswer] = []
     unknown: UnknownSubject | None = None
     async with open_answers(source) as (answers, clusters):
         for cluster in clusters:
             try:
-                topologies.append(await answers.topologies(cluster, wanted))
+                topologies.append(await answers.topologies(cluster, wanted, at=at))
             except UnknownSubject as error:
                 unknown = error
     if not topologies:

@@ -9,13 +9,14 @@ from typing import Annotated
 import msgspec
 import yaml
 from cyclopts import Parameter
+from kaicore.analysis.simulation.manifest_text import Reading, take_in
 from kaicore.errors import ConfigurationError
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
 
 from kai_cli.ibnetdiscover import parse_fabric, tiers
 from kai_cli.load import service_kubeconfig
-from kai_cli.manifests import Reading, read_files, take_in
+from kai_cli.manifests import read_files
 from kai_cli.topology_manifests import Described, Dialect, manifests
 from kai_cli.topology_objects import read_topologies
 from kai_cli.topology_presets import TOPOGRAPH_TIER, Preset, named_levels, preset_levels, tier_levels

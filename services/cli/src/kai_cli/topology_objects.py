@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import msgspec
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.simulation.admission import admitted_node
+from kaicore.analysis.simulation.manifest_text import Reading
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.kube.normalize_node import normalize_node
 from kaicore.kube.normalize_pod import normalize_pod
@@ -13,8 +14,6 @@ from kaicore.kube.topology_kinds import topology_kind
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.topology.book import TopologyBook
-
-from kai_cli.manifests import Reading
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 

@@ -1,13 +1,17 @@
 """`kai-relay`: the only publisher on the bus, as a process."""
 
+import asyncio
 import gc
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
 from kaicore.ledger.bus import Limits, NatsBus
 from kaicore.ledger.bus.port import stream_bytes
+from kaicore.ledger.log.anchors import Key, read_file
+from kaicore.ledger.log.deposits import open_deposit
+from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.log_access import LOG, open_log
 
@@ -15,6 +19,7 @@ from kai_relay.cluster_relay import RelayOptions
 from kai_relay.metrics import RelayMetrics
 from kai_relay.readiness import BUS, Readiness
 from kai_relay.relay import Relay
+from kai_relay.sealing import Sealer, SealMetrics
 from kai_relay.settings import RelaySettings
 
 
@@ -43,9 +48,42 @@ async def serve(context: ServiceContext, settings: RelaySettings) -> None:
             # What is there now stays, and events come and go without cycles; looking through them only delays them.
             gc.freeze()
             gc.set_threshold(50_000, 20, 100)
-            await relay.run(context.stopping)
+            await _beside(relay.run(context.stopping), sealer_of(context, settings, log, relay))
         finally:
             await bus.close()
+
+
+def sealer_of(context: ServiceContext, settings: RelaySettings, log: PostgresLog, relay: Relay) -> Sealer | None:
+    """Return what seals the logs that a relay leads; None where no key is configured.
+
+    Raises:
+        ConfigurationError: the key or the token cannot be read, or an address is none.
+    """
+    if settings.seal_key_file is None:
+        return None
+    key = Key.read(read_file(settings.seal_key_file), name=str(settings.seal_key_file))
+    key.sign(b"")
+    token = "" if settings.seal_token_file is None else read_file(settings.seal_token_file).decode().strip()
+    return Sealer(
+        log,
+        [open_deposit(address, token=token) for address in settings.seal_to],
+        key,
+        clusters=relay.leads,
+        every_s=settings.seal_every_s,
+        metrics=SealMetrics(),
+        logger=context.log,
+    )
+
+
+async def _beside(relaying: Coroutine[object, object, None], sealer: Sealer | None) -> None:
+    """Relay until that ends, and seal meanwhile."""
+    sealing = None if sealer is None else asyncio.create_task(sealer.run())
+    try:
+        await relaying
+    finally:
+        if sealing is not None:
+            sealing.cancel()
+            await asyncio.gather(sealing, return_exceptions=True)
 
 
 def _limits(settings: RelaySettings) -> Limits:

@@ -50,6 +50,11 @@ class Relay:
         self._readiness = readiness
         self._logger = logger
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._relays: dict[str, ClusterRelay] = {}
+
+    def leads(self) -> tuple[str, ...]:
+        """Return the clusters that no other relay is known to publish, sorted."""
+        return tuple(sorted(name for name, relay in self._relays.items() if not relay.stands_by))
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Relay until `stopping` is set."""
@@ -92,6 +97,7 @@ class Relay:
             readiness=self._readiness,
             logger=self._logger,
         )
+        self._relays[cluster] = relay
         try:
             await relay.run()
         except InvalidObject as error:

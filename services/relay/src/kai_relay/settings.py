@@ -1,10 +1,10 @@
 """Settings of `kai-relay`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from kaicore.runtime.service import ServiceSettings
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 
@@ -29,7 +29,23 @@ class RelaySettings(ServiceSettings):
     stream_replicas: int = Field(1, ge=1, le=5, description="NATS servers that hold a stream")
     takeover_ms: int = Field(1500, ge=100, description="how long another relay may stand still before we take over")
 
-    @field_validator("clusters", mode="before")
+    seal_key_file: Path | None = Field(
+        None,
+        description="key that seals are signed with: Ed25519 in PEM, private, or a secret; without it none are made",
+    )
+    seal_to: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="where seals are handed in, with commas between: files, or http(s)://… folders that take PUT"
+    )
+    seal_token_file: Path | None = Field(None, description="bearer token for the http(s) addresses of seal_to")
+    seal_every_s: float = Field(3600, gt=0, description="seconds between two seals of a cluster's log")
+
+    @model_validator(mode="after")
+    def _key_and_address(self) -> Self:
+        if (self.seal_key_file is None) != (not self.seal_to):
+            raise ValueError("--seal-key-file and --seal-to: each needs the other")
+        return self
+
+    @field_validator("clusters", "seal_to", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.ledger.feed import EventFeed
-from kaicore.ledger.log.port import EventLog, Snapshot
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.ledger.log.trail import Trail
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, UnitOutcome
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.queue_report import may_report, queue_report
-from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 from kaicore.runtime.service import ServiceContext
 
 from kai_scheduler.metrics import SchedulerMetrics
@@ -90,6 +90,7 @@ class Scheduler:
         self._last_cycle_s = -1e9
         self._others_cycle_s = -1e9
         self._snapshot_at = state.position
+        self._trail = Trail(log, state.cluster)
         self._retry_at: int | None = None
         # Of the queues' accounts, when it was last seen whether there is anything to report.
         self._accounts_seen = -1
@@ -116,11 +117,10 @@ class Scheduler:
         if self.state.position == self._snapshot_at:
             return
         self._snapshot_at = self.state.position
-        body = encode_state(self.state)
+        snapshot = take_state(self.state)
         try:
-            await self._log.save_snapshot(
-                self.state.cluster, Snapshot(STATE_SNAPSHOT, self.state.position, SNAPSHOT_SCHEMA, body)
-            )
+            await self._log.save_snapshot(self.state.cluster, snapshot)
+            await self._trail.passed(snapshot.position, lambda: snapshot)
         except LogUnavailable as error:
             self._context.log.warning("snapshot not saved", position=self.state.position, error=str(error))
 

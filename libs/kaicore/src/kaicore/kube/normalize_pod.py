@@ -161,6 +161,7 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
         claims=tuple(sorted(set(claim_uses(spec.volumes, pod=metadata.name)), key=lambda use: use.name)),
         # The kubelet writes it long before the phase: told with that, it costs no fact of its own.
         start_time=0 if status.phase in (None, "", "Pending") else seconds(status.start_time) or 0,
+        active_deadline_s=max(spec.active_deadline_seconds or 0, 0),
     )
 
 

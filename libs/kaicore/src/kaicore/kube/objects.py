@@ -213,6 +213,7 @@ class PodSpec(Wire):
     resource_claims: list[Named] | None = None
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
+    active_deadline_seconds: int | None = None
 
 
 class PodStatus(Wire):

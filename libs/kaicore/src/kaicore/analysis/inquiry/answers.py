@@ -4,13 +4,26 @@ Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts 
 """
 
 from types import GenericAlias
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from kaicore.analysis.inquiry.answer import Answer
+from kaicore.analysis.inquiry.why_answers import (
+    AttemptsAnswer,
+    BlockerAnswer,
+    DomainShortfall,
+    EvictionAnswer,
+    NodeShortfall,
+    PlacementAnswer,
+    PodRejectionAnswer,
+    RemediesAnswer,
+    StoryAnswer,
+    SubGroupAnswer,
+    TimelineStep,
+)
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that is answered."""
+__all__ = ["Answer"]
 
 
 class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,47 +50,7 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     until: str = ""
     group: str = ""
     pods: int = 0
-    fields: dict[str, Any] = {}
-
-
-class StoryAnswer(Answer, frozen=True, kw_only=True):
-    """One event of a story."""
-
-    position: int
-    recorded_at: str
-    text: str
-
-
-class ClusterRow(Answer, frozen=True, kw_only=True):
-    """A cluster that has a log.
-
-    Attributes:
-        position: of the log's end.
-        hash: of its last event.
-    """
-
-    name: str
-    position: int
-    recorded_at: str
-    hash: str
-
-
-class ClusterSummary(Answer, frozen=True, kw_only=True):
-    """A cluster in figures.
-
-    Attributes:
-        pods: how many, by stage: waiting, placed, bound, finished.
-        tally: counts over the whole log (`kaicore.rules.state.counters`).
-    """
-
-    name: str
-    position: int
-    recorded_at: str
-    nodes: int
-    queues: int
-    groups: int
-    pods: dict[str, int]
-    tally: dict[str, object]
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class PodRow(Answer, frozen=True, kw_only=True):
@@ -207,6 +180,52 @@ class NodeRow(Answer, frozen=True, kw_only=True):
     zones: list[ZoneAnswer]
 
 
+class ZoneAmounts(Answer, frozen=True, kw_only=True):
+    """A resource of a zone.
+
+    Attributes:
+        held: by what the log knows of the pods there; `releasing` is what terminating pods have of that.
+    """
+
+    resource: str
+    allocatable: str
+    held: str
+    releasing: str
+    free: str
+
+
+class ZoneHolder(Answer, frozen=True, kw_only=True):
+    """A pod that holds something of a zone.
+
+    Attributes:
+        observed: whether its placement was observed; otherwise it is as predicted.
+        releasing: whether it is terminating.
+    """
+
+    namespace: str
+    name: str
+    observed: bool
+    releasing: bool
+    amounts: dict[str, str]
+
+
+class ZoneRow(Answer, frozen=True, kw_only=True):
+    """A NUMA zone of a node.
+
+    Attributes:
+        name: `<node>/<zone>`.
+        unknown: pods on the node that hold something of its zones, and no record tells of which.
+        pods: in the order in which they came to the node.
+    """
+
+    name: str
+    node: str
+    zone: str
+    unknown: int
+    resources: list[ZoneAmounts]
+    pods: list[ZoneHolder]
+
+
 class CycleRow(Answer, frozen=True, kw_only=True):
     """A recorded cycle of the scheduler.
 
@@ -228,7 +247,7 @@ class CycleRow(Answer, frozen=True, kw_only=True):
     evicted: int
 
 
-Row = PodRow | GroupRow | QueueRow | NodeRow | CycleRow
+Row = PodRow | GroupRow | QueueRow | NodeRow | ZoneRow | CycleRow
 
 #: What can be listed of a cluster, by the word for it.
 ROWS: dict[str, type[Row]] = {
@@ -236,6 +255,7 @@ ROWS: dict[str, type[Row]] = {
     "groups": GroupRow,
     "queues": QueueRow,
     "nodes": NodeRow,
+    "zones": ZoneRow,
     "cycles": CycleRow,
 }
 
@@ -245,15 +265,18 @@ class Listing(Answer, frozen=True, kw_only=True):
 
     Attributes:
         kind: one of `ROWS`.
-        total: how many there are; the rows are the first of them, where a limit was given.
+        recorded_at: of the event at that position.
+        total: how many there are; `next` is where the next page begins, empty where the rows are the last ones.
         items: rows, still encoded; `rows` decodes them.
     """
 
     cluster: str
     kind: str
     position: int
+    recorded_at: str
     total: int
-    items: msgspec.Raw
+    next: str = ""
+    items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]
 
     @property
     def rows(self) -> list[Row]:
@@ -266,10 +289,11 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     """Which rows are wanted; what is not named lets all through.
 
     Attributes:
+        namespaces: only what is in one of these; None for all.
         name: of the thing itself.
         pending: only pods that wait, or groups with such.
         rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
-        limit: how many rows at most; of cycles the last ones.
+        limit: how many rows at most, after the first `skip`; of cycles the last ones.
     """
 
     namespace: str = ""
@@ -279,6 +303,12 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     pending: bool = False
     rejected: bool = False
     limit: int = 0
+    skip: int = 0
+    namespaces: frozenset[str] | None = None
+
+    def admits(self, namespace: str) -> bool:
+        """Tell whether what is in a namespace is wanted."""
+        return self.namespace in ("", namespace) and (self.namespaces is None or namespace in self.namespaces)
 
 
 #: Which filters of a selection each kind of rows has, beside name, namespace and limit.
@@ -287,6 +317,7 @@ FILTERS: dict[str, frozenset[str]] = {
     "groups": frozenset({"queue", "pending"}),
     "queues": frozenset({"pending"}),
     "nodes": frozenset({"node", "rejected"}),
+    "zones": frozenset({"node"}),
     "cycles": frozenset(),
     "clusters": frozenset(),
 }
@@ -294,8 +325,7 @@ FILTERS: dict[str, frozenset[str]] = {
 
 def inapplicable_filters(kind: str, wanted: RowSelection) -> list[str]:
     """Return the filters that are set and that rows of this kind do not have: these would let all through."""
-    given = {name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)}
-    return sorted(given - FILTERS[kind])
+    return sorted({name for name in ("queue", "node", "pending", "rejected") if getattr(wanted, name)} - FILTERS[kind])
 
 
 class Why(Answer, frozen=True, kw_only=True):
@@ -303,13 +333,26 @@ class Why(Answer, frozen=True, kw_only=True):
 
     Attributes:
         kind: Pod, Job, Deployment, PodGroup, Queue, Node, …
+        position: up to which the log was looked at; `recorded_at` is when its event was recorded.
         verdict: one sentence.
+        since: since when it is so; empty where that is not told.
+        attempts: of a pod that waits: in which cycles it was tried.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
+        nodes: of a pod that waits: what the nodes lack that are closest to taking it.
+        domains: what the best domains of its topology lack.
+        queues: the accounts of its queue and of those above it.
+        blockers: other work without which it would fit, and whether that may be evicted for it.
         schedulable_if: when a pod would become schedulable, worked out for this answer.
+        starts_if: what would make it start, tried for this answer; of several pods that wait, the oldest.
         notes: what is wrong.
+        placement: of a pod that was placed: why there.
+        evictions: of pods of this name.
+        rejections: by kubelets, of pods of this name.
+        timeline: a pod's way, step by step.
         story: a pod's events, in order.
         pods: of anything that has several: those that wait first.
-        details: the row of what was asked about, as lists have it; None for pods and for what has no row.
+        sub_groups: of a group: its sets of pods.
+        group: the row of what was asked about, as lists have it; so are `queue` and `node`.
     """
 
     kind: str
@@ -319,11 +362,24 @@ class Why(Answer, frozen=True, kw_only=True):
     name: str
     uid: str
     verdict: str
-    reasons: list[ReasonAnswer] = []
-    schedulable_if: list[ReasonAnswer] = []
-    notes: list[str] = []
-    story: list[StoryAnswer] = []
-    pods: list[PodRow] = []
+    since: str = ""
+    attempts: AttemptsAnswer | None = None
+    reasons: list[ReasonAnswer] = msgspec.field(default_factory=list)
+    nodes: list[NodeShortfall] = msgspec.field(default_factory=list)
+    domains: list[DomainShortfall] = msgspec.field(default_factory=list)
+    queues: list[QueueRow] = msgspec.field(default_factory=list)
+    blockers: list[BlockerAnswer] = msgspec.field(default_factory=list)
+    schedulable_if: list[ReasonAnswer] = msgspec.field(default_factory=list)
+    starts_if: RemediesAnswer | None = None
+    notes: list[str] = msgspec.field(default_factory=list)
+    placement: PlacementAnswer | None = None
+    evictions: list[EvictionAnswer] = msgspec.field(default_factory=list)
+    rejections: list[PodRejectionAnswer] = msgspec.field(default_factory=list)
+    timeline: list[TimelineStep] = msgspec.field(default_factory=list)
+    story: list[StoryAnswer] = msgspec.field(default_factory=list)
+    pods: list[PodRow] = msgspec.field(default_factory=list)
+    sub_groups: list[SubGroupAnswer] = msgspec.field(default_factory=list)
     group: GroupRow | None = None
     queue: QueueRow | None = None
     node: NodeRow | None = None
+    recorded_at: str = ""

@@ -3,10 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from kaicore.analysis.inquiry.log_states import restored
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.ledger.log.trail import Trail
 from kaicore.rules.state.cluster_state import ClusterState
 
 _log = logging.getLogger(__name__)
@@ -35,6 +38,7 @@ class KeptState:
         self._log = log
         self._state: ClusterState | None = None
         self._turn = asyncio.Lock()
+        self._trail = Trail(log, cluster)
 
     @property
     def position(self) -> int:
@@ -72,6 +76,7 @@ class KeptState:
                 state.fold(event)
                 self.folded += 1
             self._progress(state.position, position)
+            await self._trail.passed(state.position, partial(take_state, state))
             await asyncio.sleep(0)
 
     async def follow(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from kaicore.analysis.inquiry.answers import (
-    ClusterSummary,
     GroupRow,
     NodeResource,
     NodeRow,
@@ -18,7 +17,9 @@ from kaicore.analysis.inquiry.answers import (
     RowSelection,
     ZoneAnswer,
 )
+from kaicore.analysis.inquiry.cluster_answers import ClusterSummary
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
+from kaicore.analysis.inquiry.zone_rows import list_zones
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -58,7 +59,7 @@ def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]
 
     Args:
         state: of the cluster.
-        kind: pods, groups, queues or nodes.
+        kind: pods, groups, queues, nodes or zones.
         wanted: which.
     """
     listing: dict[str, Callable[[ClusterState, RowSelection], Iterable[Row]]] = {
@@ -66,6 +67,7 @@ def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]
         "groups": _groups,
         "queues": _queues,
         "nodes": _nodes,
+        "zones": list_zones,
     }
     return list(listing[kind](state, wanted))
 
@@ -78,7 +80,7 @@ def _pods(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     entries = [
         entry
         for entry in state.pods.values()
-        if wanted.namespace in ("", entry.pod.namespace)
+        if wanted.admits(entry.pod.namespace)
         and wanted.name in ("", entry.pod.name)
         and wanted.node in ("", entry.node)
         and (not wanted.pending or entry.stage is Stage.WAITING)
@@ -107,7 +109,7 @@ def _pod(state: ClusterState, entry: PodEntry, queue: str) -> PodRow:
         status=pod_status(entry),
         stage=entry.stage.value,
         node=entry.node,
-        zones=_zones_of(entry),
+        zones=pod_zones(entry),
         queue=queue,
         group="" if entry.group.startswith(f"{POD}/") else entry.group,
         scheduler=pod.scheduler_name,
@@ -150,7 +152,8 @@ def pod_message(state: ClusterState, entry: PodEntry) -> str:
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
 
 
-def _zones_of(entry: PodEntry) -> list[str]:
+def pod_zones(entry: PodEntry) -> list[str]:
+    """Return the zones that a pod holds something of, by what was observed or predicted."""
     placement = entry.observed or entry.predicted
     if placement is None or not entry.charged:
         return []
@@ -263,7 +266,7 @@ def _groups(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
         group = state.groups[key]
         if group.origin == POD or key.startswith(f"{POD}/"):
             continue
-        if wanted.namespace not in ("", group.namespace) or wanted.name not in ("", group.name):
+        if not wanted.admits(group.namespace) or wanted.name not in ("", group.name):
             continue
         pods = [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
         if wanted.queue and not any(wanted.queue in names.all_of(entry) for entry in pods):
@@ -357,13 +360,13 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
     )
 
 
-def reason_answer(reason: Reason, *, pods: int = 0) -> ReasonAnswer:
-    """Return a reason as an answer."""
+def reason_answer(reason: Reason, *, pods: int = 0, message: str = "") -> ReasonAnswer:
+    """Return a reason as an answer, with its own words unless others are given."""
     fields = msgspec.to_builtins(reason)
     for name in _TIMES & fields.keys():
         fields[name] = time_text(fields[name])
     named = {name: fields.pop(name) for name in _NAMED_FIELDS & fields.keys()}
-    return ReasonAnswer(message=str(reason), pods=pods, fields=fields, **named)
+    return ReasonAnswer(message=message or str(reason), pods=pods, fields=fields, **named)
 
 
 #: Fields of reasons that are times, microseconds since the epoch.

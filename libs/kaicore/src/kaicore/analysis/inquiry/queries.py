@@ -1,24 +1,37 @@
 """What can be asked of a log, answered from states that are kept."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import ROWS, ClusterRow, ClusterSummary, Listing, Row, RowSelection, Why
+from kaicore.analysis.inquiry.answers import ROWS, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.inquiry.audit_group import audit_group
+from kaicore.analysis.inquiry.audit_node import audit_node
+from kaicore.analysis.inquiry.audit_placements import audit_placements
+from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
+from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
+from kaicore.analysis.inquiry.differences import ComparedState, compare
 from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.known_names import known_names
 from kaicore.analysis.inquiry.listing import list_rows, summary
 from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.analysis.inquiry.moments import parse_moment, position_of
+from kaicore.analysis.inquiry.past_states import PastStates
+from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence
+from kaicore.analysis.inquiry.spans import span_of
 from kaicore.analysis.inquiry.topologies import topologies_of
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.inquiry.topology_assignments import topology_assignments
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
 #: Seconds between two looks for clusters that are new in the log.
@@ -26,7 +39,11 @@ _LOOK_S = 10.0
 
 
 class Inquiry:
-    """Answers from one log; one for a process, so that what was folded once is kept."""
+    """Answers from one log; one for a process, so that what was folded once is kept.
+
+    Questions take `at`, a moment as `kaicore.analysis.inquiry.moments.parse_moment` reads it; empty is the log's end.
+    They raise UnknownMoment where there is no such moment, and EventsRetired where its events are gone.
+    """
 
     def __init__(self, log: EventLog, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
         """Args:
@@ -36,6 +53,7 @@ class Inquiry:
         self.log = log
         self._progress = progress
         self._states: dict[str, KeptState] = {}
+        self._past: dict[str, PastStates] = {}
 
     @property
     def states(self) -> tuple[KeptState, ...]:
@@ -45,6 +63,19 @@ class Inquiry:
     def state(self, cluster: str) -> KeptState:
         """Return the kept state of a cluster."""
         return self._states.setdefault(cluster, KeptState(self.log, cluster, progress=self._progress))
+
+    async def state_at(self, cluster: str, at: str = "") -> ClusterState:
+        """Return the state of a cluster at a moment; it changes again, so answer from it before the next `await`."""
+        if not at:
+            return await self.state(cluster).current()
+        position = await position_of(self.log, cluster, parse_moment(at))
+        return await self._past_of(cluster).at(position)
+
+    def _past_of(self, cluster: str) -> PastStates:
+        return self._past.setdefault(cluster, PastStates(self.log, cluster, progress=self._progress))
+
+    async def _near(self, cluster: str, position: int) -> ClusterState | None:
+        return await self._past_of(cluster).near(position)
 
     async def follow(self) -> None:
         """Keep the states of all clusters up to date, until cancelled."""
@@ -79,11 +110,11 @@ class Inquiry:
         """Wait until a cluster's log goes on beyond a position, at most `timeout_s`; return its end's position."""
         return await self.log.wait_beyond(cluster, position, timeout_s=timeout_s)
 
-    async def cluster(self, cluster: str) -> ClusterSummary:
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
         """Return a cluster in figures."""
-        return summary(await self.state(cluster).current())
+        return summary(await self.state_at(cluster, at))
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection) -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
         """Return rows of a kind.
 
         Raises:
@@ -92,24 +123,53 @@ class Inquiry:
         if kind not in ROWS:
             raise InvalidObject("list", "kind", kind, f"is none of {', '.join(ROWS)}")
         if kind == "cycles":
-            head = (await self.log.head(cluster)).position
-            rows = await list_cycles(self.log, cluster, wanted, head=head)
+            position, recorded_at = await self._place(cluster, at)
+            rows = await list_cycles(self.log, cluster, wanted, head=position)
         else:
-            state = await self.state(cluster).current()
-            head, rows = state.position, list_rows(state, kind, wanted)
-        return _listing(cluster, kind, rows, head=head, limit=wanted.limit)
+            state = await self.state_at(cluster, at)
+            position, recorded_at = state.position, state.recorded_at
+            rows = list_rows(state, kind, wanted)
+        end = wanted.skip + wanted.limit if wanted.limit else len(rows)
+        shown = rows[wanted.skip : end]
+        return Listing(
+            cluster=cluster,
+            kind=kind,
+            position=position,
+            recorded_at=time_text(recorded_at),
+            total=len(rows),
+            next=f"{position}-{end}" if end < len(rows) else "",
+            items=msgspec.Raw(msgspec.json.encode(shown)),
+        )
 
-    async def topologies(self, cluster: str, wanted: TopologyQuestion) -> TopologiesAnswer:
+    async def _place(self, cluster: str, at: str) -> tuple[int, int]:
+        """Return the position of a moment, and when its event was recorded."""
+        head = await self.log.head(cluster)
+        position = await position_of(self.log, cluster, parse_moment(at)) if at else head.position
+        if position == head.position:
+            return position, head.recorded_at
+        events = await self.log.read(cluster, after=position - 1, upto=position)
+        return position, events[-1].recorded_at if events else 0
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+        """
+        old = ComparedState(await self.state_at(cluster, before), wanted)
+        return compare(old, ComparedState(await self.state_at(cluster, after), wanted))
+
+    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for.
 
         Raises:
             InvalidObject: the question makes no sense.
             UnknownSubject: there is no topology of the name.
         """
-        return topologies_of(await self.state(cluster).current(), wanted)
+        return topologies_of(await self.state_at(cluster, at), wanted)
 
     async def topology_assignments(
-        self, cluster: str, kind: str, namespace: str, name: str, *, version: str
+        self, cluster: str, kind: str, namespace: str, name: str, *, version: str, at: str = ""
     ) -> TopologyAssignments:
         """Return where the pods of a group are in its topology, in the form of a version of Kueue's API.
 
@@ -117,9 +177,40 @@ class Inquiry:
             InvalidObject: there is no such version.
             UnknownSubject: there is no such group, or it asks for no topology that there is.
         """
-        return topology_assignments(await self.state(cluster).current(), kind, namespace, name, version=version)
+        return topology_assignments(await self.state_at(cluster, at), kind, namespace, name, version=version)
 
-    async def why(self, cluster: str, kind: str, namespace: str, name: str) -> Why:
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones; see `kaicore.analysis.inquiry.audit_placements`.
+
+        Raises:
+            UnknownSubject: there never was a node of that name.
+        """
+        there = await span_of(self.log, cluster, span)
+        return await audit_placements(self.log, cluster, there, state_at=partial(self._past_state, cluster), node=node)
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and on whose decision; see `kaicore.analysis.inquiry.audit_node`.
+
+        Raises:
+            UnknownSubject: there never was a node of that name.
+        """
+        there = await span_of(self.log, cluster, span)
+        return await audit_node(self.log, cluster, node, there, state_at=partial(self._past_state, cluster))
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom; see `kaicore.analysis.inquiry.audit_group`.
+
+        Raises:
+            UnknownSubject: no pod was in such a group.
+        """
+        there = await span_of(self.log, cluster, span)
+        own = PastStates(self.log, cluster, progress=self._progress)
+        return await audit_group(self.log, cluster, namespace, name, there, state_at=own.at)
+
+    async def _past_state(self, cluster: str, position: int) -> ClusterState:
+        return await self.state_at(cluster, str(position))
+
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something.
 
         Args:
@@ -127,20 +218,26 @@ class Inquiry:
             kind: without its API group, such as Pod, Job, Queue or Node.
             namespace: empty for what has none.
             name: its name.
+            at: as of which moment; what was recorded after it is not looked at.
 
         Raises:
             UnknownSubject: the log has never heard of it.
         """
+        # First where it ends, then what there is of it: a state that goes on changing is not awaited on.
+        upto = await position_of(self.log, cluster, parse_moment(at)) if at else None
+        evidence = PodEvidence((), "")
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
-            story = [event async for event in events_of(self.log, cluster, where=where)]
-            state = await self.state(cluster).current()
-            if not story:
+            story = [event async for event in events_of(self.log, cluster, upto=upto, where=where)]
+            end = (await self.log.head(cluster)).position if upto is None else upto
+            evidence = await pod_evidence(self.log, cluster, story, upto=end, state_near=partial(self._near, cluster))
+        state = await self.state_at(cluster, at if upto is None else str(upto))
+        if kind == "Pod":
+            if not evidence.uid:
                 close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
                 raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
-            answer = why_pod(state, namespace, name, story)
+            answer = why_pod(state, namespace, name, evidence)
         else:
-            state = await self.state(cluster).current()
             match kind:
                 case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
                     answer = why_queue(state, _queue_name(kind, namespace, name))
@@ -152,7 +249,7 @@ class Inquiry:
             of_namespace = f"{namespace}/" if namespace else ""
             close = did_you_mean(name, known_names(state, kind, namespace))
             raise UnknownSubject(f"the log knows of no {kind} {of_namespace}{name}{close}")
-        return answer
+        return msgspec.structs.replace(answer, recorded_at=time_text(state.recorded_at))
 
 
 def _queue_name(kind: str, namespace: str, name: str) -> str:
@@ -160,10 +257,3 @@ def _queue_name(kind: str, namespace: str, name: str) -> str:
     if kind == "LocalQueue":
         return f"{namespace}/{name}"
     return name if kind == "Queue" else f"{kind}/{name}"
-
-
-def _listing(cluster: str, kind: str, rows: Sequence[Row], *, head: int, limit: int) -> Listing:
-    shown = rows[:limit] if limit else rows
-    return Listing(
-        cluster=cluster, kind=kind, position=head, total=len(rows), items=msgspec.Raw(msgspec.json.encode(shown))
-    )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.topology_answers import (
     DomainAnswer,
     DomainResource,
@@ -50,6 +51,7 @@ def topologies_of(state: ClusterState, wanted: TopologyQuestion) -> TopologiesAn
         wanted,
         cluster=state.cluster,
         position=state.position,
+        recorded_at=time_text(state.recorded_at),
     )
 
 
@@ -66,6 +68,7 @@ def topologies(
     *,
     cluster: str = "",
     position: int = 0,
+    recorded_at: str = "",
 ) -> TopologiesAnswer:
     """Return topologies over nodes.
 
@@ -76,6 +79,7 @@ def topologies(
         wanted: what is to be told.
         cluster: of the answer.
         position: of the answer.
+        recorded_at: of the event there.
 
     Raises:
         InvalidObject: the question makes no sense.
@@ -91,6 +95,7 @@ def topologies(
     return TopologiesAnswer(
         cluster=cluster,
         position=position,
+        recorded_at=recorded_at,
         slot={resource: format_amount(resource, amount) for resource, amount in sorted(requests.items())},
         topologies=answers,
     )

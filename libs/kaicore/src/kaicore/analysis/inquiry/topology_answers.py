@@ -111,12 +111,14 @@ class TopologiesAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         cluster: empty for manifests.
-        position: of the log's end; 0 for manifests.
+        position: in the log; 0 for manifests.
+        recorded_at: when the event there was recorded; empty for manifests.
         slot: what one pod asks for, where slots were asked about.
     """
 
     cluster: str
     position: int
+    recorded_at: str
     slot: dict[str, str]
     topologies: list[TopologyAnswer]
 
@@ -134,7 +136,8 @@ class TopologyAssignments(Answer, frozen=True, kw_only=True):
     Attributes:
         group: its key, `<kind>/<namespace>/<name>`.
         topology: kind and name.
-        position: of the log's end.
+        position: in the log.
+        recorded_at: when the event there was recorded.
         outside: pods on nodes that are in no domain of the lowest level.
         pod_set_assignments: as in Kueue's `status.admission`.
     """
@@ -142,5 +145,6 @@ class TopologyAssignments(Answer, frozen=True, kw_only=True):
     group: str
     topology: str
     position: int
+    recorded_at: str
     outside: int
     pod_set_assignments: list[PodSetAssignment]

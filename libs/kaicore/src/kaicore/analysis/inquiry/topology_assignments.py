@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
+from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.topology_answers import PodSetAssignment, TopologyAssignments
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.model.group import Group
@@ -58,6 +59,7 @@ def topology_assignments(
         group=group.key,
         topology=f"{resolved.topology.kind}/{resolved.topology.name}".rstrip("/"),
         position=state.position,
+        recorded_at=time_text(state.recorded_at),
         outside=outside,
         pod_set_assignments=[
             PodSetAssignment(

@@ -10,6 +10,7 @@ import hmac
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -146,6 +147,18 @@ class Key:
         return True
 
 
+def read_file(file: Path) -> bytes:
+    """Return what a file of a key or a token holds.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
+
+
 def anchor_line(
     cluster: str, head: Head, *, seals: Sequence[Seal], sealed_at: int, before: str, key: Key | None
 ) -> str:
@@ -175,13 +188,14 @@ def anchor_line(
     return _encoder.encode(anchor).decode()
 
 
-def read_anchors(text: str, *, name: str, key: Key | None = None) -> list[Anchor]:
+def read_anchors(text: str, *, name: str, key: Key | None = None, first: bool = True) -> list[Anchor]:
     """Read a file of anchors.
 
     Args:
         text: its contents.
         name: its name, for errors.
         key: with which each line must be signed; None takes them on trust.
+        first: whether its first line is the first of all; otherwise what that says of the line before is not checked.
 
     Raises:
         InvalidObject: naming file, line and field: it is no anchor, was changed, or is not signed with the key.
@@ -197,7 +211,7 @@ def read_anchors(text: str, *, name: str, key: Key | None = None) -> list[Anchor
             raise InvalidObject(about, "anchor", line[:80], f"is none: {error}") from error
         if anchor.position < 0 or any(len(digest) != _HASH_BYTES for digest in hashes):
             raise InvalidObject(about, "hash", anchor.hash, "is no SHA-256 of a position")
-        if anchor.previous != (_digest(before) if before else ""):
+        if (before or first) and anchor.previous != (_digest(before) if before else ""):
             raise InvalidObject(about, "previous", anchor.previous, "is not the digest of the line before it")
         if key is not None:
             _check_signature(anchor, key, about)

@@ -7,15 +7,21 @@ the whole database can rewrite all of that too; against this help anchors, posit
 elsewhere.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from kaicore.ledger.log.chain import GENESIS, event_hash
+import msgspec
+
+from kaicore.ledger.log.chain import GENESIS, erasure_mark, event_hash, mark_of
 from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import EventLog, Head
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import FieldsErased
+
+#: Events that a running service looks at between two other things that it has to do.
+_PAGE = 200
 
 #: Findings that are kept; more of them say nothing new.
 MOST_FINDINGS = 20
@@ -49,6 +55,7 @@ class AuditReport:
         seals: of the retired months, in order.
         anchored: how many anchors were compared.
         unreachable: how many could not be, because their events are in retired months.
+        erased: of how many events something was erased, as the log itself records.
     """
 
     cluster: str
@@ -59,6 +66,7 @@ class AuditReport:
     seals: tuple[Seal, ...] = ()
     anchored: int = 0
     unreachable: int = 0
+    erased: int = 0
 
     @property
     def ok(self) -> bool:
@@ -74,6 +82,8 @@ class AuditReport:
     def __str__(self) -> str:
         retired = f", events up to {self.after} retired and sealed" if self.after else ""
         what = f"cluster {self.cluster}: {self.events} events verified{retired}"
+        if self.erased:
+            what += f", of {self.erased} of them something was erased, as is recorded"
         if self.anchored or self.unreachable:
             what += f", {self.anchored} anchors compared"
         if self.unreachable:
@@ -82,6 +92,34 @@ class AuditReport:
             return f"{what}\nhead {self.head.position} {self.head.hash.hex()}"
         more = ["(further findings left out)"] if len(self.findings) == MOST_FINDINGS else []
         return "\n".join([f"{what}: BROKEN", *map(str, self.findings), *more])
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedErasure:
+    """What the log says of an event of which something was erased.
+
+    Attributes:
+        at: position of the `FieldsErased` that says it, the last one that does.
+        mark: the event's.
+    """
+
+    at: int
+    mark: str
+
+
+def recorded_erasures(records: Iterable[tuple[int, bytes]]) -> dict[int, RecordedErasure]:
+    """Return what was erased, by position of the event.
+
+    Args:
+        records: positions and bodies of all `FieldsErased`, in order; one that is none says nothing, and is found
+            broken by its hash.
+    """
+    erased: dict[int, RecordedErasure] = {}
+    for at, body in records:
+        with suppress(msgspec.MsgspecError):
+            record = msgspec.json.decode(body, type=FieldsErased)
+            erased.update({one.position: RecordedErasure(at, one.mark) for one in record.events if one.position < at})
+    return erased
 
 
 class AuditView(Protocol):
@@ -93,6 +131,15 @@ class AuditView(Protocol):
 
     async def seals(self) -> list[Seal]:
         """Return the seals in order of position."""
+        ...
+
+    async def erasures(self) -> dict[int, RecordedErasure]:
+        """Return what was erased, by position of the event."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether it reaches to the log's end, so that all that was ever erased is recorded in it."""
         ...
 
     def pages(self) -> AsyncIterator[list[Event]]:
@@ -136,13 +183,47 @@ async def verify(log: EventLog, cluster: str, *, anchors: Mapping[int, bytes] | 
         return await _verify(view, cluster, dict(anchors or {}))
 
 
+async def verify_since(log: EventLog, cluster: str, since: Head, head: Head) -> Finding | None:
+    """Tell whether the chain still leads from where it once stood to where it is now; what is new is read, no more.
+
+    Args:
+        log: the log.
+        cluster: whose.
+        since: where it stood, as somebody wrote it down; not before the last retired event.
+        head: where it is said to be now.
+
+    Returns:
+        The first thing that is broken; None where nothing is.
+
+    Raises:
+        LogUnavailable: the log's server does not answer.
+        EventsRetired: `since` is before the last retired event.
+        CorruptLog: an event is missing or there twice.
+    """
+    if head.position < since.position:
+        return Finding(head.position + 1, f"is missing; the log reached to event {since.position}")
+    # That what was erased is recorded, an audit of the whole log says.
+    chain = _Chain(since, {}, whole=False)
+    while chain.last.position < head.position:
+        page = await log.read(cluster, after=chain.last.position, upto=head.position, limit=_PAGE)
+        for event in page:
+            for finding in chain.check_hash(event):
+                return finding
+            chain.last = Head(event.position, event.hash, event.recorded_at)
+        if not page:
+            return Finding(chain.last.position + 1, f"is missing; the head of the log is {head.position}")
+    if chain.last.hash != head.hash:
+        return Finding(head.position, "is not what the head of the log says")
+    return None
+
+
 async def _verify(view: AuditView, cluster: str, anchors: dict[int, bytes]) -> AuditReport:
     head = await view.head()
     seals = await view.seals()
     given = len(anchors)
     findings = list(_check_seals(seals, anchors))
     start = Head(seals[-1].position, seals[-1].hash, seals[-1].recorded_at) if seals else Head(0, GENESIS, 0)
-    chain = _Chain(start, anchors)
+    chain = _Chain(start, anchors, await view.erasures(), whole=view.whole)
     events = 0
     async for page in view.pages():
         events += len(page)
@@ -165,6 +246,7 @@ async def _verify(view: AuditView, cluster: str, anchors: dict[int, bytes]) -> A
         tuple(seals),
         anchored=given - len(anchors),
         unreachable=unreachable,
+        erased=chain.erased,
     )
 
 
@@ -184,10 +266,18 @@ class _Chain:
 
     last: Head
     anchors: dict[int, bytes]
+    #: What was erased, by position, as the log records it.
+    erasures: Mapping[int, RecordedErasure] = field(default_factory=dict)
+    #: Whether all that was erased is recorded there.
+    whole: bool = True
+    #: Of how many events something was erased.
+    erased: int = 0
     #: By stream: version and position of its last event.
     versions: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Hashes that the next event may be chained to: none after a gap, two where hash and contents disagreed.
     _before: tuple[bytes, ...] = ()
+    #: Position of the last event that an anchor vouches for.
+    _agreed: int = 0
     #: Whether streams may have had events before the first one that is left.
     _retired: bool = False
 
@@ -204,21 +294,41 @@ class _Chain:
         elif event.position < expected:
             yield Finding(event.position, "is there twice, or was retired")
             self._before = ()
-        yield from self._check_hash(event)
+        yield from self.check_hash(event)
         if event.recorded_at < self.last.recorded_at:
             yield Finding(event.position, f"was recorded before event {self.last.position}")
         yield from self._check_version(event)
         self.last = Head(event.position, event.hash, event.recorded_at)
 
-    def _check_hash(self, event: Event) -> Iterator[Finding]:
+    def check_hash(self, event: Event) -> Iterator[Finding]:
+        erasure = self.erasures.get(event.position)
+        if mark := mark_of(event):
+            self.erased += 1
+            yield from self._check_erased(event, mark, erasure)
+        elif erasure is not None:
+            yield Finding(event.position, f"event {erasure.at} says that something was erased of it, and nothing was")
         computed = [event_hash(before, event) for before in self._before]
-        if self._before and event.hash not in computed:
+        if self._before and not mark and event.hash not in computed:
             yield Finding(event.position, "its hash is not that of its contents after the event before it")
         # Either the contents were changed and the next event is chained to the hash, or it is the other way round.
-        self._before = (event.hash, *(one for one in computed if one != event.hash))
+        self._before = (event.hash, *(one for one in computed if one != event.hash and not mark))
         anchor = self.anchors.pop(event.position, None)
         if anchor is not None and anchor != event.hash:
-            yield Finding(event.position, "its hash is not that of the anchor")
+            yield Finding(
+                event.position,
+                "its hash is not that of the anchor: the log was rewritten somewhere "
+                f"from event {self._agreed + 1} to this one",
+            )
+        elif anchor is not None:
+            self._agreed = event.position
+
+    def _check_erased(self, event: Event, mark: str, erasure: RecordedErasure | None) -> Iterator[Finding]:
+        if self._before and mark not in [erasure_mark(before, event) for before in self._before]:
+            yield Finding(event.position, "something was erased of it, and what is left is not what was left then")
+        elif erasure is None and self.whole:
+            yield Finding(event.position, "something was erased of it, and no event says so")
+        elif erasure is not None and erasure.mark != mark:
+            yield Finding(event.position, f"something was erased of it, and not what event {erasure.at} says")
 
     def _check_version(self, event: Event) -> Iterator[Finding]:
         if event.stream in self.versions or not self._retired:
@@ -234,4 +344,7 @@ class _Chain:
             yield Finding(self.last.position, "is not what the head of the log says")
         for position in sorted(self.anchors):
             if position > self.last.position:
-                yield Finding(position, "is missing; there is an anchor for it")
+                yield Finding(
+                    position,
+                    f"is missing; there is an anchor for it, and the log ends at {self.last.position}: it was cut off",
+                )

@@ -8,6 +8,7 @@ from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.appending import Tail, draft
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.port import Filter, Head, Snapshot
+from kaicore.ledger.log.trail import TrailPlace
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
 
@@ -19,6 +20,29 @@ class _Cluster:
     grown: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+class MemoryTrail:
+    """Trails in memory; see `kaicore.ledger.log.trail.TrailStore`."""
+
+    def __init__(self) -> None:
+        self._snapshots: dict[str, dict[TrailPlace, Snapshot]] = {}
+
+    async def places(self, cluster: str) -> list[TrailPlace]:
+        """See `TrailStore.places`."""
+        return sorted(self._snapshots.get(cluster, ()), key=lambda place: place.position)
+
+    async def load(self, cluster: str, *, schema: str, upto: int) -> Snapshot | None:
+        """See `TrailStore.load`."""
+        places = [place for place in await self.places(cluster) if place.schema == schema and place.position <= upto]
+        return self._snapshots[cluster][places[-1]] if places else None
+
+    async def save(self, cluster: str, snapshot: Snapshot, packed: bytes, *, drop: Sequence[TrailPlace] = ()) -> None:
+        """See `TrailStore.save`."""
+        kept = self._snapshots.setdefault(cluster, {})
+        for place in drop:
+            kept.pop(place, None)
+        kept[TrailPlace(snapshot.position, snapshot.schema, len(packed))] = snapshot
+
+
 class MemoryLog:
     """The log in memory, for tests and `kai simulate`; see `kaicore.ledger.log.port.EventLog`."""
 
@@ -27,6 +51,8 @@ class MemoryLog:
         self._clock = clock
         self._clusters: dict[str, _Cluster] = {}
         self._closed = False
+        #: See `kaicore.ledger.log.trail.HasTrail`.
+        self.trail = MemoryTrail()
 
     def _cluster(self, name: str) -> _Cluster:
         self._check_open()
@@ -60,7 +86,7 @@ class MemoryLog:
     ) -> list[Event]:
         """See `EventLog.read`."""
         events = self._cluster(cluster).events[max(after, 0) : upto]
-        return [event for event in events if where is None or _passes(event, where)][:limit]
+        return [event for event in events if where is None or where.lets_through(event)][:limit]
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """See `EventLog.wait_beyond`."""
@@ -109,13 +135,3 @@ class MemoryLog:
         self._closed = True
         for log in self._clusters.values():
             log.grown.set()
-
-
-def _passes(event: Event, where: Filter) -> bool:
-    return (
-        (where.streams is None or event.stream in where.streams)
-        and (where.subject is None or event.subject == where.subject)
-        and (where.types is None or event.type in where.types)
-        and (where.since is None or event.recorded_at >= where.since)
-        and (where.until is None or event.recorded_at < where.until)
-    )

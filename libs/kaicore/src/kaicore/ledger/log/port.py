@@ -48,6 +48,16 @@ class Filter:
     since: int | None = None
     until: int | None = None
 
+    def lets_through(self, event: Event) -> bool:
+        """Whether an event meets every criterion."""
+        return (
+            (self.streams is None or event.stream in self.streams)
+            and (self.subject is None or event.subject == self.subject)
+            and (self.types is None or event.type in self.types)
+            and (self.since is None or event.recorded_at >= self.since)
+            and (self.until is None or event.recorded_at < self.until)
+        )
+
 
 class EventLog(Protocol):
     """An append-only log of events, one gapless sequence per cluster."""

@@ -1,9 +1,15 @@
-"""Snapshots of the state: when one is what it says it is."""
+"""Snapshots of the state: how one is taken, and when one is what it says it is."""
 
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.port import Snapshot
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.snapshot import decode_state
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
+
+
+def take_state(state: ClusterState) -> Snapshot:
+    """Return a snapshot of a state as it is now."""
+    return Snapshot(STATE_SNAPSHOT, state.position, SNAPSHOT_SCHEMA, encode_state(state))
 
 
 def read_state(cluster: str, snapshot: Snapshot) -> ClusterState:

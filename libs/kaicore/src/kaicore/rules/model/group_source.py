@@ -84,6 +84,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         ends_whole: see `Group`.
         provisioning_class: see `Group`; empty where it names none, its pods may.
         failures: of a Job: what it bears; None where it does not count evictions as failures.
+        active_deadline_s: of a Job: seconds after which its pods are ended; 0 for never.
         kept: what else it says that nothing is done with yet, or that only its status needs.
     """
 
@@ -108,6 +109,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: dict[str, str] = {}
     failures: JobFailures | None = None
     provisioning_class: str = ""
+    active_deadline_s: int = 0
 
     @property
     def key(self) -> str:

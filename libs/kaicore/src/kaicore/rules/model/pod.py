@@ -86,6 +86,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         unsupported: constraints of the pod that this version cannot honour, and for which the pod therefore waits.
         malformed: what is wrong with its constraints, none of which is then told; such a pod waits.
         start_time: `status.startTime` in seconds since the epoch, once its phase is no longer Pending; 0 before.
+        active_deadline_s: seconds from there after which it is ended (`spec.activeDeadlineSeconds`); 0 for never.
     """
 
     uid: str
@@ -120,6 +121,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     rules: PodRules | None = None
     claims: tuple[ClaimUse, ...] = ()
     start_time: int = 0
+    active_deadline_s: int = 0
 
     @property
     def subject(self) -> str:

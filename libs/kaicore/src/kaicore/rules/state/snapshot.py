@@ -30,7 +30,7 @@ from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-13-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-14-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):

@@ -1,5 +1,6 @@
 """How often something may happen: so many times at once, and then so many times a second. Time is an argument."""
 
+import math
 from collections import OrderedDict
 
 
@@ -27,6 +28,11 @@ class RateLimit:
             return False
         self._left -= 1
         return True
+
+    def wait_s(self, now: float) -> int:
+        """Return after how many whole seconds, one at least, there is a permission again."""
+        left = min(self._burst, self._left + (now - self._at) * self._per_s)
+        return max(1, math.ceil((1 - left) / self._per_s))
 
     def give_back(self) -> None:
         """Return a permission that was not needed."""

@@ -14,14 +14,19 @@ from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
 from kaicore.ledger.log import archiving, partitions
 from kaicore.ledger.log.appending import draft
 from kaicore.ledger.log.chain import GENESIS
+from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
+from kaicore.ledger.log.postgres import erasing
 from kaicore.ledger.log.postgres.append import Appender
 from kaicore.ledger.log.postgres.audit_view import PostgresAuditView
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
+from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
+from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.listen import Listener
 from kaicore.ledger.log.postgres.read import select_events
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
+from kaicore.ledger.log.postgres.trail import PostgresTrail
 from kaicore.ledger.log.snapshots import discard, snapshot_digest
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
@@ -62,6 +67,8 @@ class PostgresLog:
         self._connections = connections
         self._clock = clock
         self._poll_s = poll_s
+        #: See `kaicore.ledger.log.trail.HasTrail`.
+        self.trail = PostgresTrail(connections)
         self._listener = Listener(connections)
         self._appenders: dict[str, Appender] = {}
         self._read_to: dict[str, _Place] = {}
@@ -304,6 +311,22 @@ class PostgresLog:
             files = await archiving.archive_month(connection, month, seals, directory)
         await self._connections.run(lambda connection: archiving.drop_month(connection, month), repeat=False)
         return files
+
+    async def import_file(self, file: LogFile, *, progress: Callable[[int, int], None]) -> int:
+        """Append what an exported log has and this one has not; see `importing.import_file`."""
+        return await import_file(self._connections, file, progress=progress)
+
+    async def erase(self, cluster: str, request: ErasureRequest) -> ErasureReport:
+        """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.postgres.erasing.erase`.
+
+        Raises:
+            LogUnavailable: the server does not answer.
+        """
+
+        async def erase(connection: Connection) -> ErasureReport:
+            return await erasing.erase(connection, cluster, request, now=await self._now(connection))
+
+        return await self._connections.run(erase, repeat=False)
 
     async def seals(self, cluster: str) -> list[Seal]:
         """Return the seals of a cluster's detached months, in order."""

@@ -9,7 +9,7 @@ from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Workload
 
 #: Owners whose pods do not end to make room: a pod that is gone comes back at once, on the same node.
-_STAYING = frozenset({"DaemonSet", "Node"})
+STAYING = frozenset({"DaemonSet", "Node"})
 
 
 class EndingGroups:
@@ -65,7 +65,7 @@ class EndingGroups:
 
 def _may_end(workload: Workload) -> bool:
     first = next(iter(workload.active.values()))
-    return first.pod.owner is None or first.pod.owner.kind not in _STAYING
+    return first.pod.owner is None or first.pod.owner.kind not in STAYING
 
 
 def _preference(workload: Workload) -> tuple[int, int, str, str, str]:

@@ -1,0 +1,144 @@
+"""A copy of a state on which changes are tried: the facts are folded, a cycle is run, and the facts are taken back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.cycle import run_cycle
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events.codec import encode_payload, schema_version
+from kaicore.rules.events.envelope import Event, derived_id
+from kaicore.rules.events.payloads import Payload, PodDeleted
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.cycle_input import cycle_input
+from kaicore.rules.state.snapshot import decode_state, encode_state
+
+#: What the rehearsal's own events are called; streams of this name have no version that any decision depends on.
+_STREAM = "rehearsal"
+#: The state as it is.
+_NONE = Amendment("none", "", Effort.WAIT)
+#: Rounds of evictions that are followed at most until a pod starts.
+_MOST_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How pods start after a change.
+
+    Attributes:
+        nodes: names of the nodes by the pods' uids.
+        evicted: `<namespace>/<name>` of the pods that are evicted first.
+    """
+
+    nodes: dict[str, str]
+    evicted: tuple[str, ...] = ()
+
+
+class Rehearsal:
+    """A state's copy, for changes one after the other; the state itself stays as it is."""
+
+    def __init__(self, state: ClusterState, config: EngineConfig) -> None:
+        """Args:
+        state: read while the first change is tried, and then not any more.
+        config: the shard's settings.
+        """
+        self._original = state
+        self._config = config
+        self._copy: ClusterState | None = None
+        #: How many copies were made.
+        self.copies = 0
+
+    def start_of(self, uid: str, amendment: Amendment | None = None) -> Start | None:
+        """Return how a pod starts after a change, by itself or after evictions that cycles decide on; None if not.
+
+        Args:
+            uid: the pod's.
+            amendment: the change; None for the state as it is.
+        """
+        amendment = amendment or _NONE
+        state = self._state()
+        before = _Remembered(state)
+        undo = amendment.undo
+        self._fold(state, amendment.facts)
+        now = max(amendment.until, before.recorded_at)
+        try:
+            start, spoilt = self._start(state, uid, now=now)
+        except Exception:
+            self._copy = None
+            raise
+        if spoilt or undo is None:
+            self._copy = None
+        else:
+            self._fold(state, undo)
+            before.put_back(state)
+        return start
+
+    def _state(self) -> ClusterState:
+        if self._copy is None:
+            self._copy = decode_state(encode_state(self._original))
+            self.copies += 1
+        return self._copy
+
+    def _start(self, state: ClusterState, uid: str, *, now: int) -> tuple[Start | None, bool]:
+        """Run cycles until a pod starts; tell besides whether the state is of no use any more."""
+        evicted: list[str] = []
+        for round_ in range(_MOST_ROUNDS):
+            result = run_cycle(cycle_input(state, self._config, now=now), self._config)
+            placed = {one.uid: one.node for one in result.placements}
+            if uid in placed:
+                return Start(placed, tuple(dict.fromkeys(evicted))), bool(round_)
+            if not result.evictions or uid not in {one.uid for one in result.nominations}:
+                return None, bool(round_)
+            evicted += [f"{one.namespace}/{one.name}" for one in result.evictions]
+            self._let_go(state, result)
+        return None, True
+
+    def _let_go(self, state: ClusterState, result: CycleResult) -> None:
+        """Record a cycle's decisions, and the end of the pods that it evicts."""
+        self._fold(state, list(result.decisions))
+        gone = [PodDeleted(one.uid, one.namespace, one.name) for one in result.evictions]
+        self._fold(state, gone)
+
+    def _fold(self, state: ClusterState, facts: Sequence[Payload]) -> None:
+        for fact in facts:
+            name = type(fact).__name__
+            position = state.position + 1
+            state.fold(
+                Event(
+                    cluster=state.cluster,
+                    position=position,
+                    stream=_STREAM,
+                    version=position,
+                    type=name,
+                    schema=schema_version(name),
+                    id=derived_id(_STREAM, str(position)),
+                    actor=_STREAM,
+                    occurred_at=state.recorded_at,
+                    recorded_at=state.recorded_at,
+                    body=msgspec.Raw(encode_payload(fact)),
+                    hash=b"",
+                )
+            )
+
+
+class _Remembered:
+    """What facts that are taken back leave behind, and what it was before."""
+
+    def __init__(self, state: ClusterState) -> None:
+        context = state.context
+        self.position, self.recorded_at, self.occurred_at = context.position, context.recorded_at, context.occurred_at
+        self._changes = dict(state.rejections.changes)
+        self._rejections = dict(state.rejections.by_node)
+        self._readiness = msgspec.msgpack.encode(state.node_readiness)
+        self._workloads = {record.key: record for record in state.workload_index.records()}
+
+    def put_back(self, state: ClusterState) -> None:
+        context = state.context
+        context.position, context.recorded_at, context.occurred_at = self.position, self.recorded_at, self.occurred_at
+        state.rejections.changes, state.rejections.by_node = self._changes, self._rejections
+        state.node_readiness = msgspec.msgpack.decode(self._readiness, type=type(state.node_readiness))
+        there = state.workload_index.workloads
+        state.workload_index.restore([record for key, record in self._workloads.items() if key in there])

@@ -1,0 +1,208 @@
+"""Predicted placements against observed ones, over a part of a log.
+
+Predictions, observations and rejections are read by type. What explains a miss is known only in the state, so that is
+asked at both ends, and the difference counts. Nothing in between is folded.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from kaicore.analysis.inquiry.audit_answers import (
+    AgreementCounts,
+    HourAgreement,
+    MissRow,
+    NodeAgreement,
+    PlacementAudit,
+    PolicyAgreement,
+    SpanAnswer,
+)
+from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.errors import UnknownSubject
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import PlacementObserved, PodPlaced, PodRejected
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.state.agreement import Agreement, compare
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.contradiction import MissCause
+from kaicore.rules.state.cycle_input import is_unobserved
+from kaicore.spelling import did_you_mean
+
+StateAt = Callable[[int], Awaitable[ClusterState]]
+
+_TYPES = (PodPlaced.__name__, PlacementObserved.__name__, PodRejected.__name__)
+_HOUR_US = 3600 * 1_000_000
+
+#: Causes that say nothing against the model of a kubelet.
+_EXPLAINED = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST})
+
+_FIELDS = {Agreement.EXACT: "exact", Agreement.SAME_ZONES: "same_zones", Agreement.DIFFERENT: "different"}
+
+#: Misses by node, policy and cause.
+Misses = Counter[tuple[str, str, str]]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What is counted, by node and by hour (microseconds since the epoch); of one node where one is named."""
+
+    only: str = ""
+    by_node: dict[str, Counter[str]] = field(default_factory=dict)
+    by_hour: dict[int, Counter[str]] = field(default_factory=dict)
+    last_observed: dict[str, int] = field(default_factory=dict)
+    #: Predictions that stand, by uid: node and placement.
+    _predicted: dict[str, tuple[str, Placement]] = field(default_factory=dict)
+    #: Under which node, hour and agreement a pod's last observation is counted.
+    _compared: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+
+    def begin(self, state: ClusterState) -> None:
+        """Take over the predictions that stood before the span."""
+        for uid, entry in state.pods.items():
+            if entry.predicted is not None and entry.predicted.containers:
+                self._predicted[uid] = entry.node, entry.predicted
+
+    def take(self, event: Event) -> None:
+        """Count an event."""
+        payload, hour = decode_payload(event), event.recorded_at // _HOUR_US * _HOUR_US
+        match payload:
+            case PodPlaced():
+                self._predicted.pop(payload.uid, None)
+                self._compared.pop(payload.uid, None)
+                if payload.placement is not None and payload.placement.containers:
+                    self._predicted[payload.uid] = payload.node, payload.placement
+                    self._count(payload.node, hour, "predicted")
+            case PlacementObserved():
+                self.last_observed[payload.node] = event.recorded_at
+                self._observed(payload, hour)
+            case PodRejected():
+                self._count(payload.node, hour, "rejected")
+            case _:
+                pass
+
+    def _observed(self, payload: PlacementObserved, hour: int) -> None:
+        node, predicted = self._predicted.get(payload.uid, ("", None))
+        if predicted is None or node != payload.node:
+            return
+        if (before := self._compared.pop(payload.uid, None)) is not None:
+            # The last observation counts: the one before may have been read in the middle of an admission.
+            for name in ("observed", before[2]):
+                self._count(before[0], before[1], name, by=-1)
+        name = _FIELDS[compare(predicted, payload.placement)]
+        self._compared[payload.uid] = node, hour, name
+        for each in ("observed", name):
+            self._count(node, hour, each)
+
+    def _count(self, node: str, hour: int, name: str, *, by: int = 1) -> None:
+        if self.only not in ("", node):
+            return
+        self.by_node.setdefault(node, Counter())[name] += by
+        self.by_hour.setdefault(hour, Counter())[name] += by
+
+
+async def audit_placements(
+    log: EventLog, cluster: str, span: SpanAnswer, *, state_at: StateAt, node: str = ""
+) -> PlacementAudit:
+    """Compare predictions with observations.
+
+    Args:
+        log: the log.
+        cluster: whose.
+        span: which part of it.
+        state_at: returns the state at a position.
+        node: only of this one; empty for all.
+
+    Raises:
+        UnknownSubject: there never was a node of that name.
+    """
+    before = await state_at(span.first - 1)
+    misses_before, tally = _misses(before), _Tally(node)
+    tally.begin(before)
+    async for event in events_of(log, cluster, after=span.first - 1, upto=span.last, where=Filter(types=_TYPES)):
+        tally.take(event)
+    state = await state_at(span.last)
+    if node and node not in (*state.columns.rows, *tally.by_node):
+        close = did_you_mean(node, state.columns.rows)
+        raise UnknownSubject(f"cluster {cluster}: the log knows of no node {node}{close}")
+    misses = _misses_since(misses_before, _misses(state))
+    return _answer(state, span, tally, misses)
+
+
+def _answer(state: ClusterState, span: SpanAnswer, tally: _Tally, misses: Misses) -> PlacementAudit:
+    only = tally.only
+    rows = [row for row in _rows(misses) if only in ("", row.node)]
+    names = {only} if only else {*tally.by_node, *tally.last_observed, *(row.node for row in rows), *_nodes(state)}
+    nodes = [_node(state, name, tally, rows) for name in sorted(names)]
+    by_policy: dict[str, Counter[str]] = {}
+    for one in nodes:
+        by_policy.setdefault(one.policy, Counter()).update(tally.by_node.get(one.node, Counter()))
+    total = sum((tally.by_node.get(one.node, Counter()) for one in nodes), Counter[str]())
+    return PlacementAudit(
+        cluster=state.cluster,
+        span=span,
+        counts=_counts(total),
+        nodes=nodes,
+        policies=[PolicyAgreement(policy=name, counts=_counts(counts)) for name, counts in sorted(by_policy.items())],
+        misses=rows,
+        hours=[HourAgreement(hour=time_text(hour), counts=_counts(one)) for hour, one in sorted(tally.by_hour.items())],
+        open_misses=sum(only in ("", miss.node) for miss in state.misses.open.values()),
+        silent=[one.node for one in nodes if one.silent],
+        disagreeing=[one.node for one in nodes if one.disagrees],
+    )
+
+
+def _node(state: ClusterState, name: str, tally: _Tally, rows: Iterable[MissRow]) -> NodeAgreement:
+    patience_us = state.config().unobserved_after_us
+    overdue = [
+        entry.started_at
+        for entry in state.charges.held_on(name)
+        if is_unobserved(state, entry) and state.recorded_at - entry.started_at > patience_us
+    ]
+    row = state.columns.rows.get(name)
+    topology = None if row is None else state.columns.topologies[row]
+    of_node = [one for one in rows if one.node == name]
+    observed = tally.last_observed.get(name)
+    return NodeAgreement(
+        node=name,
+        policy=str(topology.policy.value) if topology is not None else next((one.policy for one in of_node), ""),
+        counts=_counts(tally.by_node.get(name, Counter())),
+        last_observed="" if observed is None else time_text(observed),
+        unobserved=len(overdue),
+        unobserved_since=time_text(min(overdue)) if overdue else "",
+        unexplained=sum(one.count for one in of_node if not one.explained),
+    )
+
+
+def _nodes(state: ClusterState) -> list[str]:
+    """Return the nodes that have zones."""
+    columns = state.columns
+    return [name for name, row in columns.rows.items() if columns.topologies[row] is not None]
+
+
+def _misses(state: ClusterState) -> Misses:
+    misses: Misses = Counter()
+    for node, counts in state.counters.misses.items():
+        for name, count in counts.items():
+            policy, _, cause = name.partition("/")
+            misses[node, policy, cause] += count
+    return misses
+
+
+def _misses_since(before: Misses, after: Misses) -> Misses:
+    """Return what has been counted in between; the counts of a node that was deleted began anew."""
+    anew = {node for (node, policy, cause), count in before.items() if after[node, policy, cause] < count}
+    return Counter({key: count - (0 if key[0] in anew else before[key]) for key, count in after.items()})
+
+
+def _rows(misses: Misses) -> list[MissRow]:
+    return [
+        MissRow(node=node, policy=policy, cause=cause, count=count, explained=cause in _EXPLAINED)
+        for (node, policy, cause), count in sorted(misses.items())
+        if count
+    ]
+
+
+def _counts(counts: Counter[str]) -> AgreementCounts:
+    return AgreementCounts(**{name: counts[name] for name in AgreementCounts.__struct_fields__})

@@ -1,0 +1,35 @@
+"""Clusters as data: their ends, and their figures (see `kaicore.analysis.inquiry.answers`)."""
+
+from kaicore.analysis.inquiry.answers import Answer
+
+
+class ClusterRow(Answer, frozen=True, kw_only=True):
+    """A cluster that has a log.
+
+    Attributes:
+        position: of the log's end.
+        hash: of its last event.
+    """
+
+    name: str
+    position: int
+    recorded_at: str
+    hash: str
+
+
+class ClusterSummary(Answer, frozen=True, kw_only=True):
+    """A cluster in figures.
+
+    Attributes:
+        pods: how many, by stage: waiting, placed, bound, finished.
+        tally: counts over the whole log (`kaicore.rules.state.counters`).
+    """
+
+    name: str
+    position: int
+    recorded_at: str
+    nodes: int
+    queues: int
+    groups: int
+    pods: dict[str, int]
+    tally: dict[str, object]

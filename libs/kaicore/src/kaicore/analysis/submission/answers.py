@@ -1,0 +1,182 @@
+"""What `kai what-if submit` answers, as data; see `kaicore.analysis.inquiry.answers` for how it is spelled."""
+
+from enum import StrEnum
+
+import msgspec
+
+from kaicore.analysis.inquiry.answers import Answer, ReasonAnswer
+
+
+class Prospect(StrEnum):
+    """What would become of a group in the next cycle.
+
+    Attributes:
+        STARTS_NOW: it has its minimum at once; more of its pods may wait.
+        STARTS_AFTER_EVICTIONS: it has its minimum when pods that are evicted for it are gone.
+        WAITS: neither.
+        OTHER_SCHEDULER: its pods name a scheduler that is not this one.
+    """
+
+    STARTS_NOW = "StartsNow"
+    STARTS_AFTER_EVICTIONS = "StartsAfterEvictions"
+    WAITS = "Waits"
+    OTHER_SCHEDULER = "OtherScheduler"
+
+
+class SubmittedPod(Answer, frozen=True, kw_only=True):
+    """A pod that would be made.
+
+    Attributes:
+        status: Placed, Nominated (its room is kept until others are gone) or Pending.
+        node: where it is placed or its room is kept; empty for nowhere.
+        zones: NUMA zones that the kubelet is predicted to give it.
+        rank: its place among the pods of its set, where its group has a topology constraint; None for none.
+        domains: of such a pod: its node's domain at each level of the topology, by the level's name.
+    """
+
+    namespace: str
+    name: str
+    status: str
+    node: str = ""
+    zones: list[str] = msgspec.field(default_factory=list)
+    rank: int | None = None
+    domains: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class SubmittedEviction(Answer, frozen=True, kw_only=True):
+    """A pod that would be evicted.
+
+    Attributes:
+        group: key of its group.
+        reason: such as Preempted or Reclaimed.
+        fits_on: a node that could take its successor; empty when none could.
+    """
+
+    namespace: str
+    name: str
+    node: str
+    group: str
+    reason: str
+    fits_on: str = ""
+
+
+class StartAnswer(Answer, frozen=True, kw_only=True):
+    """When a group is likely to start.
+
+    Attributes:
+        p50, p90: in half, and in nine tenths, of the scenarios it has started by then; None where not within the
+            horizon.
+        p50_seconds, p90_seconds: the same, from now.
+        horizon_seconds: beyond this nothing is claimed.
+        within_horizon: the share of the scenarios in which it starts within the horizon.
+        scenarios: how many were computed, of `asked_scenarios`.
+        ahead: how many of the groups that wait start before it, as median.
+        runs: how many runs have ended, of those that were looked at.
+        bases: of how many of the pods that run the end is drawn from which runs: of their owner, their class, their
+            queue or the cluster.
+        unknown: of how many nothing tells it: they are taken to go on.
+        deadlines: of how many `activeDeadlineSeconds` bounds it.
+        text: all that for people.
+    """
+
+    p50: str | None
+    p90: str | None
+    p50_seconds: int | None
+    p90_seconds: int | None
+    horizon_seconds: int
+    within_horizon: float
+    scenarios: int
+    asked_scenarios: int
+    ahead: int
+    runs: int
+    bases: dict[str, int]
+    unknown: int
+    deadlines: int
+    text: str
+
+
+class SubmittedGroup(Answer, frozen=True, kw_only=True):
+    """Pods that would be decided on together.
+
+    Attributes:
+        kind: of the object that they are a group by, with its API group; Pod for one that is alone.
+        queue: that would pay for it, as it names it; empty for the default one.
+        minimum: how many of its pods must start at once.
+        verdict: see `Prospect`.
+        message: the verdict for people.
+        evictions: for its sake.
+        reasons: why it waits.
+        schedulable_if: what would make it fit on what there is, each tried.
+        start: when it is likely to start; None where nothing is foretold.
+        no_start: why nothing is foretold; empty where it starts now, or `start` says when.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    minimum: int
+    verdict: Prospect
+    message: str
+    pods: list[SubmittedPod]
+    evictions: list[SubmittedEviction] = msgspec.field(default_factory=list)
+    reasons: list[ReasonAnswer] = msgspec.field(default_factory=list)
+    schedulable_if: list[ReasonAnswer] = msgspec.field(default_factory=list)
+    start: StartAnswer | None = None
+    no_start: str = ""
+
+
+class CalibrationAnswer(Answer, frozen=True, kw_only=True):
+    """How often forecasts of starts came true.
+
+    Attributes:
+        position: of the log's end when it was measured.
+        groups: that waited, of which the start was foretold as of then, and is known by now.
+        undecided: groups that wait still, and not yet longer than was foretold.
+        started_before_p50, started_before_p90: shares of those for which there was such a time within the horizon;
+            None where there are fewer than 10.
+        median_error_seconds: between p50 and the start; None where there are fewer than 10.
+        from_position, to_position: between which the forecasts were made.
+        left_out: groups of the sample that were not looked at, because of what that costs.
+        text: all that for people.
+    """
+
+    cluster: str
+    position: int
+    groups: int
+    undecided: int
+    started_before_p50: float | None
+    started_before_p90: float | None
+    median_error_seconds: int | None
+    from_position: int
+    to_position: int
+    left_out: int
+    text: str
+
+
+class SubmitAnswer(Answer, frozen=True, kw_only=True):
+    """What would become of manifests.
+
+    Attributes:
+        position: of the log, as of which it is answered.
+        recorded_at: of the event there.
+        now: the time for which it is answered.
+        problems: objects that make no sense, one line each; the others are answered for.
+        warnings: what of the manifests is read otherwise than it stands there, or left out.
+        groups: in order of namespace, name and kind.
+        calibration: how often forecasts came true so far; None where nobody has measured it yet.
+    """
+
+    cluster: str
+    position: int
+    recorded_at: str
+    now: str
+    problems: list[str]
+    warnings: list[str]
+    groups: list[SubmittedGroup]
+    calibration: CalibrationAnswer | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether all of it makes sense, and starts now."""
+        return not self.problems and all(group.verdict is Prospect.STARTS_NOW for group in self.groups)

@@ -1,0 +1,67 @@
+"""Answers what would become of manifests, from the states that an inquiry keeps."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.simulation import Located
+from kaicore.analysis.submission.answers import CalibrationAnswer, SubmitAnswer
+from kaicore.analysis.submission.calibrations import kept_calibration
+from kaicore.analysis.submission.histories import RunHistories
+from kaicore.analysis.submission.submit import submit
+from kaicore.errors import InvalidObject
+from kaicore.rules.state.snapshot import encode_state
+
+#: Most objects of one question.
+MOST_OBJECTS = 1000
+
+
+class Submissions:
+    """One for a process, so that what was read once is kept."""
+
+    def __init__(
+        self,
+        inquiry: Inquiry,
+        *,
+        calibration: Callable[[str], Awaitable[CalibrationAnswer | None]] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Args:
+        inquiry: whose states are asked.
+        calibration: returns how often a cluster's forecasts came true; by default what is kept with its log.
+        clock: seconds since the epoch.
+        """
+        self._inquiry, self._clock = inquiry, clock
+        self._calibration = calibration or partial(kept_calibration, inquiry.log)
+        self._histories = RunHistories(inquiry.log)
+
+    async def submit(self, cluster: str, objects: Sequence[Located], *, at: str = "") -> SubmitAnswer:
+        """Say what would become of manifests; see `kaicore.analysis.submission.submit`.
+
+        Args:
+            cluster: whose log is asked.
+            objects: in any order, with apiVersion and kind.
+            at: as of which moment (`kaicore.analysis.inquiry.moments`); empty for now. In the past the time is that of
+                the last event.
+
+        Raises:
+            InvalidObject: there are no objects, or too many.
+            UnknownMoment: there is no such moment.
+            EventsRetired: its events are gone.
+            LogUnavailable: the log does not answer.
+        """
+        if not 0 < len(objects) <= MOST_OBJECTS:
+            raise InvalidObject("manifests", "objects", len(objects), f"must be from 1 to {MOST_OBJECTS}")
+        state = await self._inquiry.state_at(cluster, at)
+        # The state goes on changing while others are waited for.
+        body, position = encode_state(state), state.position
+        now = state.recorded_at if at else int(self._clock() * 1_000_000)
+        async with self._histories.upto(cluster, position) as history:
+            answer = await asyncio.to_thread(submit, body, objects, history, now=now)
+        foretold = any(group.start is not None for group in answer.groups)
+        calibration = await self._calibration(cluster) if foretold else None
+        return msgspec.structs.replace(answer, calibration=calibration)

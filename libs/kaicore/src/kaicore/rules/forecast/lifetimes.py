@@ -1,0 +1,121 @@
+"""How long pods go on, by the closest runs of which there are enough."""
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from kaicore.rules.forecast.runs import Basis, Run, RunHistory, RunKeys
+from kaicore.rules.forecast.survival import Survival
+
+#: So many runs of a kind must have ended, and lasted longer than the pod has, for that kind to tell how it goes on.
+LEAST_RUNS = {Basis.OWNER: 5, Basis.CLASS: 10, Basis.QUEUE: 20, Basis.CLUSTER: 20}
+
+#: Bits of a digest that make up where between two shares one lies.
+_FRACTION_BITS = 16
+
+
+class Ends(NamedTuple):
+    """When pods end, in each scenario.
+
+    Attributes:
+        after_us: a row for each scenario and a column for each pod, microseconds from now; -1 for not that is known.
+        bases: for each pod, which runs tell that; None where none do.
+    """
+
+    after_us: np.ndarray
+    bases: list[Basis | None]
+
+
+class PodRun(NamedTuple):
+    """A pod that runs, or would.
+
+    Attributes:
+        keys: see `run_keys`.
+        age_us: how long it has run.
+        together: pods for which this is equal end together; their scenarios are the same.
+    """
+
+    keys: RunKeys
+    age_us: int
+    together: str
+
+
+class Lifetimes:
+    """Looks up kinds of runs, each estimated once."""
+
+    def __init__(self, history: RunHistory, going_on: Iterable[PodRun] = ()) -> None:
+        """Args:
+        history: of the log, up to now; not to be changed while this is asked.
+        going_on: the pods that run now: they too tell how long pods last.
+        """
+        self._history = history
+        self._going_on: dict[tuple[Basis, str], dict[str, Run]] = {}
+        self._by_kind: dict[tuple[Basis, str], Survival] = {}
+        for pod_run in going_on:
+            run = Run(pod_run.age_us, 0, ended=False)
+            for basis, key in pod_run.keys.items():
+                self._going_on.setdefault((basis, key), {}).setdefault(pod_run.together, run)
+
+    @property
+    def ended(self) -> int:
+        """How many runs have come to their end, of all that the log tells of."""
+        return self._history.ended
+
+    @property
+    def suffices(self) -> bool:
+        """Whether enough runs have ended for anything to be foretold."""
+        return self.ended >= LEAST_RUNS[Basis.CLUSTER]
+
+    def ends(self, pods: Sequence[PodRun], *, scenarios: int, seed: str) -> Ends:
+        """Return when pods end.
+
+        Args:
+            pods: that run.
+            scenarios: how many; a prime number.
+            seed: the same seed gives the same ends.
+        """
+        after = np.full((scenarios, len(pods)), -1, np.int64)
+        bases = [self.basis_of(pod) for pod in pods]
+        by_kind: dict[tuple[Basis, str], list[int]] = {}
+        for place, (pod, basis) in enumerate(zip(pods, bases, strict=True)):
+            if basis is not None:
+                by_kind.setdefault((basis, pod.keys[basis]), []).append(place)
+        for (basis, key), places in by_kind.items():
+            ages = np.array([pods[place].age_us for place in places], np.int64)
+            shares = np.array([shares_of(f"{seed}/{pods[place].together}", scenarios) for place in places]).T
+            after[:, places] = self._survival(basis, key).remaining(np.broadcast_to(ages, shares.shape), shares)
+        return Ends(after, bases)
+
+    def basis_of(self, pod: PodRun) -> Basis | None:
+        """Return which runs tell how long a pod goes on: the closest ones of which there are enough; None for none."""
+        age = np.array([pod.age_us])
+        for basis, least in LEAST_RUNS.items():
+            if int(self._survival(basis, pod.keys[basis]).longer_than(age)[0]) >= least:
+                return basis
+        return None
+
+    def _survival(self, basis: Basis, key: str) -> Survival:
+        survival = self._by_kind.get((basis, key))
+        if survival is None:
+            runs = [*self._history.runs(basis, key), *self._going_on.get((basis, key), {}).values()]
+            survival = self._by_kind[basis, key] = Survival(runs)
+        return survival
+
+
+def shares_of(run: str, scenarios: int) -> np.ndarray:
+    """Return for each scenario which share of the runs of its kind ends before a run does, between 0 and 1.
+
+    Over the scenarios each part of the range comes once (a Latin hypercube); which comes when is by the run's digest.
+
+    Args:
+        run: what tells it from other runs.
+        scenarios: how many; a prime number.
+    """
+    digest = int.from_bytes(blake2b(run.encode(), digest_size=12).digest(), "big")
+    fraction, digest = digest % (1 << _FRACTION_BITS), digest >> _FRACTION_BITS
+    first, digest = digest % scenarios, digest // scenarios
+    stride = 1 + digest % (scenarios - 1)
+    parts = (first + stride * np.arange(scenarios)) % scenarios
+    return (parts + fraction / (1 << _FRACTION_BITS)) / scenarios

@@ -1,0 +1,201 @@
+"""Runs: how long pods ran on their nodes, and how they ended, collected from a log's events.
+
+Pods of one owner that began and ended together are one run: a gang of 64 pods tells once how long such a gang runs. A
+run that was cut short by an eviction, or that goes on, only tells that it lasted at least so long.
+"""
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from kaicore.rules.engine.placement.pod_class import node_requests
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.queue_names import queue_of
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.rejection import is_kubelet_rejection
+
+#: Types of the events that tell of runs.
+RUN_EVENTS = tuple(
+    kind.__name__
+    for kind in (
+        payloads.PodObserved,
+        payloads.PodDeleted,
+        payloads.EvictionDecided,
+        payloads.HealRequested,
+        payloads.EvictionFailed,
+    )
+)
+
+#: So many of the last runs are kept of each kind of runs: what is long ago tells little of today.
+_MOST_OF_A_KIND = 2000
+
+#: Pods of one owner whose runs begin, and end, within this of each other are one run.
+_TOGETHER_US = 60 * 1_000_000
+
+#: A part of a name that a controller made: of Kubernetes' alphabet without vowels, of five, or eight to ten characters.
+_GENERATED = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}")
+_NUMBERED = re.compile(r"([a-z]*)\d+")
+
+
+class Basis(StrEnum):
+    """How close to a pod the runs are that tell how long it will run.
+
+    Attributes:
+        OWNER: of owners of the same kind and pattern of name, in its namespace.
+        CLASS: of pods that request the same, in its queue.
+        QUEUE: of its queue.
+        CLUSTER: of any pod.
+    """
+
+    OWNER = "owner"
+    CLASS = "class"
+    QUEUE = "queue"
+    CLUSTER = "cluster"
+
+
+#: What runs are alike in, by basis.
+RunKeys = Mapping[Basis, str]
+
+
+class Run(NamedTuple):
+    """How long a pod ran.
+
+    Attributes:
+        duration_us: microseconds from its start to its end, or as far as it is known.
+        entered_us: how long it had run already when the log first told of it: of shorter runs it tells nothing.
+        ended: whether it came to its own end; otherwise it was cut short, or goes on.
+    """
+
+    duration_us: int
+    entered_us: int = 0
+    ended: bool = True
+
+
+class _Running(NamedTuple):
+    keys: RunKeys
+    owner: str
+    started_at: int
+
+
+class _LastEnd(NamedTuple):
+    started_at: int
+    ended_at: int
+    ended: bool
+
+
+def run_keys(pod: Pod) -> RunKeys:
+    """Return what a pod's run has in common with others, by basis."""
+    owner = pod.owner
+    kind, name = ("Pod", pod.name) if owner is None else (owner.kind, owner.name)
+    queue = queue_of(pod) or pod.namespace
+    requests = ",".join(f"{resource}={amount}" for resource, amount in sorted(node_requests(pod).items()))
+    return {
+        Basis.OWNER: f"{kind}/{pod.namespace}/{name_pattern(name)}",
+        Basis.CLASS: f"{queue}/{requests}",
+        Basis.QUEUE: queue,
+        Basis.CLUSTER: "",
+    }
+
+
+def name_pattern(name: str) -> str:
+    """Return a name with `#` for what changes from one run to the next: numbers, and what controllers append."""
+    parts = name.split("-")
+    pattern = [_NUMBERED.sub(_without_number, part) if _NUMBERED.fullmatch(part) else part for part in parts]
+    for place in range(1, len(parts)):
+        if _GENERATED.fullmatch(parts[place]) and not parts[place].isalpha():
+            pattern[place] = "#"
+    if len(parts) > 1 and _GENERATED.fullmatch(parts[-1]):
+        pattern[-1] = "#"
+    return "-".join(pattern)
+
+
+def _without_number(part: re.Match[str]) -> str:
+    return f"{part[1]}#"
+
+
+class RunHistory:
+    """The runs that a log tells of, folded event by event.
+
+    Attributes:
+        position: of the last event that was taken in.
+        ended: how many runs have come to their end.
+        since: recorded time of the first event, microseconds since the epoch; 0 before it.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.ended = 0
+        self.since = 0
+        self._by_key: dict[tuple[Basis, str], deque[Run]] = {}
+        self._running: dict[str, _Running] = {}
+        self._evicted: set[str] = set()
+        self._last_ends: dict[str, _LastEnd] = {}
+
+    def take(self, event: Event) -> None:
+        """Take in an event; one of a type that is not in `RUN_EVENTS` changes nothing but the position.
+
+        Raises:
+            UnknownEvent: this program is too old for it.
+            CorruptLog: it cannot be decoded.
+        """
+        self.position = event.position
+        self.since = self.since or event.recorded_at
+        if event.type not in RUN_EVENTS:
+            return
+        match decode_payload(event):
+            case payloads.PodObserved(pod):
+                self._seen(pod, event.recorded_at)
+            case payloads.PodDeleted(uid=uid):
+                self._end(uid, event.recorded_at)
+            case payloads.EvictionDecided(uid=uid) | payloads.HealRequested(uid=uid):
+                self._evicted.add(uid)
+            case payloads.EvictionFailed(uid=uid):
+                self._evicted.discard(uid)
+            case _:
+                pass
+
+    def runs(self, basis: Basis, key: str) -> tuple[Run, ...]:
+        """Return the last runs of a kind, the oldest first."""
+        return tuple(self._by_key.get((basis, key), ()))
+
+    def _seen(self, pod: Pod, at: int) -> None:
+        uid = pod.uid
+        if is_kubelet_rejection(pod):
+            self._running.pop(uid, None)
+        elif pod.finished:
+            if uid not in self._running and pod.start_time and uid not in self._evicted:
+                self._begin(pod, at)
+            self._end(uid, at)
+        elif pod.phase == "Running" and uid not in self._running:
+            self._begin(pod, at)
+
+    def _begin(self, pod: Pod, at: int) -> None:
+        owner = pod.owner.uid if pod.owner is not None else pod.uid
+        # The two clocks may differ.
+        started_at = min(pod.start_time * 1_000_000 or at, at)
+        self._running[pod.uid] = _Running(run_keys(pod), owner, started_at)
+
+    def _end(self, uid: str, at: int) -> None:
+        running = self._running.pop(uid, None)
+        ended = uid not in self._evicted
+        self._evicted.discard(uid)
+        if running is None:
+            return
+        last = self._last_ends.get(running.owner)
+        end = self._last_ends[running.owner] = _LastEnd(running.started_at, at, ended)
+        if last is not None and last.ended is ended and _together(last, end):
+            return
+        run = Run(max(at - running.started_at, 1), max(self.since - running.started_at, 0), ended)
+        self.ended += ended
+        for basis, key in running.keys.items():
+            self._by_key.setdefault((basis, key), deque(maxlen=_MOST_OF_A_KIND)).append(run)
+        if len(self._last_ends) > _MOST_OF_A_KIND:
+            del self._last_ends[next(iter(self._last_ends))]
+
+
+def _together(one: _LastEnd, other: _LastEnd) -> bool:
+    return abs(one.started_at - other.started_at) <= _TOGETHER_US and abs(one.ended_at - other.ended_at) <= _TOGETHER_US

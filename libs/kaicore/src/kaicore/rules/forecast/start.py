@@ -1,0 +1,258 @@
+"""When groups that wait are likely to start: quantiles over scenarios.
+
+Each scenario draws when the pods that run end (`lifetimes`) and runs the engine forward (`scenario`). The same state,
+history and time give the same answer on every machine. How often such answers come true is what a backtest measures.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+
+from kaicore.rules.engine.config import DAY_US, EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.forecast.lifetimes import LEAST_RUNS, Lifetimes, PodRun
+from kaicore.rules.forecast.runs import Basis, RunHistory, RunKeys, run_keys
+from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts, WorkExhausted
+from kaicore.rules.groups.kinds import JOB
+from kaicore.rules.groups.membership import owner_kind
+from kaicore.rules.model.group_source import source_key
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.cycle_input import cycle_input
+
+#: How many scenarios there are, a prime number, and how many at least for their quantiles to be told.
+SCENARIOS, LEAST_SCENARIOS = 31, 11
+
+#: What the scenarios of one question may cost (`Allowance`).
+WORK = 200_000
+
+#: How long pods take that are told to leave, where they do not say: Kubernetes' default grace.
+_GRACE_US = 30 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StartForecast:
+    """When a group is likely to start.
+
+    Attributes:
+        p50_us, p90_us: in half, and in nine tenths, of the scenarios it starts within so many microseconds; None where
+            not within the horizon.
+        horizon_us: beyond this nothing is claimed.
+        within: in how many scenarios it starts within the horizon.
+        scenarios: how many were computed.
+        asked_scenarios: how many were to be computed; fewer were if that cost more than it may.
+        ahead: how many of the groups that wait start before it, as median.
+        runs: how many runs have ended, of all that the log tells of.
+        bases: of how many of the pods that run the end is told by which runs.
+        unknown: of how many nothing tells it: they are taken to go on.
+        deadlines: of how many a deadline (`activeDeadlineSeconds`) bounds it.
+        work: what it cost (`Allowance`).
+    """
+
+    p50_us: int | None
+    p90_us: int | None
+    horizon_us: int
+    within: int
+    scenarios: int
+    asked_scenarios: int
+    ahead: int
+    runs: int
+    bases: dict[Basis, int]
+    unknown: int
+    deadlines: int
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoForecast:
+    """Why it is not foretold when a group starts.
+
+    Attributes:
+        why: for people.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastLimits:
+    """How far, and how closely, is looked ahead.
+
+    Attributes:
+        horizon_us: microseconds.
+        scenarios: how many; a prime number.
+        work: what they may cost.
+    """
+
+    horizon_us: int = DAY_US
+    scenarios: int = SCENARIOS
+    work: int = WORK
+
+
+_LIMITS = ForecastLimits()
+
+
+def forecast_starts(
+    state: ClusterState,
+    config: EngineConfig,
+    history: RunHistory,
+    groups: Sequence[str],
+    *,
+    now: int,
+    limits: ForecastLimits = _LIMITS,
+) -> dict[str, StartForecast | NoForecast]:
+    """Foretell when groups that wait start.
+
+    Args:
+        state: not changed.
+        config: the shard's settings.
+        history: of the same log, up to the state's position or before.
+        groups: their keys.
+        now: microseconds since the epoch.
+        limits: how far is looked.
+    """
+    outlook = _Outlook(state, config, history, now=now, limits=limits)
+    waiting = [key for key in groups if outlook.waits(key)]
+    no_group = NoForecast("nothing of it waits that could start: see the reasons")
+    if not outlook.lifetimes.suffices:
+        least = LEAST_RUNS[Basis.CLUSTER]
+        no_group = NoForecast(f"too little history: {history.ended} runs have ended so far, and it takes {least}")
+        waiting = []
+    forecasts = outlook.forecast(waiting) if waiting else {}
+    return {key: forecasts.get(key, no_group) for key in groups}
+
+
+class _Outlook:
+    """One state, looked ahead from."""
+
+    def __init__(
+        self, state: ClusterState, config: EngineConfig, history: RunHistory, *, now: int, limits: ForecastLimits
+    ) -> None:
+        self._state, self._config, self._now, self._limits = state, config, now, limits
+        # Whatever is not known of nodes yet, and what failed to be bound a moment ago, is past by then.
+        given = cycle_input(state, config, now=now)
+        self._given: CycleInput = replace(given, matters=None, in_backoff=frozenset())
+        self._seed = f"{state.cluster}/{state.position}"
+        workloads = self._given.workloads.values()
+        self._leaving = [member for workload in workloads for member in workload.leaving.values()]
+        self._active = [member for workload in workloads for member in workload.active.values() if not _stays(member)]
+        self._runs = [self._pod_run(member, max(now - member.running_since, 0)) for member in self._active]
+        self.lifetimes = Lifetimes(history, self._runs)
+        #: Of pods that start: how long they run, by scenario.
+        self._after_start: dict[str, np.ndarray] = {}
+
+    def waits(self, group: str) -> bool:
+        """Whether pods of a group wait for this scheduler, and all of its next step is there."""
+        workload = self._given.workloads.get(group)
+        if workload is None or not workload.waiting:
+            return False
+        ours = workload.ready(lambda member: member.pod.scheduler_name == self._config.scheduler_name)
+        return bool(workload.next_step(workload.own_counts, ours).members)
+
+    def forecast(self, groups: Sequence[str]) -> dict[str, StartForecast | NoForecast]:
+        """Foretell when groups start."""
+        limits = self._limits
+        ends = self.lifetimes.ends(self._runs, scenarios=limits.scenarios, seed=self._seed)
+        deadlines = self._deadlines()
+        bounded = (deadlines >= 0) & ((ends.after_us < 0) | (ends.after_us > deadlines))
+        after = np.where(bounded, deadlines, ends.after_us)
+        starts: list[ScenarioStarts] = []
+        work = Allowance(limits.work)
+        for number in range(limits.scenarios):
+            try:
+                starts.append(self._scenario(number, after[number], groups, work))
+            except WorkExhausted:
+                break
+            if number + 1 == LEAST_SCENARIOS and not any(one.ahead for one in starts):
+                # It is not for want of scenarios.
+                break
+        if len(starts) < LEAST_SCENARIOS:
+            why = f"too much is to be looked at: {len(starts)} of {limits.scenarios} scenarios were computed"
+            return dict.fromkeys(groups, NoForecast(why))
+        bases = Counter(basis for basis in ends.bases if basis is not None)
+        return {
+            key: StartForecast(
+                p50_us=_quantile([one.after_us.get(key) for one in starts], 0.5),
+                p90_us=_quantile([one.after_us.get(key) for one in starts], 0.9),
+                horizon_us=limits.horizon_us,
+                within=sum(key in one.after_us for one in starts),
+                scenarios=len(starts),
+                asked_scenarios=limits.scenarios,
+                ahead=int(np.median([one.ahead.get(key, len(one.after_us)) for one in starts])),
+                runs=self.lifetimes.ended,
+                bases={basis: bases[basis] for basis in Basis if bases[basis]},
+                unknown=sum(basis is None for basis in ends.bases),
+                deadlines=int(bounded.any(axis=0).sum()),
+                work=limits.work - max(work.left, 0),
+            )
+            for key in groups
+        }
+
+    def _scenario(self, number: int, after: np.ndarray, groups: Sequence[str], work: Allowance) -> ScenarioStarts:
+        ending = np.flatnonzero((after >= 0) & (after <= self._limits.horizon_us))
+        order = ending[np.argsort(after[ending], kind="stable")]
+        ends = [(self._grace(member), member) for member in self._leaving]
+        ends += [(int(after[place]), self._active[place]) for place in order.tolist()]
+        ends.sort(key=lambda end: end[0])
+        scenario = Scenario(self._given, self._config, lasting=lambda member: self._lasting(member, number), work=work)
+        return scenario.run(ends, groups=groups, horizon_us=self._limits.horizon_us)
+
+    def _lasting(self, member: Member, number: int) -> int:
+        """Return how long a pod runs that starts in a scenario, microseconds; -1 if not that is known."""
+        run = self._pod_run(member, 0)
+        after = self._after_start.get(run.together)
+        if after is None:
+            ends = self.lifetimes.ends([run], scenarios=self._limits.scenarios, seed=self._seed)
+            after = self._after_start[run.together] = ends.after_us[:, 0]
+        drawn, deadline = int(after[number]), self._deadline_us(member)
+        return drawn if deadline < 0 or 0 <= drawn < deadline else deadline
+
+    def _pod_run(self, member: Member, age_us: int) -> PodRun:
+        # Pods of a gang end together.
+        gang = self._given.workloads[member.group].is_gang
+        return PodRun(_keys(member), age_us, member.group if gang else member.pod.uid)
+
+    def _grace(self, member: Member) -> int:
+        gone_at = member.pod.deletion_at
+        return _GRACE_US if gone_at is None else min(max(gone_at * 1_000_000 - self._now, 1), _GRACE_US)
+
+    def _deadlines(self) -> np.ndarray:
+        """Return when the deadlines of the pods that run are, microseconds from now; -1 for pods without one."""
+        after = []
+        for member, run in zip(self._active, self._runs, strict=True):
+            deadline = self._deadline_us(member)
+            after.append(-1 if deadline < 0 else max(deadline - run.age_us, 1))
+        return np.array(after, np.int64)
+
+    def _deadline_us(self, member: Member) -> int:
+        """Return how long a pod may run by its own deadline and its Job's, microseconds; -1 without one."""
+        pod = member.pod
+        deadlines = [pod.active_deadline_s]
+        if pod.owner is not None and owner_kind(pod.owner) == JOB:
+            source = self._state.group_table.sources.get(source_key(JOB, pod.namespace, pod.owner.name))
+            deadlines += [source.active_deadline_s] if source is not None else []
+        return min((deadline * 1_000_000 for deadline in deadlines if deadline > 0), default=-1)
+
+
+def _keys(member: Member) -> RunKeys:
+    return run_keys(member.pod)
+
+
+def _stays(member: Member) -> bool:
+    """Whether a pod comes back at once, on the same node."""
+    return member.pod.owner is not None and member.pod.owner.kind in STAYING
+
+
+def _quantile(starts: Iterable[int | None], share: float) -> int | None:
+    """Return within what time such a share of starts lies; None where that is not known.
+
+    One more draw lies below the n-th of so many with a chance of n / (so many + 1).
+    """
+    listed = list(starts)
+    within = sorted(start for start in listed if start is not None)
+    place = ceil(share * (len(listed) + 1)) - 1
+    return within[place] if place < len(within) else None

@@ -1,0 +1,139 @@
+"""Routes whose handlers return an answer (`kaicore.analysis.inquiry.answers`), not a response.
+
+    router = AnswerRouter()
+
+    @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
+    async def why(cluster: str, namespace: str, name: str) -> Why: ...
+
+The annotation is the route's schema in `/openapi.json`: made by msgspec, so no answer is described a second time. What
+goes wrong is raised as the library raises it; `error_statuses` says which HTTP status that is. For a caller who may see
+some namespaces only, the names of what is in others are taken out of the answer.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import wraps
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import Response
+from kaicore.analysis.inquiry.answers import Answer
+from kaicore.errors import KaiError
+from kaicore.runtime.service.http_errors import error_response
+from kaicore.version import version
+
+from kai_api.auth.redaction import redacted
+from kai_api.auth.scopes import current_view
+from kai_api.error_statuses import status_of
+
+#: Where an operation carries the schemas that its answer refers to, until all of them are put in one place.
+_COMPONENTS = "x-components"
+
+_REFERENCE = "#/components/schemas/{name}"
+
+
+class Problem(Answer, frozen=True, kw_only=True):
+    """What is wrong, in a sentence."""
+
+    error: str
+
+
+class AnswerRouter(APIRouter):
+    """Routes that return answers; a handler that is annotated with a response returns it as it is."""
+
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """See `APIRouter.add_api_route`."""
+        answer = _answer_of(get_type_hints(endpoint).get("return"))
+        if answer is not None:
+            endpoint = _encoding(endpoint)
+            (schema,), components = msgspec.json.schema_components(
+                [answer], schema_hook=_anything, ref_template=_REFERENCE
+            )
+            options["response_model"] = None
+            options["openapi_extra"] = {
+                "responses": {"200": {"content": {"application/json": {"schema": schema}}}},
+                _COMPONENTS: components,
+            }
+        super().add_api_route(path, endpoint, **options)
+
+
+def _answer_of(annotation: Any) -> object:
+    """Return what a handler answers, besides responses that it makes itself; None where it answers nothing else."""
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    answers = [one for one in options if not (one is None or (isinstance(one, type) and issubclass(one, Response)))]
+    return Union[tuple(answers)] if answers else None  # noqa: UP007  # made at run time
+
+
+def _anything(_: type) -> dict[str, Any]:
+    """Return the schema of what has no type of its own, such as `object`."""
+    return {"description": "Anything"}
+
+
+def encoded(answer: object, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer as JSON, without what the caller may not see."""
+    view = current_view()
+    if not view.whole:
+        answer = redacted(msgspec.json.decode(msgspec.json.encode(answer)), view)
+    return Response(msgspec.json.encode(answer), media_type="application/json", headers=headers)
+
+
+def _encoding(endpoint: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[Response]]:
+    @wraps(endpoint)
+    async def answered(*args: Any, **parameters: Any) -> Response:
+        given = await endpoint(*args, **parameters)
+        return given if isinstance(given, Response) else encoded(given)
+
+    return answered
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Have an application answer what the library raises with the status that says so."""
+
+    async def failed(_: Request, error: Exception) -> Response:
+        assert isinstance(error, KaiError)
+        why = str(error)
+        if not current_view().whole:
+            # Names that are like the one that was asked for are of other namespaces, too.
+            why = str(redacted(why.partition("; did you mean")[0], current_view()))
+        return error_response(status_of(error), why)
+
+    app.add_exception_handler(KaiError, failed)
+
+
+def describe(app: FastAPI) -> None:
+    """Have an application describe its answers in `/openapi.json`."""
+
+    def description() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _description(app)
+        return app.openapi_schema
+
+    app.openapi = description  # type: ignore[method-assign]
+
+
+def _description(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(title=app.title, version=version(), description=app.description, routes=app.routes)
+    (problem,), components = msgspec.json.schema_components([Problem], ref_template=_REFERENCE)
+    for operation in _operations(document):
+        components |= operation.pop(_COMPONENTS, {})
+        responses = operation["responses"]
+        responses.pop("422", None)
+        responses["default"] = {"description": "Error", "content": {"application/json": {"schema": problem}}}
+        operation["security"] = [{"key": []}, {"session": []}]
+    parts = document.setdefault("components", {})
+    parts["schemas"] = {
+        **{name: part for name, part in parts.get("schemas", {}).items() if "ValidationError" not in name},
+        **components,
+    }
+    parts["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "A key, or a token of the identity provider"},
+        "session": {"type": "apiKey", "in": "cookie", "name": "kai_session", "description": "Of a browser"},
+    }
+    return document
+
+
+def _operations(document: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    for item in document.get("paths", {}).values():
+        yield from item.values()

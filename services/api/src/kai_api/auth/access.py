@@ -1,0 +1,188 @@
+"""Who a request comes from: a key, an identity token, a browser's session, or nobody where that is allowed.
+
+An API whose address is printed for a browser is reached by every program of the machine, and by web pages that have
+their name point to it. So even on one machine a caller proves himself, unless the operator says `anonymous`; and an
+anonymous API of one machine answers only those who call it by a loopback name.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, Protocol
+
+from kaicore.errors import KaiError
+from kaicore.runtime.service.api_keys import KEY_PREFIX, key_hash
+from kaicore.runtime.service.rate_limit import RateLimits
+from starlette.requests import Request
+
+from kai_api.auth.access_file import AccessFile, AccessRules, wall_clock
+from kai_api.auth.sessions import COOKIE, NOBODY, Identity, Sessions
+
+#: Who may ask without proving who he is.
+Anonymous = Literal["no", "loopback", "anywhere"]
+
+#: Refused proofs of one address: at once, and in a second; and addresses that are remembered.
+_REFUSALS, _REFUSALS_PER_S, _ADDRESSES = 20, 1.0, 10_000
+#: Callers whose limits are remembered.
+_CALLERS = 10_000
+
+
+class Refused(KaiError):
+    """A request is not answered.
+
+    Attributes:
+        status: the HTTP status that says so.
+        retry_s: seconds after which it makes sense to ask again; 0 where it does not.
+    """
+
+    def __init__(self, status: int, why: str, *, retry_s: int = 0) -> None:
+        super().__init__(why)
+        self.status = status
+        self.retry_s = retry_s
+
+
+class IdentityTokens(Protocol):
+    """Verifies tokens of an identity provider."""
+
+    async def identity(self, token: str, rules: AccessRules) -> Identity:
+        """Return whose token it is.
+
+        Raises:
+            Refused: it is not genuine, or gives no access; or the provider cannot be asked for its keys now.
+        """
+        ...
+
+
+class Access:
+    """Decides who a request comes from, and whether he asks too often."""
+
+    def __init__(
+        self,
+        *,
+        anonymous: Anonymous,
+        file: AccessFile | None = None,
+        tokens: IdentityTokens | None = None,
+        sessions: Sessions | None = None,
+        per_s: float = 50,
+        burst: int = 500,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Args:
+        anonymous: who may ask without proving who he is.
+        file: keys and scopes; None where there are none.
+        tokens: of an identity provider; None where there is none.
+        sessions: of browsers.
+        per_s: requests that one caller may make in a second.
+        burst: and at once.
+        clock: seconds, of a clock that does not jump; by default the event loop's.
+        """
+        self.sessions = sessions or Sessions()
+        self._anonymous = anonymous
+        self._file = file
+        self._tokens = tokens
+        self._clock = clock or (lambda: asyncio.get_running_loop().time())
+        self._callers = RateLimits(per_s=per_s, burst=burst, keys=_CALLERS)
+        self._refusals = RateLimits(per_s=_REFUSALS_PER_S, burst=_REFUSALS, keys=_ADDRESSES)
+
+    @property
+    def rules(self) -> AccessRules | None:
+        """What the access file says now."""
+        return None if self._file is None else self._file.rules
+
+    async def identify(self, request: Request) -> Identity:
+        """Return who a request comes from.
+
+        Raises:
+            Refused: 401 for nobody, 403 for a place that may not be called so, 429 for too often.
+        """
+        identity = await self._identify(request)
+        now = self._clock()
+        limit = self._callers.of(identity.caller.name if identity is not NOBODY else _address(request), now)
+        if not limit.take(now):
+            raise Refused(429, f"{identity.caller.name} asks too often", retry_s=limit.wait_s(now))
+        return identity
+
+    async def _identify(self, request: Request) -> Identity:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme:
+            if scheme.lower() != "bearer" or not token.strip():
+                raise Refused(401, "header Authorization: no bearer token")
+            return await self.prove(token.strip(), _address(request))
+        if (cookie := request.cookies.get(COOKIE)) is not None:
+            identity = self.sessions.of_cookie(cookie, self.rules)
+            if identity is not None:
+                _check_same_site(request)
+                return identity
+        if self._anonymous == "no":
+            raise Refused(401, "who are you? A key or a token goes into the header Authorization: Bearer …")
+        if self._anonymous == "loopback":
+            _check_loopback(request)
+        return NOBODY
+
+    async def prove(self, token: str, address: str, *, login: bool = False) -> Identity:
+        """Return whose key or token it is.
+
+        Args:
+            token: a key, a token of the identity provider, or, where `login` is true, a login token.
+            address: of the client.
+            login: whether a login token counts.
+
+        Raises:
+            Refused: it is worth nothing, or too many from this address were.
+        """
+        now = self._clock()
+        refusals = self._refusals.of(address, now)
+        if not refusals.take(now):
+            raise Refused(429, f"too many tokens of {address} were refused", retry_s=refusals.wait_s(now))
+        identity = await self._proved(token, login=login)
+        refusals.give_back()
+        return identity
+
+    async def _proved(self, token: str, *, login: bool) -> Identity:
+        rules = self.rules
+        if token.startswith(KEY_PREFIX):
+            caller = None if rules is None else rules.of_key(token, now=wall_clock())
+            if caller is None:
+                raise Refused(401, "this key is not known, or has expired")
+            return Identity(caller, key_hash(token))
+        if login and (identity := self.sessions.of_login_token(token, rules)) is not None:
+            return identity
+        if self._tokens is None or rules is None or login is (token.count(".") != 2):
+            raise Refused(401, "this token is worth nothing here" + (", or was used before" if login else ""))
+        return await self._tokens.identity(token, rules)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else "?"
+
+
+def _check_same_site(request: Request) -> None:
+    """Refuse what another site's page has a browser send; the cookie's SameSite does so, too.
+
+    Raises:
+        Refused: it is such a request.
+    """
+    site = request.headers.get("sec-fetch-site", "none")
+    if request.method not in ("GET", "HEAD") and site not in ("none", "same-origin"):
+        raise Refused(403, "a page of another site may not ask in your name")
+
+
+def _check_loopback(request: Request) -> None:
+    """Refuse whoever is not on this machine, and pages whose site has its name point to it (DNS rebinding).
+
+    Raises:
+        Refused: it is such a request.
+    """
+    if not _loopback(_address(request)):
+        raise Refused(401, "without a key or token only this machine is answered")
+    host = request.headers.get("host", "").strip()
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if name != "localhost" and not _loopback(name):
+        raise Refused(403, f"without a key or token only localhost and 127.0.0.1 are answered, not {name[:100]!r}")
+
+
+def _loopback(address: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(address).is_loopback
+    return False

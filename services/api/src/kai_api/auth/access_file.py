@@ -1,0 +1,157 @@
+"""The access file: hashes of keys, and claims of an identity provider, each with scopes; read again when it changes."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+import yaml
+from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.runtime.service.api_keys import HASH_PREFIX, key_hash
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from kai_api.auth.scopes import Caller, Scope, parse_scope
+
+_logger = structlog.get_logger()
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KeyEntry(_Strict):
+    """A key's hash, and what its holder may see."""
+
+    name: str = Field(min_length=1, max_length=100)
+    hash: str = Field(pattern=f"^{HASH_PREFIX}[0-9a-f]{{64}}$")
+    scopes: list[str] = Field(min_length=1)
+    expires: AwareDatetime | None = None
+
+
+class ClaimEntry(_Strict):
+    """What a caller may see whose identity token has a claim with a value, or a list with it."""
+
+    claim: str = Field(min_length=1)
+    value: str
+    scopes: list[str] = Field(min_length=1)
+
+
+class _Document(_Strict):
+    keys: list[KeyEntry] = []
+    claims: list[ClaimEntry] = []
+
+
+class AccessRules:
+    """What an access file says."""
+
+    def __init__(self, keys: list[KeyEntry], claims: list[ClaimEntry], *, source: str) -> None:
+        """Args:
+        keys: in any order.
+        claims: in any order; a token that several fit has the scopes of all.
+        source: the file, for errors.
+
+        Raises:
+            InvalidObject: a scope is none, or two keys have one name.
+        """
+        self._by_name = {entry.name: entry for entry in keys}
+        self._by_hash = {entry.hash: entry for entry in keys}
+        if len(self._by_name) < len(keys):
+            names = [entry.name for entry in keys]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidObject(f"access file {source}", "keys", twice, "two keys have this name")
+        self._scopes = {
+            entry.name: tuple(parse_scope(text, f"access file {source}: key {entry.name}") for text in entry.scopes)
+            for entry in keys
+        }
+        self._claims = [
+            (entry, tuple(parse_scope(text, f"access file {source}: claim {entry.claim}") for text in entry.scopes))
+            for entry in claims
+        ]
+
+    def of_key(self, key: str, *, now: datetime) -> Caller | None:
+        """Return whose key this is; None where it is nobody's, or has expired."""
+        entry = self._by_hash.get(key_hash(key))
+        return None if entry is None else self._valid(entry, now)
+
+    def named(self, name: str, *, hash: str, now: datetime) -> Caller | None:  # noqa: A002
+        """Return the holder of a key that was shown before; None where that key is not valid any more."""
+        entry = self._by_name.get(name)
+        return None if entry is None or entry.hash != hash else self._valid(entry, now)
+
+    def scopes_of(self, claims: Mapping[str, Any]) -> tuple[Scope, ...]:
+        """Return what the holder of an identity token with such claims may see."""
+        scopes: dict[Scope, None] = {}
+        for entry, given in self._claims:
+            value = claims.get(entry.claim)
+            if entry.value == value or (isinstance(value, list) and entry.value in value):
+                scopes.update(dict.fromkeys(given))
+        return tuple(scopes)
+
+    def _valid(self, entry: KeyEntry, now: datetime) -> Caller | None:
+        if entry.expires is not None and entry.expires <= now:
+            return None
+        return Caller(entry.name, self._scopes[entry.name])
+
+
+class AccessFile:
+    """An access file that is read again when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        """Args: path: of the file.
+
+        Raises:
+            ConfigurationError: it cannot be read, or makes no sense.
+        """
+        self._path = path
+        self._stamp = self._look()
+        self._rules = read_access_file(path)
+
+    @property
+    def rules(self) -> AccessRules:
+        """What the file says now; what it said before, where it makes no sense any more."""
+        stamp = self._look()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._rules = read_access_file(self._path)
+            except ConfigurationError as error:
+                _logger.error("access file cannot be used, its last contents hold", error=str(error))
+            else:
+                _logger.info("access file read anew", path=str(self._path))
+        return self._rules
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            seen = self._path.stat()
+        except OSError:
+            return ()
+        # A Secret that Kubernetes mounts is replaced by turning a link.
+        return seen.st_mtime_ns, seen.st_ino, seen.st_size
+
+
+def read_access_file(path: Path) -> AccessRules:
+    """Read an access file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or makes no sense.
+    """
+    try:
+        document = _Document.model_validate(yaml.safe_load(path.read_bytes()) or {})
+        return AccessRules(document.keys, document.claims, source=str(path))
+    except OSError as error:
+        raise ConfigurationError(f"access file {path}: {os.strerror(error.errno or 0)}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"access file {path}: is no YAML: {' '.join(str(error).split())}") from error
+    except InvalidObject as error:
+        raise ConfigurationError(str(error)) from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise ConfigurationError(f"access file {path}: {place}: {fault['msg']}") from error
+
+
+def wall_clock() -> datetime:
+    """Return the time by which keys expire."""
+    return datetime.now(tz=UTC)

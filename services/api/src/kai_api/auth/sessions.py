@@ -1,0 +1,103 @@
+"""Logins of browsers: a token that is used once becomes a cookie.
+
+Both are signed with a secret of the API's own, and nothing is kept of them but which tokens were used. A session of a
+key ends with the key: each request looks it up. A session of an identity token ends with the token.
+"""
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+
+from kai_api.auth.access_file import AccessRules, wall_clock
+from kai_api.auth.scopes import ANONYMOUS, Caller, parse_scope
+
+#: Of the cookie.
+COOKIE = "kai_session"
+
+#: Seconds that a session lasts at most, and that a login token can be used.
+SESSION_S, LOGIN_S = 7 * 86400, 86400
+
+_ALGORITHM = "HS256"
+_SESSION, _LOGIN = "session", "login"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who has proved who he is, and by what.
+
+    Attributes:
+        caller: with what may be seen.
+        key: hash of the key; empty where there was none.
+        until: when the proof ends, seconds since the epoch; None where it has no end.
+    """
+
+    caller: Caller
+    key: str = ""
+    until: float | None = None
+
+
+NOBODY = Identity(ANONYMOUS)
+
+
+class Sessions:
+    """Makes and reads login tokens and cookies."""
+
+    def __init__(self, secret: bytes | None = None) -> None:
+        """Args: secret: that all replicas share; by default one that ends with the process, as do all sessions then."""
+        self._secret = secret or secrets.token_bytes(32)
+        self._used: dict[str, float] = {}
+
+    def login_token(self, identity: Identity) -> str:
+        """Return a token that a browser can make a session of, once."""
+        return self._signed(identity, _LOGIN, LOGIN_S)
+
+    def cookie(self, identity: Identity) -> str:
+        """Return the value of a session's cookie."""
+        return self._signed(identity, _SESSION, SESSION_S)
+
+    def of_login_token(self, token: str, rules: AccessRules | None) -> Identity | None:
+        """Return who a login token was made for, and let it not be used again; None where it is none, or was used."""
+        claims = self._claims(token, _LOGIN)
+        if claims is None or claims["jti"] in self._used:
+            return None
+        now = time.time()
+        self._used = {one: until for one, until in self._used.items() if until > now}
+        self._used[claims["jti"]] = claims["exp"]
+        return self._identity(claims, rules)
+
+    def of_cookie(self, value: str, rules: AccessRules | None) -> Identity | None:
+        """Return whose session it is; None where it is none, or has ended."""
+        claims = self._claims(value, _SESSION)
+        return None if claims is None else self._identity(claims, rules)
+
+    def _signed(self, identity: Identity, use: str, most_s: float) -> str:
+        until = min(time.time() + most_s, identity.until or float("inf"))
+        claims = {
+            "use": use,
+            "sub": identity.caller.name,
+            "key": identity.key,
+            "scopes": [str(scope) for scope in identity.caller.scopes],
+            "exp": int(until),
+            "jti": secrets.token_urlsafe(12),
+        }
+        return jwt.encode(claims, self._secret, _ALGORITHM)
+
+    def _claims(self, token: str, use: str) -> dict[str, Any] | None:
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token, self._secret, [_ALGORITHM], options={"require": ["exp", "sub", "jti"]}
+            )
+        except jwt.InvalidTokenError:
+            return None
+        return claims if claims.get("use") == use else None
+
+    def _identity(self, claims: dict[str, Any], rules: AccessRules | None) -> Identity | None:
+        name, key = claims["sub"], claims["key"]
+        if key:
+            caller = None if rules is None else rules.named(name, hash=key, now=wall_clock())
+            return None if caller is None else Identity(caller, key)
+        scopes = tuple(parse_scope(text, "session") for text in claims["scopes"])
+        return Identity(Caller(name, scopes), until=claims["exp"])

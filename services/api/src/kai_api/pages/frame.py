@@ -1,0 +1,123 @@
+"""What all pages of a cluster have around them: where in the log they are, and links that stay there."""
+
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from kaicore.analysis.inquiry.json_spelling import time_text
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A page in the navigation."""
+
+    name: str
+    path: str
+    title: str
+
+
+TABS = (
+    Tab("overview", "", "Overview"),
+    Tab("map", "/map", "Map"),
+    Tab("queues", "/queues", "Queues"),
+    Tab("waiting", "/waiting", "Waiting"),
+    Tab("cycles", "/cycles", "Cycles"),
+    Tab("predictions", "/predictions", "Predictions"),
+    Tab("segments", "/segments", "Idle segments"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where a page is.
+
+    Attributes:
+        cluster: whose log.
+        clusters: all that there are.
+        position: the page's place in the log.
+        first: the first position that there is a state of.
+        head: the log's end.
+        recorded_at, head_recorded_at: of these two, microseconds since the epoch.
+        live: whether the page follows the log's end.
+        cycle_before, cycle_after: positions right after the last cycle before and the first one behind; 0 for none.
+        path, query: the page's address, without the position.
+        live_path: where the log's end is followed; empty for the same path.
+    """
+
+    cluster: str
+    clusters: tuple[str, ...]
+    position: int
+    first: int
+    head: int
+    recorded_at: int
+    head_recorded_at: int
+    live: bool
+    cycle_before: int
+    cycle_after: int
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    live_path: str = ""
+
+    @property
+    def home(self) -> str:
+        """Path of the cluster's first page."""
+        return f"/clusters/{quote(self.cluster, safe='')}"
+
+    @property
+    def at(self) -> int | None:
+        """The position that links name; None on a live page."""
+        return None if self.live else self.position
+
+    @property
+    def when(self) -> str:
+        """The page's time, for people."""
+        return short_time(self.recorded_at)
+
+    def link(self, *parts: str, **query: object) -> str:
+        """Return the address of another page at the same position; parts are of the path below the cluster's."""
+        return self._address("/".join((self.home, *(quote(part, safe="") for part in parts))), query, self.at)
+
+    def tab(self, tab: Tab) -> str:
+        """Return the address of a page in the navigation at the same position."""
+        return self._address(self.home + tab.path, {}, self.at)
+
+    def here(self, at: int | None, **query: object) -> str:
+        """Return the address of this page at another position, or with something else in its query."""
+        return self._address(self.path, {**dict(self.query), **query}, at)
+
+    @property
+    def live_link(self) -> str:
+        """Return the address that follows the log's end."""
+        return self.live_path or self.here(None)
+
+    @property
+    def permalink(self) -> str:
+        """Return the address of this page at this position."""
+        return self.here(self.position)
+
+    @staticmethod
+    def _address(path: str, query: dict[str, object], at: int | None) -> str:
+        given = {name: str(value) for name, value in query.items() if value not in ("", None)}
+        if at is not None:
+            given["at"] = str(at)
+        return f"{path}?{urlencode(given)}" if given else path
+
+
+def short_time(microseconds: int) -> str:
+    """Write a time as people read it: `2026-11-22 10:08:03 UTC`."""
+    return f"{time_text(microseconds)[:19].replace('T', ' ')} UTC" if microseconds else "never"
+
+
+def clock(microseconds: int) -> str:
+    """Write the time of day: `10:08:03`."""
+    return time_text(microseconds)[11:19]
+
+
+def duration(seconds: float) -> str:
+    """Write how long something lasts in at most two units: `3 d 4 h`, `5 min 10 s`, `12 s`."""
+    left = max(0, int(seconds))
+    amounts = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        amount, left = divmod(left, size)
+        amounts.append((amount, unit))
+    shown = next((place for place, (amount, _) in enumerate(amounts) if amount), len(amounts) - 1)
+    return " ".join(f"{amount} {unit}" for amount, unit in amounts[shown : shown + 2] if amount) or "0 s"

@@ -1,0 +1,165 @@
+"""What queues held and deserved over time, as small charts with one scale."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.queues.config import HOUR_US
+from kaicore.rules.state.cluster_state import ClusterState
+
+#: How far back a chart may look, by name, seconds; the longer ones are read from the hours that the state keeps.
+SPANS = {"1h": 3600, "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400}
+_BY_REPORTS = ("1h", "6h")
+#: Points of a chart by reports, and queues that have charts.
+_POINTS, _MOST_QUEUES = 96, 24
+#: Size of a chart's drawing.
+_WIDTH, _HEIGHT = 240, 56
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChart:
+    """One queue's chart.
+
+    Attributes:
+        allocated: outline of what it held, as an SVG path.
+        deserved: line of its fair share, likewise; empty where it is not known.
+        last: what it held at the end, for people.
+        most: the most that it held, for people.
+        values: what it held at each point, for people.
+    """
+
+    name: str
+    allocated: str
+    deserved: str
+    last: str
+    most: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCharts:
+    """Charts over one span of time.
+
+    Attributes:
+        times: of the points, microseconds since the epoch.
+        top: what the full height stands for, for people.
+    """
+
+    span: str
+    spans: tuple[str, ...]
+    began: int
+    ended: int
+    times: tuple[int, ...]
+    top: str
+    charts: tuple[QueueChart, ...]
+
+
+def reads_reports(span: str) -> bool:
+    """Tell whether a span's charts are made from recorded reports."""
+    return span in _BY_REPORTS
+
+
+def charts_of_reports(
+    events: Iterable[Event], names: Sequence[str], resource: str, *, span: str, ended: int
+) -> QueueCharts:
+    """Return charts made from `QueuesReported`.
+
+    Args:
+        events: in order; some may be from before the span, and tell how queues stood when it began.
+        names: of the queues.
+        resource: as queues name it.
+        span: one of `SPANS`.
+        ended: its end, microseconds since the epoch.
+    """
+    began = ended - SPANS[span] * 1_000_000
+    times = tuple(began + (ended - began) * point // (_POINTS - 1) for point in range(_POINTS))
+    shown = names[:_MOST_QUEUES]
+    held: dict[str, list[int]] = {name: [] for name in shown}
+    owed: dict[str, list[int]] = {name: [] for name in shown}
+    now: dict[str, tuple[int, int]] = {}
+    reports = [(event.recorded_at, decode_payload(event)) for event in events]
+    place = 0
+    for time in times:
+        while place < len(reports) and reports[place][0] <= time:
+            report = reports[place][1]
+            place += 1
+            if isinstance(report, payloads.QueuesReported):
+                now |= {
+                    item.queue: (item.allocated.get(resource, 0), item.fair_share.get(resource, 0))
+                    for item in report.queues
+                    if item.queue in held
+                }
+        for name in shown:
+            allocated, fair = now.get(name, (0, 0))
+            held[name].append(allocated)
+            owed[name].append(fair)
+    return _charts(held, owed, resource, span=span, times=times)
+
+
+def charts_of_hours(state: ClusterState, names: Sequence[str], resource: str, *, span: str) -> QueueCharts:
+    """Return charts made from what the state keeps of queues' use by the hour."""
+    registry = state.queue_registry
+    tree = registry.tree
+    last = state.recorded_at // HOUR_US
+    hours = range(last - SPANS[span] // 3600 + 1, last + 1)
+    sums: dict[str, dict[int, int]] = {}
+    for key, usage in registry.usages.items():
+        number = tree.find(key.queue, namespace=key.namespace)
+        by_hour = usage.history.hours.get(resource, {})
+        for above in () if number is None else tree.paths[number]:
+            into = sums.setdefault(tree.queues[above].name, {})
+            for hour, amount in by_hour.items():
+                into[hour] = into.get(hour, 0) + amount
+    hour_ms = HOUR_US // 1000
+    held = {name: [sums.get(name, {}).get(hour, 0) // hour_ms for hour in hours] for name in names[:_MOST_QUEUES]}
+    return _charts(held, {}, resource, span=span, times=tuple(hour * HOUR_US for hour in hours))
+
+
+def _charts(
+    held: Mapping[str, list[int]],
+    owed: Mapping[str, list[int]],
+    resource: str,
+    *,
+    span: str,
+    times: tuple[int, ...],
+) -> QueueCharts:
+    top = max((max(values, default=0) for table in (held, owed) for values in table.values()), default=0)
+    charts = []
+    for name, values in held.items():
+        line = owed.get(name, [])
+        charts.append(
+            QueueChart(
+                name=name,
+                allocated=_path(values, top, closed=True),
+                deserved=_path(line, top, closed=False) if any(line) else "",
+                last=format_amount(resource, values[-1]) if values else "0",
+                most=format_amount(resource, max(values, default=0)),
+                values=tuple(format_amount(resource, value) for value in values),
+            )
+        )
+    return QueueCharts(
+        span=span,
+        spans=tuple(SPANS),
+        began=times[0],
+        ended=times[-1],
+        times=times,
+        top=format_amount(resource, top),
+        charts=tuple(charts),
+    )
+
+
+def _path(values: Sequence[int], top: int, *, closed: bool) -> str:
+    """Return steps from point to point as an SVG path; equal points are one line."""
+    if not values or not top:
+        return ""
+    step = _WIDTH / max(1, len(values) - 1)
+    heights = [round(_HEIGHT - (_HEIGHT - 2) * value / top, 1) for value in values]
+    changes = (place for place in range(1, len(heights)) if heights[place] != heights[place - 1])
+    moves = [f"M0 {heights[0]:g}", *(f"H{place * step:.0f}V{heights[place]:g}" for place in changes)]
+    moves.append(f"H{_WIDTH}")
+    if closed:
+        moves.append(f"V{_HEIGHT}H0Z")
+    return "".join(moves)

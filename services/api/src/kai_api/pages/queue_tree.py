@@ -1,0 +1,185 @@
+"""The queues as a tree: what each deserves, holds and waits for of one resource."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from kaicore.analysis.inquiry.listing import queues_of
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.queues.resources import GPU, counted
+from kaicore.rules.queues.tree import UNLIMITED
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLine:
+    """A queue and one resource of its account, the queues below it included.
+
+    Attributes:
+        depth: 0 for a root.
+        label: the last part of its name where that is a path.
+        quota, limit, deserved, allocated, requested: for people; `deserved` is its fair share now.
+        allocated_share, deserved_share, requested_share: of all there is in the cluster, in hundredths.
+        over: whether it holds more than it deserves.
+        waiting, running: pods that name it or a queue below it.
+    """
+
+    name: str
+    kind: str
+    depth: int
+    stopped: bool
+    quota: str
+    limit: str
+    deserved: str
+    allocated: str
+    requested: str
+    allocated_share: float
+    deserved_share: float
+    requested_share: float
+    over: bool
+    waiting: int
+    running: int
+
+
+def queue_resources(state: ClusterState) -> tuple[str, ...]:
+    """Return the resources that queues have accounts of; `gpu` first where it is one."""
+    tree = state.queue_registry.tree
+    names = set(tree.resources) or {GPU, "cpu", "memory"}
+    return tuple(sorted(names, key=lambda name: (name != GPU, name)))
+
+
+def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
+    """Return the queues, parents before their children.
+
+    Args:
+        state: of the cluster.
+        resource: as queues name it, such as `gpu`; where queues name it not, the first that they do.
+    """
+    accounts = state.queue_accounts(state.config(), now=state.recorded_at)
+    tree = accounts.tree
+    if not tree.configured:
+        return _unconfigured(state, resource)
+    resource = resource if resource in tree.resources else next(iter(queue_resources(state)), "")
+    place = tree.resources.index(resource) if resource in tree.resources else -1
+    whole = total_of(state, resource)
+    waiting, running = _pods(state)
+    lines: list[QueueLine] = []
+
+    def visit(number: int, depth: int) -> None:
+        queue = tree.queues[number]
+        if place >= 0:
+            allocated, deserved, requested, quota, limit = (
+                int(table[number][place])
+                for table in (
+                    accounts.used,
+                    accounts.shares.fair,
+                    accounts.shares.requested,
+                    tree.quotas,
+                    tree.limits,
+                )
+            )
+        else:
+            allocated = deserved = requested = quota = 0
+            limit = UNLIMITED
+        lines.append(
+            QueueLine(
+                name=queue.name,
+                kind=queue.origin.partition(".")[0] or "Queue",
+                depth=depth,
+                stopped=queue.stopped,
+                quota=_text(resource, quota),
+                limit="" if limit >= UNLIMITED else format_amount(resource, limit),
+                deserved=_text(resource, deserved),
+                allocated=_text(resource, allocated),
+                requested=_text(resource, requested),
+                allocated_share=_share(allocated, whole),
+                deserved_share=_share(deserved, whole),
+                requested_share=_share(requested, whole),
+                over=allocated > deserved,
+                waiting=waiting[number],
+                running=running[number],
+            )
+        )
+        for child in tree.children[number]:
+            visit(child, depth + 1)
+
+    for root in tree.roots:
+        visit(root, 0)
+    return tuple(lines)
+
+
+def total_of(state: ClusterState, resource: str) -> int:
+    """Return what all ready nodes have of a resource, as queues count it."""
+    columns = state.columns
+    rows = len(columns.names)
+    ready = columns.present[:rows] & columns.ready[:rows]
+    sums = {
+        name: int(columns.allocatable[:rows, column][ready].sum(dtype=float))
+        for name, column in columns.resources.items()
+    }
+    return counted(sums).get(resource, 0)
+
+
+def _unconfigured(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
+    """Return the one queue that all work is in where there are no objects."""
+    whole = total_of(state, resource)
+    used: Amounts = {}
+    pending: Amounts = {}
+    for usage in state.queue_registry.usages.values():
+        for name, amount in counted(usage.used).items():
+            used[name] = used.get(name, 0) + amount
+        for name, amount in counted(usage.pending).items():
+            pending[name] = pending.get(name, 0) + amount
+    allocated = used.get(resource, 0)
+    requested = allocated + pending.get(resource, 0)
+    waiting, running = _pods(state)
+    return tuple(
+        QueueLine(
+            name=queue.name,
+            kind="",
+            depth=0,
+            stopped=False,
+            quota="unlimited",
+            limit="",
+            deserved=_text(resource, whole),
+            allocated=_text(resource, allocated),
+            requested=_text(resource, requested),
+            allocated_share=_share(allocated, whole),
+            deserved_share=100.0,
+            requested_share=_share(requested, whole),
+            over=False,
+            waiting=waiting[0],
+            running=running[0],
+        )
+        for queue in queues_of(state)
+    )
+
+
+def _pods(state: ClusterState) -> tuple[Counter[int], Counter[int]]:
+    """Count the pods of each queue and of those above it, by the tree's number: those that wait, those that run."""
+    tree = state.queue_registry.tree
+    paths: dict[tuple[str, str], tuple[int, ...]] = {}
+    counts: Counter[tuple[tuple[int, ...], bool]] = Counter()
+    for entry in state.pods.values():
+        if entry.stage is not Stage.WAITING and not entry.charged:
+            continue
+        key = state.queue_of(entry)
+        if key not in paths:
+            number = tree.find(key[0], namespace=key[1])
+            paths[key] = () if number is None else tree.paths[number]
+        counts[paths[key], entry.charged] += 1
+    waiting: Counter[int] = Counter()
+    running: Counter[int] = Counter()
+    for (path, charged), pods in counts.items():
+        for number in path:
+            (running if charged else waiting)[number] += pods
+    return waiting, running
+
+
+def _text(resource: str, amount: int) -> str:
+    return "unlimited" if amount >= UNLIMITED else format_amount(resource, amount)
+
+
+def _share(amount: int, whole: int) -> float:
+    return round(min(100.0, 100 * amount / whole), 2) if whole else 0.0

@@ -1,0 +1,197 @@
+"""Routes of the dashboard. A page is a function of the state at one position of a log: `?at=`, or the log's end."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import RedirectResponse, Response, StreamingResponse
+from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
+from kaicore.analysis.inquiry.cycle_rows import list_cycles
+from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.errors import UnknownMoment
+from kaicore.ledger.log.port import Filter
+
+from kai_api.auth.scopes import current_caller
+from kai_api.live import LiveLog
+from kai_api.pages.cycles import cycle_page, cycle_steps
+from kai_api.pages.domain import domain_page
+from kai_api.pages.idle_segments import idle_segments
+from kai_api.pages.node_zones import node_page
+from kai_api.pages.overview import cluster_figures, overview
+from kai_api.pages.page_route import PageRoute
+from kai_api.pages.places import Places
+from kai_api.pages.predictions import predictions
+from kai_api.pages.queue_history import SPANS, charts_of_hours, charts_of_reports, reads_reports
+from kai_api.pages.queue_tree import queue_lines, queue_resources
+from kai_api.pages.rendering import page, static_file
+from kai_api.pages.search import MOST_HITS, search
+from kai_api.pages.story import MOST_LANES, story
+from kai_api.pages.topology_map import topology_map
+from kai_api.pages.waiting import waiting_line
+
+#: Cycles that the overview shows, and a page of the list.
+_CYCLES, _PAGE_CYCLES = 5, 50
+#: Seconds of silence after which a live page is told that it is still connected.
+_IDLE_S = 15.0
+#: Which page of a list; larger numbers are no page of anything.
+_Number = Annotated[int, Query(ge=1, le=1_000_000)]
+_Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
+
+
+def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small handler for each page
+    """Make the routes of the dashboard; live pages follow the ends of logs by `live`."""
+    router = APIRouter(route_class=PageRoute, include_in_schema=False)
+    log, places = inquiry.log, Places(inquiry)
+
+    @router.get("/")
+    async def fleet_page(request: Request, at: str = "") -> Response:
+        figures = []
+        for cluster in current_caller().entirely_visible(await log.clusters()):
+            try:
+                figures.append(cluster_figures(await inquiry.state_at(cluster, at)))
+            except UnknownMoment:
+                # Another cluster's log may go back further, or be ahead.
+                if at.strip().isdigit():
+                    raise
+        return page(request, "fleet.html", clusters=figures, at=at)
+
+    @router.get("/static/{name}")
+    async def static(request: Request, name: str, v: str = "") -> Response:
+        answer = static_file(request, name)
+        if answer is None:
+            raise HTTPException(404, f"no file {name!r}")
+        return answer
+
+    @router.get("/clusters/{cluster}/news")
+    async def news(cluster: str, after: _Position) -> Response:
+        await live.check(cluster, after)
+        return StreamingResponse(
+            _positions(live, cluster, after),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    @router.get("/clusters/{cluster}")
+    async def cluster_page(request: Request, cluster: str, at: str = "") -> Response:
+        place = await places.find(request, cluster, at)
+        cycles = await _cycles(inquiry, cluster, head=place.position, limit=_CYCLES)
+        frame, state = await place.look()
+        return page(request, "overview.html", frame=frame, model=overview(state, cycles))
+
+    @router.get("/clusters/{cluster}/waiting")
+    async def waiting_page(
+        request: Request, cluster: str, at: str = "", queue: str = "", number: _Number = 1
+    ) -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "waiting.html", frame=frame, model=waiting_line(state, queue=queue, number=number))
+
+    @router.get("/clusters/{cluster}/map")
+    async def map_page(request: Request, cluster: str, at: str = "", topology: str = "", level: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "map.html", frame=frame, model=topology_map(state, topology=topology, level=level))
+
+    @router.get("/clusters/{cluster}/domain")
+    async def domain(
+        request: Request, cluster: str, path: str, *, at: str = "", topology: str = "", number: _Number = 1
+    ) -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        model = domain_page(state, topology=topology, path=path, number=number)
+        return page(request, "domain.html", frame=frame, model=model)
+
+    @router.get("/clusters/{cluster}/nodes/{node}")
+    async def node(request: Request, cluster: str, node: str, at: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "node.html", frame=frame, model=node_page(state, node))
+
+    @router.get("/clusters/{cluster}/queues")
+    async def queues_page(
+        request: Request, cluster: str, at: str = "", resource: str = "gpu", span: str = "1h"
+    ) -> Response:
+        if span not in SPANS:
+            raise HTTPException(400, f"span: {span!r} is none of {', '.join(SPANS)}")
+        place = await places.find(request, cluster, at)
+        events = []
+        if reads_reports(span):
+            _, state = await place.look()
+            # How queues stood when the span began, a report of the hour before tells.
+            since = state.recorded_at - (SPANS[span] + 3600) * 1_000_000
+            where = Filter(types=("QueuesReported",), since=since)
+            events = [event async for event in events_of(log, cluster, upto=place.position, where=where)]
+        frame, state = await place.look()
+        resources = queue_resources(state)
+        resource = resource if resource in resources else resources[0]
+        lines = queue_lines(state, resource)
+        names = [line.name for line in lines]
+        if reads_reports(span):
+            charts = charts_of_reports(events, names, resource, span=span, ended=state.recorded_at)
+        else:
+            charts = charts_of_hours(state, names, resource, span=span)
+        shown = {"lines": lines, "charts": charts, "resource": resource, "resources": resources}
+        return page(request, "queues.html", frame=frame, model=shown)
+
+    @router.get("/clusters/{cluster}/cycles")
+    async def cycles_page(request: Request, cluster: str, at: str = "", before: _Position = 0) -> Response:
+        place = await places.find(request, cluster, at)
+        head = min(before or place.position, place.position)
+        rows = await _cycles(inquiry, cluster, head=head, limit=_PAGE_CYCLES)
+        frame, _ = await place.look()
+        older = rows[-1].position - 1 if len(rows) == _PAGE_CYCLES else 0
+        return page(request, "cycles.html", frame=frame, model={"cycles": rows, "older": older, "first": not before})
+
+    @router.get("/clusters/{cluster}/cycles/{position}")
+    async def cycle(
+        request: Request, cluster: str, position: int, step: Annotated[int, Query(ge=0, le=10**6)] = 0, at: str = ""
+    ) -> Response:
+        place = await places.find(request, cluster, at)
+        steps = await cycle_steps(log, cluster, position)
+        chosen = steps.step_at(place.position) if at else steps.step(step)
+        frame, state = await (await places.find(request, cluster, str(chosen.position))).look()
+        frame = replace(frame, query=(), live_path=f"{frame.home}/cycles")
+        return page(request, "cycle.html", frame=frame, model=cycle_page(steps, chosen.number, state))
+
+    @router.get("/clusters/{cluster}/predictions")
+    async def predictions_page(request: Request, cluster: str, at: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "predictions.html", frame=frame, model=predictions(state))
+
+    @router.get("/clusters/{cluster}/segments")
+    async def segments_page(request: Request, cluster: str, at: str = "", sizes: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "segments.html", frame=frame, model=idle_segments(state, sizes=sizes), sizes=sizes)
+
+    @router.get("/clusters/{cluster}/search")
+    async def search_page(request: Request, cluster: str, q: str = "", at: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        hits = search(state, q)
+        if len(hits) == 1:
+            return RedirectResponse(frame.link(*hits[0].parts, **dict(hits[0].query)), 303)
+        return page(request, "search.html", frame=frame, hits=hits, q=q, most=MOST_HITS)
+
+    @router.get("/clusters/{cluster}/stories/{kind}/{namespace}/{name}")
+    async def story_page(
+        request: Request, cluster: str, kind: str, namespace: str, name: str, *, at: str = ""
+    ) -> Response:
+        place = await places.find(request, cluster, at)
+        why = await inquiry.why(cluster, kind, namespace, name, at=str(place.position) if at else "")
+        if kind == "Pod":
+            where = Filter(subject=f"{namespace}/{name}")
+        else:
+            where = Filter(streams=tuple(f"pod/{row.uid}" for row in why.pods[: MOST_LANES + 1]))
+        events = [event async for event in events_of(log, cluster, upto=why.position, where=where)]
+        frame, state = await place.look()
+        return page(request, "story.html", frame=frame, model=story(why, events, now=state.recorded_at))
+
+    return router
+
+
+async def _positions(live: LiveLog, cluster: str, after: int) -> AsyncIterator[str]:
+    """Send where a log ends whenever it grows, as server-sent events."""
+    async for events in live.follow(cluster, after=after, idle_s=_IDLE_S):
+        yield f"id: {events[-1].position}\ndata: {events[-1].position}\n\n" if events else ": still there\n\n"
+
+
+async def _cycles(inquiry: Inquiry, cluster: str, *, head: int, limit: int) -> tuple[CycleRow, ...]:
+    rows = await list_cycles(inquiry.log, cluster, RowSelection(limit=limit), head=head)
+    return tuple(row for row in rows[:limit] if isinstance(row, CycleRow))

@@ -1,0 +1,141 @@
+// What a page can do without a script, it does without: links, forms, tables. This adds: following the log's end,
+// travelling with the slider, and the choice of light or dark.
+"use strict";
+
+const news = document.getElementById("news");
+let loading = null;
+let source = null;
+
+function time() { return document.getElementById("time"); }
+
+// Makes one tree of elements like another without replacing what is equal: focus, scroll and open details stay.
+function liken(here, there) {
+  if (here.isEqualNode(there)) return;
+  if (here.nodeType !== 1 || here.nodeName !== there.nodeName || here.id !== there.id) {
+    here.replaceWith(there.cloneNode(true));
+    return;
+  }
+  const kept = (name) => (here.nodeName === "DETAILS" && name === "open") || (here.id === "slider" && name === "hidden");
+  for (const { name } of [...here.attributes]) if (!there.hasAttribute(name) && !kept(name)) here.removeAttribute(name);
+  for (const { name, value } of [...there.attributes]) {
+    if (here.getAttribute(name) !== value && !kept(name)) here.setAttribute(name, value);
+  }
+  if (here.nodeName === "INPUT" && here !== document.activeElement) here.value = there.getAttribute("value") || "";
+  const [old, fresh] = [[...here.childNodes], [...there.childNodes]];
+  fresh.forEach((node, at) => { if (at < old.length) liken(old[at], node); else here.append(node.cloneNode(true)); });
+  old.slice(fresh.length).forEach((node) => node.remove());
+}
+
+// Shows another address of this page in place.
+async function show(address, history) {
+  if (loading) loading.abort();
+  const mine = loading = new AbortController();
+  document.body.classList.add("busy");
+  try {
+    const answer = await fetch(address, { signal: mine.signal, headers: { Accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (mine.signal.aborted) return;
+    if (!page.getElementById("main")) { location.assign(address); return; }
+    const order = (parts) => parts.map((name) => [document.querySelector(name), page.querySelector(name)]);
+    for (const [here, there] of order([".side nav", "#time", "#main"])) {
+      if (here && there) liken(here, there); else if (here) here.remove();
+    }
+    document.title = page.title;
+    if (history) window.history[history]({}, "", address);
+    prepare();
+    return true;
+  } finally {
+    if (loading === mine) { loading = null; document.body.classList.remove("busy"); }
+  }
+}
+
+function say(text) { if (news.textContent !== text) news.textContent = text; }
+
+// Follows the log's end while the page is live and seen; shows it anew at most once a second.
+function follow() {
+  if (source) source.close();
+  source = null;
+  const here = time();
+  if (!here || !("live" in here.dataset) || document.hidden) return;
+  let shown = Number(here.dataset.position), head = shown, due = 0;
+  const mine = source = new EventSource(`/clusters/${encodeURIComponent(here.dataset.cluster)}/news?after=${shown}`);
+  const lost = (yes) => { time().classList.toggle("lost", yes); say(yes ? "The connection is lost; trying again." : ""); };
+  async function refresh() {
+    due = 0;
+    if (mine !== source) return;
+    const wanted = head;
+    try { await show(location.href, null); shown = wanted; } catch (error) { if (error.name !== "AbortError") lost(true); }
+    if (mine === source && head > shown && !due) due = setTimeout(refresh, 1000);
+  }
+  mine.onopen = () => { if (mine === source) lost(false); };
+  mine.onmessage = (event) => {
+    head = Number(event.data);
+    if (head > shown && !due) due = setTimeout(refresh, 300);
+  };
+  mine.onerror = () => {
+    if (mine !== source) return;
+    lost(true);
+    // Refused: perhaps the session has ended, and the page leads to where one logs in.
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (mine === source) travel(location.href, null); }, 5000);
+  };
+}
+document.addEventListener("visibilitychange", follow);
+
+function at(position) {
+  const address = new URL(location.href);
+  address.searchParams.set("at", position);
+  return address.href;
+}
+
+function prepare() {
+  const slider = document.getElementById("slider");
+  if (!slider) return;
+  slider.hidden = false;
+  if (slider.dataset.ready) return;
+  slider.dataset.ready = "yes";
+  let due = 0;
+  slider.addEventListener("input", () => {
+    slider.setAttribute("aria-valuetext", `position ${slider.value} of ${slider.max}`);
+    if (source) source.close();
+    source = null;
+    clearTimeout(due);
+    due = setTimeout(() => travel(at(slider.value), "pushState").catch(() => {}), 120);
+  });
+}
+
+async function travel(address, history) {
+  if (source) source.close();
+  source = null;
+  try {
+    if (await show(address, history)) say(document.querySelector("#time .now").textContent.replace(/\s+/g, " ").trim());
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    say("The page could not be loaded.");
+  }
+  follow();
+}
+
+// Steps in time stay on the page.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest && event.target.closest("a[href]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  const address = new URL(link.href);
+  if (address.origin !== location.origin || address.pathname !== location.pathname || address.hash) return;
+  event.preventDefault();
+  travel(link.href, "pushState");
+});
+window.addEventListener("popstate", () => travel(location.href, null));
+
+const theme = document.getElementById("theme");
+const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const name = () => { theme.textContent = dark() ? "Light theme" : "Dark theme"; };
+theme.hidden = false;
+theme.addEventListener("click", () => {
+  const chosen = dark() ? "light" : "dark";
+  document.documentElement.dataset.theme = chosen;
+  document.cookie = `theme=${chosen}; path=/; max-age=31536000; samesite=lax`;
+  name();
+});
+name();
+prepare();
+follow();

@@ -1,0 +1,166 @@
+"""The map: a cluster's nodes by domain of a topology, or by name where there is none."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.topology.book import TopologyKey
+from kaicore.rules.topology.paths import Path
+
+from kai_api.pages.bars import Part, gpu_parts
+from kai_api.pages.capacity import GpuColumns, Gpus, gpu_columns
+
+#: Domains that a map shows; where a level has more, a wider one is shown.
+_MOST_CELLS = 400
+#: Nodes of a part of a cluster without a topology.
+_CHUNK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A domain: some nodes that are shown as one.
+
+    Attributes:
+        path: its name and those of the domains around it, the widest first.
+        nodes: in it.
+        idle: of them, those that take pods and whose GPUs are all free.
+    """
+
+    path: Path
+    nodes: int
+    idle: int
+    gpus: Gpus
+    bar: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.path[-1]
+
+    @property
+    def key(self) -> str:
+        """Its path as an address has it."""
+        return "/".join(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Cells that are in one wider domain, whose name is empty where there is none."""
+
+    name: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyMap:
+    """A cluster's domains.
+
+    Attributes:
+        topology: which topology, for people; empty where nodes are only grouped by name.
+        topologies: texts of all that there are.
+        level: that is shown.
+        levels: that there are, from the widest.
+        outside: nodes in no domain of the level.
+    """
+
+    topology: str
+    topologies: tuple[str, ...]
+    level: str
+    levels: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    outside: int
+
+
+def topology_map(state: ClusterState, *, topology: str = "", level: str = "") -> TopologyMap:
+    """Return the map of a cluster.
+
+    Args:
+        state: of the cluster.
+        topology: its text, see `TopologyKey`; the first where there is none of that text.
+        level: whose domains; by default the narrowest with several nodes in a domain and not too many domains.
+    """
+    gpus = gpu_columns(state)
+    keys = state.network_topologies.topologies()
+    key = next((key for key in keys if key.text == topology), keys[0] if keys else None)
+    if key is None:
+        return _by_name(state, gpus)
+    columns = state.network_topologies.columns(key, state.columns.names)
+    names = tuple(one.name for one in columns.levels)
+    shown = [depth for depth, domains in enumerate(columns.domains) if len(domains) <= _MOST_CELLS]
+    shared = [depth for depth in shown if len(columns.domains[depth]) < gpus.present.sum()] or shown[:1]
+    if not shared:
+        return _by_name(state, gpus, topologies=keys)
+    depth = names.index(level) if level in names and names.index(level) in shown else shared[-1]
+    cells = _cells(gpus, columns.of_rows[depth].astype(np.int64), columns.domains[depth])
+    return TopologyMap(
+        topology=key.text,
+        topologies=tuple(one.text for one in keys),
+        level=names[depth],
+        levels=tuple(names[depth] for depth in shown),
+        blocks=_blocks(cells),
+        outside=int((gpus.present & (columns.of_rows[depth] < 0)).sum()),
+    )
+
+
+def rows_within(state: ClusterState, topology: str, path: Path) -> Ints:
+    """Return the rows of the nodes of a domain, in order of their names; those of a map by name for `topology=""`."""
+    names = state.columns.names
+    present = state.columns.present[: len(names)]
+    key = next((key for key in state.network_topologies.topologies() if key.text == topology), None)
+    of_rows, domains = _chunks(state)
+    if key is not None:
+        columns = state.network_topologies.columns(key, names)
+        depth = next((at for at, level in enumerate(columns.domains) if path in level), 0)
+        of_rows, domains = columns.of_rows[depth].astype(np.int64), columns.domains[depth]
+    if path not in domains:
+        return np.zeros(0, np.int64)
+    rows = np.flatnonzero(present & (of_rows == domains.index(path)))
+    return np.array(sorted(rows, key=lambda row: names[row]), np.int64)
+
+
+def _by_name(state: ClusterState, gpus: GpuColumns, *, topologies: list[TopologyKey] | None = None) -> TopologyMap:
+    of_rows, domains = _chunks(state)
+    return TopologyMap(
+        topology="",
+        topologies=tuple(one.text for one in topologies or ()),
+        level="",
+        levels=(),
+        blocks=_blocks(_cells(gpus, of_rows, domains)),
+        outside=0,
+    )
+
+
+def _chunks(state: ClusterState) -> tuple[Ints, tuple[Path, ...]]:
+    """Part the nodes by name; at most as many parts as a map shows."""
+    columns = state.columns
+    names = sorted(name for name, row in columns.rows.items() if columns.facts[row] is not None)
+    size = max(_CHUNK, -(-len(names) // _MOST_CELLS))
+    of_rows: Ints = np.full(len(columns.names), -1, np.int64)
+    domains: list[Path] = []
+    for start in range(0, len(names), size):
+        part = names[start : start + size]
+        of_rows[[columns.rows[name] for name in part]] = len(domains)
+        domains.append((f"{part[0]} to {part[-1]}" if len(part) > 1 else part[0],))
+    return of_rows, tuple(domains)
+
+
+def _cells(gpus: GpuColumns, of_rows: Ints, domains: tuple[Path, ...]) -> list[Cell]:
+    count = len(domains)
+    inside = (of_rows >= 0) & gpus.present
+    nodes = np.bincount(of_rows[inside], minlength=count)
+    unused = inside & gpus.available & (gpus.held + gpus.releasing == 0)
+    idle = np.bincount(of_rows[unused], minlength=count)
+    sums = gpus.by_domain(of_rows, count)
+    return [
+        Cell(path, int(nodes[number]), int(idle[number]), sums[number], gpu_parts(sums[number]))
+        for number, path in enumerate(domains)
+        if nodes[number]
+    ]
+
+
+def _blocks(cells: list[Cell]) -> tuple[Block, ...]:
+    by_name: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_name.setdefault(" / ".join(cell.path[:-1]), []).append(cell)
+    return tuple(Block(name, tuple(inside)) for name, inside in by_name.items())

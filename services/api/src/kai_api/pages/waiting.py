@@ -1,0 +1,153 @@
+"""The waiting line: what waits, for how long, and why."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from kaicore.analysis.inquiry.listing import pod_message, pod_status
+from kaicore.rules.groups.membership import POD
+from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.why import pending_reasons
+
+from kai_api.pages.frame import duration
+
+#: Rows of one page.
+PAGE_ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """What waits: a pod of its own, or a group.
+
+    Attributes:
+        kind, namespace, name: whose story to read.
+        waiting: pods of it that wait.
+        pods: that it has.
+        asks: what its first waiting pod asks for.
+        since: how long it has waited, for people.
+        reason: why, in a line.
+        status: of the first waiting pod, in a word.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    priority: int
+    waiting: int
+    pods: int
+    asks: str
+    since: str
+    created_at: int
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """A kind of reason, and how many pods it keeps waiting."""
+
+    code: str
+    pods: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLine:
+    """What waits, the longest first.
+
+    Attributes:
+        total: rows that there are, over all pages.
+        pods: that wait.
+        reasons: the first reason of each waiting pod, by kind, over all of them.
+        page, pages: which page of rows this is, from 1.
+    """
+
+    rows: tuple[WaitingRow, ...]
+    total: int
+    pods: int
+    reasons: tuple[ReasonCount, ...]
+    page: int = 1
+    pages: int = 1
+    queue: str = ""
+
+
+def waiting_line(state: ClusterState, *, queue: str = "", number: int = 1, limit: int = PAGE_ROWS) -> WaitingLine:
+    """Return a page of the waiting line.
+
+    Args:
+        state: of the cluster.
+        queue: only what names this one; empty for all.
+        number: which page, from 1; the last one where there are not so many.
+        limit: rows of a page.
+    """
+    waiting = [
+        entry
+        for entry in state.pods.values()
+        if entry.stage is Stage.WAITING and queue in ("", state.queue_of(entry)[0])
+    ]
+    by_group: dict[str, list[PodEntry]] = {}
+    for entry in waiting:
+        by_group.setdefault(entry.group or entry.pod.uid, []).append(entry)
+    ordered = sorted(by_group.values(), key=lambda entries: min(map(_age, entries)))
+    pages = max(1, -(-len(ordered) // limit))
+    number = min(max(1, number), pages)
+    return WaitingLine(
+        rows=tuple(_row(state, entries) for entries in ordered[(number - 1) * limit : number * limit]),
+        total=len(ordered),
+        pods=len(waiting),
+        reasons=_reasons(state, waiting),
+        page=number,
+        pages=pages,
+        queue=queue,
+    )
+
+
+def asked_text(amounts: dict[str, int]) -> str:
+    """Write what a pod asks for, devices first."""
+    order = sorted(amounts, key=lambda name: (name in (CPU, MEMORY), name))
+    shown = [name for name in order if amounts[name] and name != "pods"]
+    return ", ".join(f"{format_amount(name, amounts[name])} {name.rpartition('/')[2]}" for name in shown)
+
+
+def _age(entry: PodEntry) -> tuple[int, str]:
+    return entry.pod.created_at, entry.pod.subject
+
+
+def _row(state: ClusterState, entries: list[PodEntry]) -> WaitingRow:
+    first = min(entries, key=_age)
+    group = state.groups.get(first.group)
+    pod = first.pod
+    alone = group is None or group.origin == POD or first.group.startswith(f"{POD}/")
+    members = 1 if alone else len(state.group_table.pods_of(first.group))
+    return WaitingRow(
+        kind="Pod" if alone or group is None else group.origin.partition(".")[0],
+        namespace=pod.namespace,
+        name=pod.name if alone or group is None else group.name,
+        queue=state.queue_of(first)[0],
+        priority=0 if group is None else group.priority,
+        waiting=len(entries),
+        pods=max(members, len(entries)),
+        asks=asked_text(first.requests),
+        since=duration(state.recorded_at / 1e6 - pod.created_at),
+        created_at=pod.created_at * 1_000_000,
+        status=pod_status(first),
+        reason=pod_message(state, first) or "waits for its first cycle",
+    )
+
+
+def _reasons(state: ClusterState, waiting: list[PodEntry]) -> tuple[ReasonCount, ...]:
+    by_likeness: Counter[tuple[str, str]] = Counter()
+    example: dict[tuple[str, str], PodEntry] = {}
+    for entry in waiting:
+        likeness = entry.group, entry.class_key
+        by_likeness[likeness] += 1
+        example.setdefault(likeness, entry)
+    counts: Counter[str] = Counter()
+    for likeness, pods in by_likeness.items():
+        reasons = pending_reasons(example[likeness], state)
+        counts[reasons[0].code if reasons else "NotDecidedYet"] += pods
+    return tuple(
+        ReasonCount(code, pods, round(100 * pods / max(1, len(waiting)), 2)) for code, pods in counts.most_common()
+    )

@@ -1,0 +1,256 @@
+"""Seals the clusters' logs from time to time, and hands the seals in where the log's writers cannot reach them.
+
+The relay does it: it reads all of the log and has no right to write any of it, so who signs cannot change what is
+signed. Each seal vouches for a chain that was computed anew from the seal before; a chain that does not lead there is
+not sealed. A deposit that does not answer holds up neither the relay nor other deposits: what it misses waits for it.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
+from kaicore.ledger.feed.retry import Retry
+from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, read_anchors
+from kaicore.ledger.log.audit import Finding, verify_since
+from kaicore.ledger.log.deposits import Deposit, DepositTaken
+from kaicore.ledger.log.partitions import Seal
+from kaicore.ledger.log.port import Head
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.service.logs import Logger
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+#: Seals that wait for a deposit at most; the newest vouch for all before them.
+_MOST_WAITING = 1000
+#: Lines of a deposit that are looked through for a cluster's last seal.
+_LOOK_BACK = 50
+#: Seconds until a deposit that failed is tried again, doubled each time up to the second.
+_RETRY_S, _RETRY_MAX_S = 1.0, 60.0
+#: Seconds between two looks for clusters to seal.
+_LOOK_S = 1.0
+
+
+class SealMetrics:
+    """What is counted of seals."""
+
+    def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
+        """Args: registry: where the metrics are registered."""
+
+        def gauge(name: str, text: str, label: str) -> Gauge:
+            return Gauge(f"kai_relay_{name}", text, [label], registry=registry)
+
+        self.position = gauge("sealed_position", "Position of the last seal that was made", "cluster")
+        self.refused = Counter(
+            "kai_relay_seals_refused",
+            "Times that a log was not sealed because its chain is broken",
+            ["cluster"],
+            registry=registry,
+        )
+        self.waiting = gauge("deposit_waiting", "Seals that a deposit has not taken yet", "deposit")
+        self.failing = gauge("deposit_failing", "1 if a deposit did not take the last seal", "deposit")
+        self.deposited = Counter(
+            "kai_relay_seals_deposited", "Seals that a deposit took", ["deposit"], registry=registry
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a log stood: what becomes a seal's line in each deposit.
+
+    Attributes:
+        seals: of the months that had been retired.
+        at: when, microseconds since the epoch.
+    """
+
+    cluster: str
+    head: Head
+    seals: tuple[Seal, ...]
+    at: int
+
+
+class Depositor:
+    """Hands checkpoints in to one deposit, in order, each when it can."""
+
+    def __init__(self, deposit: Deposit, key: Key, *, metrics: SealMetrics, logger: Logger) -> None:
+        self._deposit = deposit
+        self._key = key
+        self._metrics = metrics
+        self._logger = logger.bind(deposit=deposit.address)
+        self._waiting: deque[Checkpoint] = deque(maxlen=_MOST_WAITING)
+        self._grown = asyncio.Event()
+        self._count = -1
+        self._last = ""
+        self._retry = Retry(first_s=_RETRY_S, most_s=_RETRY_MAX_S)
+
+    def take(self, checkpoint: Checkpoint) -> None:
+        """Have a checkpoint handed in; returns at once."""
+        self._waiting.append(checkpoint)
+        self._metrics.waiting.labels(self._deposit.address).set(len(self._waiting))
+        self._grown.set()
+
+    async def last_of(self, cluster: str) -> Anchor | None:
+        """Return a cluster's last seal there, if it is among the last ones.
+
+        Raises:
+            DepositUnavailable: it does not answer.
+            InvalidObject: what is there is no seal, or not signed with our key.
+        """
+        after = max(0, await self._deposit.count() - _LOOK_BACK)
+        lines = await self._deposit.lines(after=after)
+        anchors = read_anchors("\n".join(lines), name=self._deposit.address, key=self._key, first=not after)
+        return next((anchor for anchor in reversed(anchors) if anchor.cluster == cluster), None)
+
+    async def run(self) -> NoReturn:
+        """Hand in what comes, until cancelled."""
+        while True:
+            await self._grown.wait()
+            self._grown.clear()
+            while self._waiting:
+                await asyncio.sleep(self._retry.remaining_s)
+                try:
+                    await self._hand_in(self._waiting[0])
+                except DepositTaken:
+                    # Another relay was faster, or the answer to our own was lost.
+                    self._count = -1
+                except KaiError as error:
+                    self._failed(error)
+                else:
+                    self._works()
+
+    async def _hand_in(self, checkpoint: Checkpoint) -> None:
+        if self._count < 0:
+            count = await self._deposit.count()
+            lines = await self._deposit.lines(after=count - 1) if count else [""]
+            if count and lines[-1] == self._line(checkpoint):
+                self._count, self._last = count, lines[-1]
+                return
+            # Somebody may have deposited between the two looks.
+            self._count, self._last = (count + len(lines) - 1, lines[-1]) if count else (0, "")
+        line = self._line(checkpoint)
+        await self._deposit.add(line, number=self._count + 1)
+        self._count, self._last = self._count + 1, line
+
+    def _line(self, checkpoint: Checkpoint) -> str:
+        return anchor_line(
+            checkpoint.cluster,
+            checkpoint.head,
+            seals=checkpoint.seals,
+            sealed_at=checkpoint.at,
+            before=self._last,
+            key=self._key,
+        )
+
+    def _works(self) -> None:
+        self._retry.succeeded()
+        self._waiting.popleft()
+        self._metrics.deposited.labels(self._deposit.address).inc()
+        self._metrics.waiting.labels(self._deposit.address).set(len(self._waiting))
+        self._metrics.failing.labels(self._deposit.address).set(0)
+
+    def _failed(self, error: KaiError) -> None:
+        self._retry.failed()
+        self._count = -1
+        self._metrics.failing.labels(self._deposit.address).set(1)
+        self._logger.error("a deposit does not take seals", waiting=len(self._waiting), error=str(error))
+
+
+class Sealer:
+    """Seals the logs of the clusters that this relay leads."""
+
+    def __init__(
+        self,
+        log: PostgresLog,
+        deposits: Sequence[Deposit],
+        key: Key,
+        *,
+        clusters: Callable[[], Sequence[str]],
+        every_s: float,
+        metrics: SealMetrics,
+        logger: Logger,
+    ) -> None:
+        """Args:
+        log: what is sealed.
+        deposits: where seals go; closed at the end.
+        key: with which they are signed.
+        clusters: returns whose logs are to be sealed now.
+        every_s: seconds between two seals.
+        metrics: what is counted.
+        logger: the service's.
+        """
+        self._log = log
+        self._deposits = deposits
+        self._depositors = [Depositor(one, key, metrics=metrics, logger=logger) for one in deposits]
+        self._clusters = clusters
+        self._every_s = every_s
+        self._metrics = metrics
+        self._logger = logger
+        #: By cluster: where the last seal says that the log stood; None where no seal could be read.
+        self._sealed: dict[str, Head | None] = {}
+        self._due_s: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Seal until cancelled."""
+        handing_in = [asyncio.create_task(one.run()) for one in self._depositors]
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                for cluster in self._clusters():
+                    if self._due_s.get(cluster, 0.0) <= loop.time():
+                        self._due_s[cluster] = loop.time() + self._every_s
+                        await self._seal(cluster)
+                await asyncio.sleep(min(_LOOK_S, self._every_s))
+        finally:
+            for task in handing_in:
+                task.cancel()
+            await asyncio.gather(*handing_in, return_exceptions=True)
+            for deposit in self._deposits:
+                await deposit.close()
+
+    async def _seal(self, cluster: str) -> None:
+        try:
+            since = self._sealed[cluster] if cluster in self._sealed else await self._last_seal(cluster)
+            head = await self._log.head(cluster)
+            seals = tuple(await self._log.seals(cluster))
+            if finding := await self._finding(cluster, since, head, seals):
+                self._refuse(cluster, finding)
+                return
+        except CorruptLog as error:
+            self._refuse(cluster, error)
+            return
+        except (LogUnavailable, EventsRetired) as error:
+            # Looked at again when the next seal is due.
+            self._logger.warning("a log is not sealed now", cluster=cluster, error=str(error))
+            return
+        self._sealed[cluster] = head
+        self._metrics.position.labels(cluster).set(head.position)
+        if head == since:
+            return
+        for depositor in self._depositors:
+            depositor.take(Checkpoint(cluster, head, seals, time.time_ns() // 1000))
+
+    async def _finding(self, cluster: str, since: Head | None, head: Head, seals: Sequence[Seal]) -> Finding | None:
+        if since is None:
+            # The first seal of a log takes it as it is: `kai audit verify` looks at what is before.
+            return None
+        retired = seals[-1] if seals else None
+        if retired is not None and retired.position > since.position:
+            since = Head(retired.position, retired.hash, retired.recorded_at)
+        return await verify_since(self._log, cluster, since, head)
+
+    def _refuse(self, cluster: str, problem: object) -> None:
+        self._metrics.refused.labels(cluster).inc()
+        self._logger.error("the log is broken and is not sealed", cluster=cluster, problem=str(problem))
+
+    async def _last_seal(self, cluster: str) -> Head | None:
+        for depositor in self._depositors:
+            try:
+                anchor = await depositor.last_of(cluster)
+            except KaiError as error:
+                self._logger.error("a deposit does not tell its last seals", error=str(error))
+                continue
+            if anchor is not None:
+                return Head(anchor.position, bytes.fromhex(anchor.hash), anchor.recorded_at)
+        return None

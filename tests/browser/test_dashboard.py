@@ -1,0 +1,194 @@
+"""The dashboard in a real browser: pages, time travel, live updates, keyboard, phones, accessibility."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.dashboard import Dashboard, browser, chromium
+from tests.dashboard_fleet import Fleet, example_fleet
+
+pytestmark = pytest.mark.skipif(not chromium(), reason="no chromium here; KAI_TEST_CHROMIUM names one")
+
+#: Every page, by what it is called.
+PAGES = {
+    "fleet": "/",
+    "overview": "/clusters/fleet",
+    "past overview": "/clusters/fleet?at=120",
+    "empty cluster": "/clusters/fleet?at=0",
+    "map": "/clusters/fleet/map",
+    "waiting": "/clusters/fleet/waiting",
+    "nothing waits": "/clusters/fleet/waiting?at=20",
+    "pod": "/clusters/fleet/stories/Pod/default/notebook-0",
+    "waiting pod": "/clusters/fleet/stories/Pod/default/too-large",
+    "group": "/clusters/fleet/stories/PodGroup/default/llm-70b",
+    "node": "/clusters/fleet/nodes/n001",
+    "domain": "/clusters/fleet/domain?topology=Topology+dc&path=b0/r01",
+    "queues": "/clusters/fleet/queues?span=6h",
+    "cycles": "/clusters/fleet/cycles",
+    "cycle": "/clusters/fleet/cycles/235?step=3",
+    "predictions": "/clusters/fleet/predictions",
+    "segments": "/clusters/fleet/segments",
+    "search": "/clusters/fleet/search?q=llm",
+    "error": "/clusters/fleet?at=999999",
+}
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return example_fleet()
+
+
+@pytest.fixture(scope="module")
+def dashboard(fleet: Fleet) -> Iterator[Dashboard]:
+    with Dashboard(fleet) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def reader(chrome: Browser) -> Page:
+    """A page for one address after another."""
+    return chrome.new_page(viewport={"width": 1280, "height": 800})
+
+
+@pytest.fixture
+def opened(chrome: Browser, dashboard: Dashboard) -> Iterator[Callable[..., Page]]:
+    """Opens a page in a fresh profile; nothing may be reported on its console, or asked of another server."""
+    contexts, problems = [], []
+
+    def of_another_server(url: str) -> None:
+        if not url.startswith((dashboard.url, "data:")):
+            problems.append(f"asked for {url}")
+
+    def go(path: str, **options: Any) -> Page:
+        context = chrome.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", lambda message: problems.append(message.text) if message.type != "log" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: of_another_server(request.url))
+        page.goto(dashboard.url + path)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert [one for one in problems if "status of 4" not in one] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_no_fault_of_accessibility_in_light_and_dark(reader: Page, dashboard: Dashboard, name: str) -> None:
+    reader.emulate_media(color_scheme="light")
+    reader.goto(dashboard.url + PAGES[name])
+    every = Axe().run(reader)
+    assert every.violations_count == 0, every.generate_report()
+    reader.emulate_media(color_scheme="dark")
+    dark = Axe().run(reader, options={"runOnly": ["color-contrast"]})
+    assert dark.violations_count == 0, dark.generate_report()
+
+
+def test_no_page_scrolls_sideways_on_a_phone(opened: Callable[..., Page], dashboard: Dashboard) -> None:
+    page = opened("/", viewport={"width": 320, "height": 640})
+    for name, path in PAGES.items():
+        page.goto(dashboard.url + path)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 320, name
+
+
+def test_the_slider_goes_to_the_past_and_back_to_live(opened: Callable[..., Page]) -> None:
+    page = opened("/clusters/fleet")
+    time = page.get_by_label("Moment in the log")
+    expect(time).to_contain_text("Live")
+    slider = page.get_by_role("slider", name="Position in the log")
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(time).to_contain_text("position 0 of")
+    expect(page.get_by_text("No nodes yet.")).to_be_visible()
+    assert "at=0" in page.url
+    assert page.evaluate("document.activeElement.id") == "slider"
+    page.get_by_role("link", name="After the next cycle").click()
+    expect(time).not_to_contain_text("position 0 of")
+    expect(page.get_by_role("link", name="default/1", exact=True)).to_be_visible()
+    page.go_back()
+    expect(time).to_contain_text("position 0 of")
+    page.get_by_role("link", name="Back to live").click()
+    expect(time).to_contain_text("Live")
+    assert "at=" not in page.url
+
+
+def test_a_permalink_shows_the_same_in_another_browser(opened: Callable[..., Page], fleet: Fleet) -> None:
+    page = opened("/clusters/fleet/waiting")
+    page.get_by_role("link", name="Permalink").click()
+    expect(page.get_by_label("Moment in the log")).to_contain_text("Past")
+    other = opened(page.url.partition("://")[2].partition("/")[2].join(("/", "")))
+    assert other.locator("main").inner_text() == page.locator("main").inner_text()
+    assert f"at={fleet.state.position}" in other.url
+
+
+def test_a_live_page_follows_the_log_and_keeps_the_focus(
+    opened: Callable[..., Page], fleet: Fleet, dashboard: Dashboard
+) -> None:
+    page = opened("/clusters/fleet/waiting")
+    past = opened("/clusters/fleet/waiting?at=300")
+    link = page.get_by_role("link", name="default/pretrain")
+    link.focus()
+    fleet.later(1)
+    fleet.single("newcomer", "vision", cpu=1, memory=1, gpu=9)
+    dashboard.store()
+    expect(page.get_by_text("default/newcomer")).to_be_visible()
+    expect(link).to_be_focused()
+    assert past.get_by_text("default/newcomer").count() == 0
+
+
+def test_everything_is_reached_with_the_keyboard(opened: Callable[..., Page]) -> None:
+    page = opened("/clusters/fleet")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Tab")
+    expect(page.locator("main a, main [tabindex='0']").first).to_be_focused()
+    page.get_by_label("Position or time").focus()
+    page.keyboard.type("100")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Moment in the log")).to_contain_text("position 100 of")
+
+
+def test_a_cycle_is_replayed_step_by_step(opened: Callable[..., Page]) -> None:
+    page = opened("/clusters/fleet/cycles")
+    page.get_by_role("link", name="default/6", exact=True).click()
+    expect(page.get_by_role("heading", name="What it was decided on")).to_be_visible()
+    page.get_by_label("Steps").get_by_role("link", name="Next").click()
+    expect(page.get_by_role("heading", name="Place default/sweep-0", exact=True)).to_be_visible()
+    expect(page.get_by_role("heading", name="after this step")).to_be_visible()
+    page.get_by_role("link", name="End", exact=True).click()
+    expect(page.get_by_role("heading", name="What is left waiting")).to_be_visible()
+    page.get_by_role("link", name="Back to live").click()
+    expect(page.get_by_label("Moment in the log")).to_contain_text("Live")
+
+
+def test_the_theme_is_chosen_and_kept(opened: Callable[..., Page]) -> None:
+    page = opened("/clusters/fleet", color_scheme="light")
+    page.get_by_role("button", name="Dark theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(14, 16, 20)"
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    expect(page.get_by_role("button", name="Light theme")).to_be_visible()
+
+
+def test_without_scripts_pages_and_travel_work(opened: Callable[..., Page]) -> None:
+    page = opened("/clusters/fleet", java_script_enabled=False)
+    page.get_by_role("textbox", name="Position or time").fill("100")
+    page.get_by_role("button", name="Go").click()
+    assert "position 100" in page.locator("#time").inner_text()
+    page.get_by_role("link", name="Map", exact=True).first.click()
+    assert "at=100" in page.url

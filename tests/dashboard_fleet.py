@@ -1,0 +1,142 @@
+"""A small cluster with a history, for the dashboard: racks, queues, work that came, ran, failed, waits."""
+
+import msgspec
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.placement import Provenance
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.pod_entry import Stage
+
+from tests.factory import amounts, pod
+from tests.hierarchy import queue
+from tests.workloads import OWNER, Workloads
+
+MINUTE = 60_000_000
+_QUEUE_LABEL = "kai.scheduler/queue"
+
+
+class Fleet(Workloads):
+    """Nodes `n000`, `n001`, … in racks and blocks, with two zones of four GPUs each."""
+
+    def __init__(self, cluster: str = "fleet", *, nodes: int = 16, per_rack: int = 4, per_block: int = 8) -> None:
+        super().__init__(cluster)
+        levels = (TopologyLevel("block", ("block",)), TopologyLevel("rack", ("rack",)), TopologyLevel(HOSTNAME))
+        definition = TopologyDefinition(KAI_TOPOLOGY, "dc", "uid-dc", "1", levels)
+        self.record("topology/dc", payloads.TopologyDefinitionObserved(definition))
+        for one in (
+            queue("research", quota=64),
+            queue("vision", "research", quota=32),
+            queue("language", "research", quota=32),
+            queue("production", quota=32),
+        ):
+            self.record(f"queue/{one.name}", payloads.QueueObserved(one))
+        zone = amounts(cpu=32, memory=256, gpu=4)
+        for number in range(nodes):
+            name = f"n{number:03}"
+            rack, block = f"r{number // per_rack:02}", f"b{number // per_block}"
+            self.add_node(name, zone, zone, labels={"block": block, "rack": rack, HOSTNAME: name})
+
+    def job(self, name: str, count: int, queue_name: str, **spec: int) -> list[Pod]:
+        """A gang of a queue."""
+        labels = {_QUEUE_LABEL: queue_name}
+        created = self.now // 1_000_000
+        return self.gang(name, count, group={"queue": queue_name}, labels=labels, created_at=created, **spec)
+
+    def single(self, name: str, queue_name: str, **spec: int) -> Pod:
+        """A pod of its own."""
+        labels = {_QUEUE_LABEL: queue_name}
+        return self.add_pod(pod(name, labels=labels, owner=OWNER, created_at=self.now // 1_000_000, **spec))
+
+    def later(self, minutes: float) -> None:
+        """Let time pass."""
+        self.now += int(minutes * MINUTE)
+
+    def turn(self) -> None:
+        """A cycle, after which what was placed runs, as predicted."""
+        self.later(0.1)
+        result = self.cycle()
+        for decision in result.placements:
+            one = self.state.pods[decision.uid].pod
+            self.later(0.02)
+            self.record(
+                f"pod/{one.uid}",
+                payloads.PodBound(one.uid, one.namespace, one.name, decision.node),
+                subject=one.subject,
+            )
+            self.see(one, node_name=decision.node, phase="Running", start_time=self.now // 1_000_000)
+            if decision.placement is not None:
+                placement = msgspec.structs.replace(decision.placement, provenance=Provenance.OBSERVED)
+                seen = payloads.PlacementObserved(one.uid, one.namespace, one.name, decision.node, placement)
+                self.record(f"pod/{one.uid}", seen, subject=one.subject)
+        for eviction in result.evictions:
+            self.see(self.state.pods[eviction.uid].pod, deletion_at=self.now // 1_000_000)
+
+    def end(self, *pods: Pod) -> None:
+        """Pods end well and go."""
+        for one in pods:
+            if self.state.pods[one.uid].stage is Stage.BOUND:
+                self.see(one, phase="Succeeded")
+            self.delete_pod(self.state.pods[one.uid].pod)
+
+
+class FleetLog:
+    """A log in memory that has what a fleet has recorded."""
+
+    def __init__(self, *fleets: Fleet) -> None:
+        self.log = MemoryLog(lambda: self._now)
+        self._now = 0
+        self._fleets = fleets
+        self._stored = dict.fromkeys((fleet.cluster for fleet in fleets), 0)
+
+    async def store(self) -> None:
+        """Append what has been recorded since the last call."""
+        for fleet in self._fleets:
+            for event in fleet.events[self._stored[fleet.cluster] :]:
+                self._now = event.recorded_at
+                new = NewEvent(
+                    id=event.id,
+                    stream=event.stream,
+                    payload=decode_payload(event),
+                    actor=event.actor,
+                    occurred_at=event.occurred_at,
+                    subject=event.subject,
+                    cause=event.cause,
+                    correlation=event.correlation,
+                )
+                await self.log.append(fleet.cluster, [Unit((new,))])
+            self._stored[fleet.cluster] = len(fleet.events)
+
+
+def example_fleet() -> Fleet:
+    """Four hours of a cluster of 16 nodes: gangs, single pods, an end, an eviction, a rejection, some that wait."""
+    fleet = Fleet()
+    language = fleet.job("llm-70b", 6, "language", cpu=32, memory=256, gpu=4)
+    fleet.turn()
+    fleet.later(25)
+    for number in range(6):
+        fleet.single(f"notebook-{number}", "vision", cpu=4, memory=32, gpu=1)
+    fleet.turn()
+    fleet.later(40)
+    detector = fleet.job("detector", 4, "vision", cpu=16, memory=128, gpu=2)
+    fleet.single("batch-cpu", "production", cpu=30, memory=8)
+    fleet.turn()
+    fleet.later(50)
+    fleet.end(*detector)
+    fleet.job("ranker", 8, "production", cpu=16, memory=128, gpu=4)
+    fleet.turn()
+    fleet.later(35)
+    fleet.job("pretrain", 16, "language", cpu=28, memory=200, gpu=4)
+    fleet.turn()
+    fleet.later(20)
+    fleet.job("sweep", 12, "vision", cpu=8, memory=64, gpu=2)
+    fleet.single("too-large", "vision", cpu=4, memory=16, gpu=9)
+    fleet.turn()
+    fleet.later(15)
+    fleet.see(language[0], deletion_at=fleet.now // 1_000_000)
+    fleet.turn()
+    fleet.later(6)
+    fleet.turn()
+    return fleet

@@ -1,0 +1,240 @@
+"""Who may ask the API, and what he is told: keys, scopes, sessions of browsers, limits."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from kai_api.app import make_app
+from kai_api.auth.access import Access, Anonymous
+from kai_api.auth.access_file import AccessFile, read_access_file
+from kai_api.auth.redaction import HIDDEN, redacted
+from kai_api.auth.scopes import View
+from kai_api.long_answers import LongAnswers
+from kai_cli.keys import new
+from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events import payloads
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.http_server import HttpServer
+
+from tests.factory import pod
+from tests.integration.scheduling import Facts, scheduling
+
+
+class Client:
+    """Asks one API, by default with no proof of who asks."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+        self.url, self._session = url, session
+
+    async def get(self, path: str, *, key: str = "", status: int = 200, method: str = "GET", **headers: str) -> Any:
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        async with self._session.request(method, self.url + path, headers=headers, allow_redirects=False) as response:
+            assert response.status == status, await response.text()
+            return await (response.json() if "json" in response.content_type else response.text())
+
+
+@asynccontextmanager
+async def serving(
+    log: EventLog, *, file: Path | None = None, anonymous: Anonymous = "no", per_s: float = 50, burst: int = 500
+) -> AsyncIterator[Client]:
+    access = Access(anonymous=anonymous, file=AccessFile(file) if file else None, per_s=per_s, burst=burst)
+    app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access)
+    server = HttpServer(app, host="127.0.0.1", port=0)
+    stopping = asyncio.Event()
+    task = asyncio.create_task(server.run(stopping))
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        yield Client(f"http://{server.address}", session)
+    stopping.set()
+    await task
+
+
+@pytest.fixture
+async def two_namespaces(postgres_log: EventLog, cluster_name: str) -> None:
+    """A node that is full, two namespaces of which each has a pod that runs and one that waits."""
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(1)
+    async with scheduling(postgres_log, cluster_name):
+        for namespace in ("red", "blue"):
+            one = pod("train", namespace=namespace, uid=f"uid-{namespace}-train", cpu=2, gpu=4)
+            await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
+        await placed_of(postgres_log, cluster_name, 2)
+        for namespace in ("red", "blue"):
+            one = pod("waits", namespace=namespace, uid=f"uid-{namespace}-waits", cpu=2, gpu=4)
+            await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
+        head = 0
+        while len(await postgres_log.read(cluster_name, where=_left_waiting())) < 1:
+            head = await postgres_log.wait_beyond(cluster_name, head, timeout_s=5)
+
+
+async def placed_of(log: EventLog, cluster: str, count: int) -> None:
+    head = 0
+    async with asyncio.timeout(30):
+        while len(await log.read(cluster, where=_type("PodPlaced"))) < count:
+            head = await log.wait_beyond(cluster, head, timeout_s=5)
+
+
+def _type(name: str) -> Any:
+    from kaicore.ledger.log.port import Filter
+
+    return Filter(types=(name,))
+
+
+def _left_waiting() -> Any:
+    return _type("PodsLeftWaiting")
+
+
+def make_key(file: Path, name: str, *scopes: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert new(name, file=file, scope=list(scopes)) == 0
+    return capsys.readouterr().out.strip()
+
+
+@pytest.mark.usefixtures("two_namespaces")
+async def test_a_caller_sees_his_clusters_and_namespaces_and_nothing_tells_of_others(
+    postgres_log: EventLog, cluster_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "access.yaml"
+    red = make_key(file, "red", f"{cluster_name}/red", capsys=capsys)
+    everything = make_key(file, "ops", "*", capsys=capsys)
+    stranger = make_key(file, "stranger", "elsewhere", capsys=capsys)
+    here = f"/v1/clusters/{cluster_name}"
+    async with serving(postgres_log, file=file) as client:
+        assert (await client.get(f"{here}/pods", key=everything))["total"] == 4
+        rows = await client.get(f"{here}/pods", key=red)
+        assert ({row["namespace"] for row in rows["items"]}, rows["total"]) == ({"red"}, 2)
+        assert (await client.get(f"{here}/pods?queue=default&pending=true", key=red))["total"] <= 1
+        why = await client.get(f"{here}/pods/red/waits/why", key=red)
+        assert why["verdict"]
+        assert "blue" not in str(rows) + str(why)
+        for path in (f"{here}/pods?namespace=blue", f"{here}/pods/blue/train/why", f"{here}/pods/blue/none/why"):
+            refused = await client.get(path, key=red, status=403)
+            assert refused["error"] == f"red may not see namespace 'blue' of cluster {cluster_name}"
+        # A misspelled name is answered without the names that are like it elsewhere.
+        gone = await client.get(f"{here}/pods/red/trani/why", key=red, status=404)
+        assert "did you mean" not in gone["error"]
+        for path in (here, f"{here}/nodes", f"{here}/queues", f"{here}/cycles", f"{here}/topologies", f"{here}/audit"):
+            await client.get(path, key=red, status=403)
+        await client.get(f"{here}/why/Node/n0", key=red, status=403)
+        # Of a cluster that he may not see he learns no more than of one that is none.
+        assert await client.get("/v1/clusters", key=stranger) == []
+        unseen = await client.get(f"{here}/pods", key=stranger, status=404)
+        assert unseen["error"] == f"no cluster {cluster_name!r} in the log"
+        assert (await client.get("/v1/whoami", key=red)) == {"name": "red", "scopes": [f"{cluster_name}/red"]}
+
+
+async def test_keys_are_checked_and_the_file_is_read_again_when_it_changes(
+    postgres_log: EventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "access.yaml"
+    one = make_key(file, "one", "*", capsys=capsys)
+    assert one not in file.read_text()
+    async with serving(postgres_log, file=file) as client:
+        assert await client.get("/v1/clusters", key=one) == []
+        assert "Authorization" in (await client.get("/v1/clusters", status=401))["error"]
+        assert "not known" in (await client.get("/v1/clusters", key="kai_wrong", status=401))["error"]
+        assert "worth nothing" in (await client.get("/v1/clusters", key="a.b.c", status=401))["error"]
+        await client.get("/v1/clusters", status=401, Authorization="Basic eDp5")
+        other = make_key(file, "other", "*", capsys=capsys)
+        assert await client.get("/v1/clusters", key=other) == []
+        file.write_text("keys: [{name: other}]")
+        assert await client.get("/v1/clusters", key=other) == [], "a file that makes no sense changes nothing"
+        file.write_text("keys: []")
+        await client.get("/v1/clusters", key=other, status=401)
+        assert "ok" in await client.get("/healthz")
+        assert (await client.get("/openapi.json"))["info"]["title"] == "kai-ledger"
+
+
+async def test_a_browser_logs_in_once_by_the_printed_address_and_its_session_ends_with_the_key(
+    postgres_log: EventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "access.yaml"
+    key = make_key(file, "one", "*", capsys=capsys)
+    async with serving(postgres_log, file=file) as client, aiohttp.ClientSession() as other:
+        page = {"Accept": "text/html"}
+        async with other.get(f"{client.url}/clusters/x?at=7", headers=page, allow_redirects=False) as response:
+            assert response.headers["Location"] == "/login?next=%2Fclusters%2Fx%3Fat%3D7"
+        path = (await client.get("/v1/login-tokens", key=key, method="POST"))["path"]
+        token = path.removeprefix("/login#")
+        form = {"token": token, "next": "/v1/whoami"}
+        async with client._session.post(f"{client.url}/login", data=form) as response:
+            assert (await response.json())["name"] == "one"
+            (cookie,) = response.history[0].headers.getall("Set-Cookie")
+            assert {"HttpOnly", "SameSite=lax"} <= set(cookie.split("; "))
+        async with other.post(f"{client.url}/login", data=form) as response:
+            assert (response.status, "used before" in await response.text()) == (401, True)
+        async with other.post(
+            f"{client.url}/login", data={"token": key, "next": "//evil"}, allow_redirects=False
+        ) as it:
+            assert (it.status, it.headers["Location"]) == (303, "/")
+        policy = (await client._session.get(f"{client.url}/login")).headers["Content-Security-Policy"]
+        assert re.search(r"script-src 'sha256-\S+';", policy)
+        foreign = {"Sec-Fetch-Site": "cross-site"}
+        async with client._session.post(f"{client.url}/v1/login-tokens", headers=foreign) as response:
+            assert response.status == 403
+        file.write_text("keys: []")
+        await client.get("/v1/whoami", status=401)
+
+
+async def test_without_a_key_only_this_machine_by_its_own_name_is_answered_where_that_is_allowed(
+    postgres_log: EventLog,
+) -> None:
+    async with serving(postgres_log, anonymous="loopback") as client:
+        assert await client.get("/v1/clusters") == []
+        rebound = await client.get("/v1/clusters", status=403, Host="evil.example:8080")
+        assert "not 'evil.example'" in rebound["error"]
+
+
+async def test_a_caller_who_asks_too_often_is_told_when_to_ask_again(postgres_log: EventLog) -> None:
+    async with serving(postgres_log, anonymous="loopback", per_s=0.01, burst=3) as client:
+        for _ in range(3):
+            await client.get("/v1/clusters")
+        async with client._session.get(f"{client.url}/v1/clusters") as response:
+            assert (response.status, 90 < int(response.headers["Retry-After"]) <= 100) == (429, True)
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("keys: 3", "keys: Input should be a valid list"),
+        ("keys: [{name: a, hash: 'sha256:00', scopes: ['*']}]", "keys.0.hash: String should match"),
+        ("claims: [{claim: groups, value: x, scopes: [a/b/c]}]", "is none of CLUSTER"),
+        ("kees: []", "kees: Extra inputs are not permitted"),
+        ("keys: [", "is no YAML"),
+    ],
+)
+def test_an_access_file_that_makes_no_sense_is_named_with_field_and_problem(
+    tmp_path: Path, document: str, problem: str
+) -> None:
+    file = tmp_path / "access.yaml"
+    file.write_text(document)
+    with pytest.raises(ConfigurationError, match=re.escape(problem)) as raised:
+        read_access_file(file)
+    assert str(file) in str(raised.value)
+
+
+def test_a_made_key_is_added_to_the_file_and_its_name_is_not_taken_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "access.yaml"
+    make_key(file, "one", "prod/a", capsys=capsys)
+    with pytest.raises(ConfigurationError, match="a key 'one' already"):
+        new("one", file=file, scope=["*"])
+    assert [entry["scopes"] for entry in yaml.safe_load(file.read_text())["keys"]] == [["prod/a"]]
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_names_in_other_namespaces_are_taken_out_and_resources_and_counts_stay() -> None:
+    view = View(whole=False, namespaces=frozenset({"red"}))
+    text = "evicted for PodGroup/blue/big by blue/x, not red/y; 2/5 nodes, nvidia.com/gpu short"
+    assert redacted({"message": text, "stream": "pod/u"}, view) == {
+        "message": f"evicted for {HIDDEN} by {HIDDEN}, not red/y; 2/5 nodes, nvidia.com/gpu short",
+        "stream": "pod/u",
+    }

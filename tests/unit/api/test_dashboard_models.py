@@ -1,0 +1,234 @@
+"""The dashboard's models: what pages say, from states alone."""
+
+import pytest
+from kai_api.pages.capacity import Gpus, gpu_columns, use_per_gpu
+from kai_api.pages.cycles import cycle_page, cycle_steps, steps_of
+from kai_api.pages.domain import domain_page
+from kai_api.pages.frame import duration
+from kai_api.pages.idle_segments import idle_segments
+from kai_api.pages.node_zones import node_page, zones_table
+from kai_api.pages.overview import cluster_figures
+from kai_api.pages.predictions import predictions
+from kai_api.pages.queue_history import charts_of_hours, charts_of_reports
+from kai_api.pages.queue_tree import queue_lines
+from kai_api.pages.search import search
+from kai_api.pages.story import story
+from kai_api.pages.topology_map import rows_within, topology_map
+from kai_api.pages.waiting import waiting_line
+from kaicore.analysis.inquiry.explanations import why_owner
+from kaicore.errors import InvalidObject, UnknownSubject
+from kaicore.rules.events import payloads
+from kaicore.rules.model.node import Node
+from kaicore.rules.state.cluster_state import ClusterState
+
+from tests.dashboard_fleet import Fleet, FleetLog, example_fleet
+from tests.factory import GI, amounts, node
+from tests.workloads import Workloads
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return example_fleet()
+
+
+def test_gpus_of_a_cluster_add_up_to_all_there_are(fleet: Fleet) -> None:
+    columns = gpu_columns(fleet.state)
+    every = columns.sum()
+    assert every.total == 16 * 8 == every.held + every.releasing + every.free + every.stranded + every.out
+    assert every.used == sum(
+        entry.requests.get("nvidia.com/gpu", 0) for entry in fleet.state.pods.values() if entry.charged
+    )
+
+
+def test_a_free_gpu_without_cpu_in_its_zone_is_stranded_and_one_on_a_cordoned_node_is_out() -> None:
+    made = Workloads()
+    zone = amounts(cpu=32, memory=256, gpu=4)
+    made.add_node("n0", zone, zone)
+    made.add_node("n1", zone, zone, unschedulable=True)
+    made.full(made.gang("train", 1, cpu=4, memory=32, gpu=1))
+    made.full(made.gang("numbers", 1, cpu=27, memory=8))
+    assert use_per_gpu(made.state) == {"cpu": 4000, "memory": 32 * GI}
+    # One zone has 4 GPUs and all CPUs, the other one 3 or 4 GPUs and 1 or 5 CPUs.
+    of_node = gpu_columns(made.state).sum(slice(0, 1))
+    assert (of_node.held, of_node.out) == (1, 0)
+    assert of_node.stranded == 3
+    assert gpu_columns(made.state).sum(slice(1, 2)) == Gpus(total=8, out=8)
+
+
+def test_a_cluster_without_gpus_or_nodes_has_figures_too() -> None:
+    made = Workloads()
+    assert cluster_figures(made.state).gpus == Gpus()
+    assert topology_map(made.state).blocks == ()
+    made.add_node("n0", cpu=8, memory=32)
+    assert cluster_figures(made.state).nodes == 1
+    assert topology_map(made.state).blocks[0].cells[0].bar == ()
+
+
+def test_the_waiting_line_has_groups_in_one_row_and_the_longest_wait_first(fleet: Fleet) -> None:
+    line = waiting_line(fleet.state)
+    assert [(row.name, row.waiting, row.kind) for row in line.rows] == [
+        ("pretrain", 16, "PodGroup"),
+        ("too-large", 1, "Pod"),
+    ]
+    assert line.pods == 17 == sum(reason.pods for reason in line.reasons)
+    assert "nvidia.com/gpu" in line.rows[1].reason
+    assert line.rows[1].asks == "9 gpu, 4 cpu, 16Gi memory"
+    assert [row.name for row in waiting_line(fleet.state, queue="vision").rows] == ["too-large"]
+
+
+def test_a_page_beyond_the_last_one_is_the_last_one(fleet: Fleet) -> None:
+    line = waiting_line(fleet.state, number=99, limit=1)
+    assert (line.page, line.pages, [row.name for row in line.rows]) == (2, 2, ["too-large"])
+
+
+def test_queues_are_listed_below_their_parents_with_what_they_hold_and_deserve(fleet: Fleet) -> None:
+    lines = {line.name: line for line in queue_lines(fleet.state, "gpu")}
+    assert [(line.name, line.depth) for line in lines.values()] == [
+        ("production", 0),
+        ("research", 0),
+        ("language", 1),
+        ("vision", 1),
+    ]
+    assert lines["production"].allocated == "32"
+    assert lines["research"].waiting == 17
+    assert lines["vision"].running == 18
+
+
+def test_without_queues_all_work_is_in_one() -> None:
+    made = Workloads()
+    made.add_node("n0", amounts(cpu=8, memory=32, gpu=2))
+    made.full(made.gang("train", 1, cpu=1, memory=1, gpu=1))
+    (line,) = queue_lines(made.state, "gpu")
+    assert (line.name, line.allocated, line.deserved, line.running) == ("default", "1", "2", 1)
+
+
+def test_the_map_shows_racks_and_falls_back_to_names(fleet: Fleet) -> None:
+    racks = topology_map(fleet.state)
+    assert (racks.level, [block.name for block in racks.blocks]) == ("rack", ["b0", "b1"])
+    assert [cell.name for cell in racks.blocks[0].cells] == ["r00", "r01"]
+    assert [cell.name for block in topology_map(fleet.state, level="block").blocks for cell in block.cells] == [
+        "b0",
+        "b1",
+    ]
+    assert [fleet.state.columns.names[row] for row in rows_within(fleet.state, racks.topology, ("b0", "r01"))] == [
+        "n004",
+        "n005",
+        "n006",
+        "n007",
+    ]
+    assert len(rows_within(fleet.state, racks.topology, ("nowhere",))) == 0
+    made = Workloads()
+    for number in range(70):
+        made.record(f"node/n{number}", payloads.NodeObserved(_plain(number)))
+    assert [cell.nodes for block in topology_map(made.state).blocks for cell in block.cells] == [32, 32, 6]
+
+
+def _plain(number: int) -> Node:
+    return node(f"n{number:02}", cpu=8, memory=32)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3725, "1 h 2 min"), (90_000, "1 d 1 h"), (-5, "0 s")],
+)
+def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_nodes_zones_say_who_holds_what(fleet: Fleet) -> None:
+    made = node_page(fleet.state, "n004")
+    assert [row.name for row in made.table.rows] == ["node-0", "node-1"]
+    assert made.table.resources == ("nvidia.com/gpu", "cpu", "memory")
+    (first, second) = made.table.rows
+    assert [cell.text for cell in first.cells] == ["0 of 4", "30 of 32", "8Gi of 256Gi"]
+    assert [part.label for part in first.cells[1].bar] == ["cpu of default/batch-cpu", "free"]
+    assert second.cells[0].heat == 4
+    assert {holding.name: holding.known_from for holding in made.holdings}["batch-cpu"] == "observed"
+    assert made.places == (("Topology dc", (("block", "b0"), ("rack", "r01"))),)
+    with pytest.raises(UnknownSubject, match="no node 'n04' at this moment; did you mean"):
+        node_page(fleet.state, "n04")
+
+
+def test_a_node_without_zones_is_shown_as_a_whole() -> None:
+    made = Workloads()
+    made.add_node("n0", cpu=8, memory=32)
+    table = zones_table(made.state, 0)
+    assert (table.rows, [cell.text for cell in table.whole.cells]) == ((), ["0 of 8", "0 of 32Gi"])
+
+
+def test_a_domain_has_pages_of_nodes(fleet: Fleet) -> None:
+    made = domain_page(fleet.state, topology="Topology dc", path="b1", number=7)
+    assert (made.total, made.page, made.pages, made.gpus.total) == (8, 1, 1, 64)
+    with pytest.raises(UnknownSubject, match="no nodes in 'b1/r00'"):
+        domain_page(fleet.state, topology="Topology dc", path="b1/r00")
+
+
+def test_idle_segments_are_counted_by_level_and_size(fleet: Fleet) -> None:
+    (topology,) = idle_segments(fleet.state, sizes="2,4")
+    cells = {level.name: [(cell.count, cell.most) for cell in level.cells] for level in topology.levels}
+    assert cells["rack"] == [(2, 8), (1, 4)]
+    assert (topology.domains[0].path, topology.domains[0].idle) == ("b1/r03", 4)
+    with pytest.raises(InvalidObject):
+        idle_segments(fleet.state, sizes="two")
+
+
+def test_predictions_count_what_was_observed(fleet: Fleet) -> None:
+    made = predictions(fleet.state)
+    assert (made.observed, made.rate) == (37, 100.0)
+    assert made.causes == ()
+    assert predictions(Workloads().state).rate is None
+
+
+def test_a_cycle_is_stepped_through_decision_by_decision(fleet: Fleet) -> None:
+    first = next(event for event in fleet.events if event.type == "CycleCompleted")
+    of_cycle = [event for event in fleet.events if event.correlation == first.correlation]
+    steps = steps_of(of_cycle)
+    assert [step.verb for step in steps.steps] == ["input", *["place"] * 6, "end"]
+    assert steps.steps[0].position == steps.cycle.input_position
+    assert steps.step(99).text == "0 pods are left waiting"
+    assert steps.step_at(steps.steps[2].position).number == 2
+    state = ClusterState(fleet.cluster).fold_all(fleet.events[: steps.steps[1].position])
+    made = cycle_page(steps, 1, state)
+    assert made.node is not None
+    assert made.node.rows[0].cells[0].text == "4 of 4"
+    assert made.waiting is None
+
+
+async def test_a_cycle_is_found_by_its_own_position_and_by_a_decisions(fleet: Fleet) -> None:
+    logs = FleetLog(fleet)
+    await logs.store()
+    first = next(event.position for event in fleet.events if event.type == "CycleCompleted")
+    by_record = await cycle_steps(logs.log, fleet.cluster, first)
+    assert await cycle_steps(logs.log, fleet.cluster, by_record.steps[3].position) == by_record
+    with pytest.raises(UnknownSubject, match="no cycle is recorded at position 1"):
+        await cycle_steps(logs.log, fleet.cluster, 1)
+
+
+def test_charts_of_queues_step_from_report_to_report(fleet: Fleet) -> None:
+    ended = fleet.state.recorded_at
+    reports = [event for event in fleet.events if event.type == "QueuesReported"]
+    made = charts_of_reports(reports, ["language", "vision"], "gpu", span="6h", ended=ended)
+    assert (made.top, [chart.name for chart in made.charts]) == ("88", ["language", "vision"])
+    language = made.charts[0]
+    assert (language.values[0], language.most, language.last) == ("0", "24", "20")
+    assert language.allocated.startswith("M0 56H")
+    assert language.deserved
+    by_hour = charts_of_hours(fleet.state, ["language"], "gpu", span="1d")
+    assert (len(by_hour.times), by_hour.charts[0].values[-2]) == (24, "24")
+    assert charts_of_reports([], ["language"], "gpu", span="1h", ended=ended).charts[0].allocated == ""
+
+
+def test_search_names_what_is_equal_first(fleet: Fleet) -> None:
+    assert [hit.kind for hit in search(fleet.state, "n003")] == ["Node"]
+    hits = search(fleet.state, "sweep")
+    assert (hits[0].kind, hits[0].name, len(hits)) == ("PodGroup", "default/sweep", 13)
+    assert search(fleet.state, " ") == ()
+
+
+def test_a_storys_lane_follows_what_the_log_tells(fleet: Fleet) -> None:
+    why = why_owner(fleet.state, "PodGroup", "default", "llm-70b")
+    assert why is not None
+    made = story(why, fleet.events, now=fleet.state.recorded_at)
+    lane = next(lane for lane in made.lanes if lane.name == "llm-70b-0")
+    assert [span.kind for span in lane.spans] == ["waiting", "placed", "bound", "running", "leaving"]
+    assert abs(sum(span.width for span in lane.spans) - 100) < 0.1

@@ -1,0 +1,95 @@
+"""For each reason that the engine can give: the sentence names what is short, where and by how much; what is said to
+help makes the pod start."""
+
+import typing
+
+import pytest
+from kaicore.analysis.counterfactuals.amendment import Amendment
+from kaicore.analysis.counterfactuals.asked import Asked
+from kaicore.analysis.counterfactuals.checking import amendments, check
+from kaicore.analysis.counterfactuals.rehearsal import Rehearsal
+from kaicore.analysis.counterfactuals.sentences import sentence
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.reasons.queue import VictimWithinShare
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
+from kaicore.rules.state.snapshot import encode_state
+
+from tests.factory import pod
+from tests.hierarchy import queue
+from tests.situations import Situation
+from tests.situations.every import SITUATIONS
+from tests.workloads import Workloads
+
+#: Told beside the reasons, and none of them.
+REMEDIES = {FitsAfter, FitsIf}
+#: Leads a search to other victims, and is left with no pod.
+NEVER_GIVEN = {VictimWithinShare}
+
+
+def test_every_reason_has_a_situation() -> None:
+    assert set(SITUATIONS) == set(typing.get_args(Reason)) - REMEDIES - NEVER_GIVEN
+
+
+@pytest.mark.parametrize("reason", SITUATIONS, ids=lambda one: one.__name__)
+def test_what_is_said_to_help_makes_the_pod_start(reason: type[CodedReason]) -> None:
+    situation = SITUATIONS[reason]()
+    state = situation.cluster.state
+    asked = Asked(state, situation.config, state.pods[situation.pod.uid])
+    (given,) = [one for one in asked.reasons if type(one) is reason][:1]
+    text = sentence(asked, given)
+    assert [word for word in situation.words if word not in text] == [], text
+    before = encode_state(state)
+    checked = check(asked)
+    assert encode_state(state) == before, "nothing is changed by asking"
+    assert checked.as_it_is is None
+    first = checked.helpful[0]
+    make(situation, first.amendment)
+    assert starts(situation), first.amendment.message
+
+
+def make(situation: Situation, amendment: Amendment) -> None:
+    """Do what is said."""
+    cluster = situation.cluster
+    assert amendment.message
+    for fact in amendment.facts:
+        cluster.record("done", fact)
+    cluster.now = max(cluster.now, amendment.until)
+
+
+def starts(situation: Situation) -> bool:
+    """Whether a cycle places the pod, or evicts others and the next one does."""
+    cluster = situation.cluster
+    for _ in range(3):
+        result = cluster.cycle(situation.config)
+        if situation.pod.uid in {one.uid for one in result.placements}:
+            return True
+        for eviction in result.evictions:
+            cluster.delete_pod(cluster.state.pods[eviction.uid].pod)
+    return False
+
+
+@pytest.mark.parametrize("reason", SITUATIONS, ids=lambda one: one.__name__)
+def test_trials_leave_nothing_behind(reason: type[CodedReason]) -> None:
+    """What a change does is the same on a copy on which all others were tried before, and on a new one."""
+    situation = SITUATIONS[reason]()
+    state, uid = situation.cluster.state, situation.pod.uid
+    asked = Asked(state, situation.config, state.pods[uid])
+    used = Rehearsal(state, situation.config)
+    for amendment in amendments(asked):
+        assert used.start_of(uid, amendment) == Rehearsal(state, situation.config).start_of(uid, amendment)
+    assert used.start_of(uid) is None
+
+
+def test_where_no_single_change_helps_none_is_said_to() -> None:
+    """The pod is gated, and its queue does not exist."""
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=64, gpu=8)
+    cluster.record("queue/a", payloads.QueueObserved(queue("a")))
+    one = cluster.add_pod(pod("one", cpu=1, gpu=8, scheduling_gates=("example.com/held",)))
+    cluster.cycle()
+    checked = check(Asked(cluster.state, EngineConfig(), cluster.state.pods[one.uid]))
+    assert (checked.as_it_is, checked.helpful) == (None, ())
+    assert checked.tried

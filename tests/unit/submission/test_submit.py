@@ -1,0 +1,203 @@
+"""What would become of manifests on a cluster, and that nothing else becomes of it."""
+
+from typing import Any
+
+import pytest
+from kaicore.analysis.simulation.manifest_text import Reading, read_text
+from kaicore.analysis.submission.answers import Prospect, SubmitAnswer, SubmittedGroup
+from kaicore.analysis.submission.starts import duration_text
+from kaicore.analysis.submission.submit import submit
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.model.pod import PriorityClass
+from kaicore.rules.state.snapshot import encode_state
+
+from tests.factory import amounts, pod
+from tests.groups import job as see_job
+from tests.hierarchy import queue
+from tests.past_runs import SECOND, PastRuns
+from tests.workloads import OWNER
+
+_ZONE = amounts(cpu=16, memory=64, gpu=4)
+
+
+def job(
+    name: str, *, pods: int = 1, gpus: int = 4, least: int = 1, scheduler: str = "kai-ledger", more: str = ""
+) -> str:
+    return f"""
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: {name}, annotations: {{kai.scheduler/batch-min-member: "{least}"}}, {more}}}
+spec:
+  parallelism: {pods}
+  completions: {pods}
+  template:
+    spec:
+      restartPolicy: Never
+      schedulerName: {scheduler}
+      containers:
+      - {{name: main, image: x, resources: {{limits: {{cpu: 2, memory: 8Gi, nvidia.com/gpu: {gpus}}}}}}}
+---
+"""
+
+
+def ask(cluster: PastRuns, text: str, **given: Any) -> SubmitAnswer:
+    reading = Reading()
+    read_text(reading, "manifests", text.encode(), is_json=False, named=True)
+    assert not reading.problems
+    body = encode_state(cluster.state)
+    answer = submit(body, reading.objects, cluster.history(), now=given.get("now", cluster.now))
+    assert encode_state(cluster.state) == body
+    return answer
+
+
+def only(answer: SubmitAnswer) -> SubmittedGroup:
+    (group,) = answer.groups
+    return group
+
+
+def cluster_of(nodes: int, *, history: int = 0) -> PastRuns:
+    cluster = PastRuns()
+    cluster.have_run("train", [300.0] * history)
+    for number in range(nodes):
+        cluster.add_node(f"n{number}", _ZONE)
+    return cluster
+
+
+def fill(cluster: PastRuns, count: int, **spec: Any) -> None:
+    """Pods of 4 GPUs run."""
+    start = cluster.now // SECOND
+    for number in range(count):
+        cluster.add_pod(pod(f"train-{number}", cpu=2, memory=8, gpu=4, **({"owner": OWNER} | spec)))
+    for decision in cluster.cycle().placements:
+        cluster.see(cluster.state.pods[decision.uid].pod, node_name=decision.node, phase="Running", start_time=start)
+
+
+def test_a_job_with_room_would_start_now_on_the_nodes_and_zones_that_the_next_cycle_chooses() -> None:
+    cluster = cluster_of(2)
+    group = only(ask(cluster, job("big", pods=2, least=2)))
+    assert (group.verdict, group.message) == (Prospect.STARTS_NOW, "its 2 pods would start now")
+    assert {one.node for one in group.pods} == {"n0", "n1"}
+    assert [one.zones for one in group.pods] == [["node-0"], ["node-0"]]
+    assert (group.kind, group.name, group.minimum) == ("Job.batch", "big", 2)
+    assert (group.reasons, group.start, group.no_start) == ([], None, "")
+
+
+def test_a_job_that_finds_room_for_some_pods_says_how_many() -> None:
+    group = only(ask(cluster_of(2), job("wide", pods=3)))
+    assert (group.verdict, group.message) == (Prospect.STARTS_NOW, "2 of its 3 pods would start now")
+    assert sorted(one.status for one in group.pods) == ["Pending", "Placed", "Placed"]
+
+
+def test_a_gang_without_room_says_what_is_short_and_when_it_is_likely_to_start() -> None:
+    cluster = cluster_of(2, history=20)
+    fill(cluster, 1)
+    cluster.after(60)
+    answer = ask(cluster, job("gang", pods=2, least=2))
+    group = only(answer)
+    assert group.verdict is Prospect.WAITS
+    assert not answer.good
+    assert {reason.code for reason in group.reasons} >= {"GangDoesNotFit", "InsufficientResource"}
+    assert group.start is not None
+    assert group.start.p50_seconds is not None
+    assert 235 <= group.start.p50_seconds <= 255
+    assert group.start.text.startswith("likely to start within 4 min")
+    assert group.start.p50 is not None
+
+
+def test_without_history_no_time_is_given() -> None:
+    cluster = cluster_of(1)
+    fill(cluster, 1)
+    group = only(ask(cluster, job("later")))
+    assert (group.start, group.no_start) == (
+        None,
+        "too little history: 0 runs have ended so far, and it takes 20",
+    )
+
+
+def test_what_no_end_of_a_pod_helps_is_not_foretold_and_what_would_help_is_said() -> None:
+    group = only(ask(cluster_of(1, history=20), job("huge", gpus=6)))
+    assert (group.verdict, group.start) == (Prospect.WAITS, None)
+    assert group.no_start == "what is in the way does not pass by itself"
+    assert [remedy.code for remedy in group.schedulable_if] == ["FitsIf"]
+
+
+def test_whom_it_would_have_evicted_is_named() -> None:
+    cluster = cluster_of(1)
+    high = PriorityClass(uid="u", name="high", resource_version="1", value=90)
+    cluster.record("priorityclass/high", payloads.PriorityClassObserved(high))
+    fill(cluster, 1)
+    cluster.cycle(EngineConfig())
+    text = job("urgent").replace("schedulerName", "priorityClassName: high\n      schedulerName")
+    group = only(ask(cluster, text))
+    assert (group.verdict, group.message) == (
+        Prospect.STARTS_AFTER_EVICTIONS,
+        "would start as soon as 1 pod is evicted for it",
+    )
+    assert [(one.name, one.node, one.reason) for one in group.evictions] == [("train-0", "n0", "Preempted")]
+    assert [(one.status, one.node) for one in group.pods] == [("Nominated", "n0")]
+
+
+def test_the_queues_of_the_cluster_bound_what_is_submitted() -> None:
+    cluster = cluster_of(2)
+    cluster.record("queue/team", payloads.QueueObserved(queue("team", limit=1)))
+    group = only(ask(cluster, job("team-job", more=f"labels: {{{KAI_QUEUE_LABEL}: team}}")))
+    assert group.queue == "team"
+    assert group.verdict is Prospect.WAITS
+    assert [reason.queue for reason in group.reasons] == ["team"]
+
+
+def test_objects_that_make_no_sense_or_are_there_already_are_named_and_the_rest_goes_on() -> None:
+    cluster = cluster_of(2)
+    fill(cluster, 1, owner=None)
+    there, wrong, bound = (
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n---\n"
+        for name, spec in (
+            ("train-0", "containers: [{name: main}]"),
+            ("wrong", "containers: [{name: main, resources: {limits: {cpu: 8x}}}]"),
+            ("bound", "nodeName: n0, containers: [{name: main}]"),
+        )
+    )
+    answer = ask(cluster, there + wrong + bound + job("fine"))
+    assert [problem.partition(": ")[2] for problem in answer.problems] == [
+        "Pod default/wrong: spec.containers[0].resources.limits[cpu]: not a Kubernetes quantity: '8x'",
+        "Pod default/bound: names its node itself: no scheduler decides on it",
+        "Pod default/train-0: is in the cluster already",
+    ]
+    assert only(answer).verdict is Prospect.STARTS_NOW
+    assert not answer.good
+
+
+def test_a_job_of_a_name_that_is_taken_is_named() -> None:
+    cluster = cluster_of(1)
+    see_job(cluster, "twice")
+    answer = ask(cluster, job("twice"))
+    assert answer.groups == []
+    assert answer.problems == [
+        "manifests, document 1: Job default/twice: metadata.name: is in the cluster already: 'twice'"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "verdict"), [("default-scheduler", Prospect.OTHER_SCHEDULER), ("''", Prospect.STARTS_NOW)]
+)
+def test_pods_of_another_scheduler_are_not_ours_and_pods_of_none_are_taken_for_ours(
+    scheduler: str, verdict: Prospect
+) -> None:
+    answer = ask(cluster_of(1), job("a", scheduler=scheduler))
+    assert only(answer).verdict is verdict
+    named_none = ["1 pod names no scheduler: answered as if spec.schedulerName were kai-ledger"]
+    assert answer.warnings == (named_none if scheduler == "''" else [])
+
+
+def test_several_jobs_share_what_is_free() -> None:
+    answer = ask(cluster_of(1, history=20), job("a") + job("b"))
+    assert sorted(group.verdict for group in answer.groups) == [Prospect.STARTS_NOW, Prospect.WAITS]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (3600, "1 h"), (7800, "2 h 10 min"), (90_061, "1 d 1 h")]
+)
+def test_durations_are_written_in_their_two_largest_units(seconds: int, text: str) -> None:
+    assert duration_text(seconds) == text
