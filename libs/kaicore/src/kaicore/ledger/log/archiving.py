@@ -21,7 +21,7 @@ import msgspec
 from psycopg import AsyncConnection, sql
 
 from kaicore.errors import ConfigurationError, CorruptLog
-from kaicore.ledger.log.chain import GENESIS, event_hash
+from kaicore.ledger.log.chain import GENESIS, continues
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.rules.events.envelope import Event
 
@@ -108,7 +108,7 @@ def check_archive(file: Path, seals: Sequence[Seal], *, before: dict[str, bytes]
         expected = positions.get(event.cluster)
         if expected is None or event.position != expected + 1:
             raise CorruptLog(f"{file}: cluster {event.cluster}: event {event.position} is not the one that follows")
-        if event_hash(hashes[event.cluster], event) != event.hash:
+        if not continues(hashes[event.cluster], event):
             raise CorruptLog(f"{file}: cluster {event.cluster}: event {event.position}: its hash is another one")
         hashes[event.cluster], positions[event.cluster] = event.hash, event.position
     for seal in seals:
