@@ -114,7 +114,7 @@ def test_no_pod_is_evicted_for_one_that_only_waits_for_an_observation() -> None:
 
 
 def test_a_pod_of_higher_priority_takes_the_reserved_room_that_its_kubelet_will_give_it() -> None:
-    """The kubelet knows nothing of the room that is reserved: `other` goes to the first zone, wherever it is thought."""
+    """A kubelet knows nothing of the room that is reserved: it gives `other` the first zone."""
     node = Node()
     node.runs(node.old, seconds=61)
     node.come(pod("side", cpu=6))

@@ -185,7 +185,7 @@ class FeasibleNodes:
             row=int(row),
             preference=preference,
             leaves_devices=not spared,
-            avoided=row in self._avoided,
+            avoided=bool(self._handicap[row] >= _PLACE),
             keeps_policy=own is None or own.binding or keeps,
             zones=zones,
             full=abs(int(self._scores(np.array([row]))[0]) + _DEVICES * spared),
