@@ -33,8 +33,8 @@ words.
   autoscalers add nothing in vain.
 
 `kai why` adds to each what the record does not say, for it is shared by many pods: what the pod asks for, of which
-object is spoken, which node is closest. And it says what would make the pod start; for each reason here a test follows what is
-said first, and sees the pod start ([a page of kai why](../how-to/ask.md#a-page-of-kai-why)):
+object is spoken, which node is closest. And it says what would make the pod start; for each reason here a test follows
+what is said first, and sees the pod start ([a page of kai why](../how-to/ask.md#a-page-of-kai-why)):
 
 ```
 research/train-0: pending, since 2026-11-22T00:53:57.042Z
