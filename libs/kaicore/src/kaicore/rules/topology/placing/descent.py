@@ -66,6 +66,7 @@ def descend(
             ties=() if depth == tree.depth else (within.pods[depth][open_],),
             pull=None if pull is None else nearness(tree, pull, depth, first + open_),
             unit=next((layer.size for layer in layers if layer.depth >= depth), 1),
+            places=first + open_,
         )
     return shares
 
