@@ -63,7 +63,7 @@ def _check_namespaces(objects: Sequence[Located], view: View) -> None:
         return
     for item in objects:
         metadata = item.object.get("metadata")
-        namespace = metadata.get("namespace", "default") if isinstance(metadata, dict) else ""
+        namespace = (metadata.get("namespace") or "default") if isinstance(metadata, dict) else ""
         if not isinstance(namespace, str) or not view.sees(namespace):
             raise HTTPException(403, f"{item.where}: namespace {namespace!r} is not yours to submit to")
 
