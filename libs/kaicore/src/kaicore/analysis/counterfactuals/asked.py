@@ -11,6 +11,7 @@ from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
 from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter, OwnPolicyFilter
+from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.engine.gang_planner import members_of
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import Placer
@@ -82,6 +83,16 @@ class Asked:
         session = Session(cycle_input(self.state, self.config, now=self.state.recorded_at), self.config)
         session.reservations.restore()
         return session
+
+    @cached_property
+    def remedies(self) -> Remedies:
+        """When groups would fit, worked out on another copy of the nodes."""
+        return Remedies(cycle_input(self.state, self.config, now=self.state.recorded_at), self.config)
+
+    @cached_property
+    def remedy(self) -> Remedy:
+        """When the pod's group would fit."""
+        return self.remedies.of(self.entry.group)
 
     @property
     def columns(self) -> NodeColumns:

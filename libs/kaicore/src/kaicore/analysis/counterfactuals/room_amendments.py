@@ -7,7 +7,6 @@ from functools import partial
 from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.counterfactuals.asked import Asked, edited
 from kaicore.analysis.counterfactuals.group_amendments import edit_source, source_of
-from kaicore.rules.engine.explain.remedies import Remedies
 from kaicore.rules.engine.explain.smaller_pods import with_at_most
 from kaicore.rules.events.payloads import (
     NodeDeleted,
@@ -35,7 +34,6 @@ from kaicore.rules.reasons.eviction import (
 from kaicore.rules.reasons.node import RejectedByKubelet
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
-from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.pod_entry import PodEntry
 
 #: Kinds of nodes of which one more is tried, priorities that are tried, and nodes whose kubelet has refused such pods.
@@ -48,8 +46,7 @@ def room_amendments(asked: Asked) -> Iterator[Amendment]:
     """Yield what makes room, or has it made."""
     for reason in asked.reasons:
         yield from _of_reason(asked, reason)
-    given = cycle_input(asked.state, asked.config, now=asked.state.recorded_at)
-    for reason in Remedies(given, asked.config).of(asked.entry.group).reasons:
+    for reason in asked.remedy.reasons:
         match reason:
             case FitsIf():
                 yield _smaller(asked, reason)
@@ -108,7 +105,7 @@ def _of_reason(asked: Asked, reason: Reason) -> Iterator[Amendment]:
 
 
 def _waiting(asked: Asked, words: str, until: int) -> Amendment:
-    return Amendment("wait", words, Effort.WAIT, until=until, place=asked.pod.subject)
+    return Amendment("wait", words, Effort.WAIT, until=until, place=asked.pod.subject, evicts=True)
 
 
 def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | None) -> Iterator[Amendment]:
@@ -124,7 +121,14 @@ def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | N
     if budgets:
         place = ", ".join(names)
         yield Amendment(
-            "edit-budget", words, Effort.TEND_NODE, facts=facts, undo=undo, amount=allowed or 0, place=place
+            "edit-budget",
+            words,
+            Effort.TEND_NODE,
+            facts=facts,
+            undo=undo,
+            amount=allowed or 0,
+            place=place,
+            evicts=True,
         )
 
 
@@ -198,12 +202,11 @@ def _higher_priority(asked: Asked) -> Iterator[Amendment]:
     for priority in sorted(priorities)[:_MOST_PRIORITIES]:
         words = f"raise the priority of {asked.pod.subject} from {own.group.priority} to {priority + 1}"
         if source is not None:
-            yield edit_source(
-                "raise-priority", words, source, edited(source, priority=priority + 1), amount=priority + 1
-            )
+            raised = edit_source("raise-priority", words, source, edited(source, priority=priority + 1))
+            yield replace(raised, amount=priority + 1, evicts=True)
         else:
             edit = partial(_with_priority, priority=priority + 1)
-            yield asked.edit_pods("raise-priority", words, edit, amount=priority + 1)
+            yield asked.edit_pods("raise-priority", words, edit, amount=priority + 1, evicts=True)
 
 
 def _with_priority(pod: Pod, *, priority: int) -> Pod:

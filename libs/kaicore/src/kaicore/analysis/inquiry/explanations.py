@@ -31,7 +31,6 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.remedies import StateRemedies
 from kaicore.rules.state.why import miss_notes, notes, pending_reasons, story_of, verdict
 
 #: Pods that an answer about several shows, those that wait first.
@@ -62,7 +61,6 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
     if asked is not None:
         waits = why_waiting(asked)
         waits["reasons"] = [reason_answer(reason, message=sentence(asked, reason)) for reason in asked.reasons]
-        waits["schedulable_if"] = [reason_answer(item) for item in StateRemedies(state, config).of(asked.entry)]
         if evidence.cycles is not None:
             waits["attempts"] = attempts(state, asked.entry, evidence.cycles)
     elif entry is not None:
@@ -207,7 +205,6 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         counts.update(dict.fromkeys(pending_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
-    help_for = () if oldest is None else StateRemedies(state, state.config()).of(oldest)
     asked = None if oldest is None or oldest.pod.uid not in state.waiting else Asked(state, state.config(), oldest)
     others = [entry for entry in pods if entry.stage is not Stage.WAITING]
     rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
@@ -220,7 +217,6 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         uid="",
         verdict=_verdict_of(pods),
         reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
-        schedulable_if=[reason_answer(item) for item in help_for],
         **({} if asked is None else why_waiting(asked)),
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
     )
