@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.counterfactuals.asked import Asked
-from kaicore.analysis.counterfactuals.sentences import sentence
+from kaicore.analysis.counterfactuals.reason_details import details
 from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, Why
 from kaicore.analysis.inquiry.attempts import attempts
 from kaicore.analysis.inquiry.json_spelling import time_text
@@ -22,7 +22,7 @@ from kaicore.analysis.inquiry.listing import (
 )
 from kaicore.analysis.inquiry.placements import placement_answer
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence
-from kaicore.analysis.inquiry.pod_history import evictions, rejections, timeline
+from kaicore.analysis.inquiry.pod_history import OBSERVED, evictions, rejections, timeline
 from kaicore.analysis.inquiry.sub_groups import sub_groups
 from kaicore.analysis.inquiry.why_answers import StoryAnswer
 from kaicore.analysis.inquiry.why_waiting import why_waiting
@@ -60,7 +60,7 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
     waits: dict[str, Any] = {}
     if asked is not None:
         waits = why_waiting(asked)
-        waits["reasons"] = [reason_answer(reason, message=sentence(asked, reason)) for reason in asked.reasons]
+        waits["reasons"] = [reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons]
         if evidence.cycles is not None:
             waits["attempts"] = attempts(state, asked.entry, evidence.cycles)
     elif entry is not None:
@@ -74,7 +74,9 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         name=name,
         uid=evidence.uid,
         verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
-        since=steps[-1].at if steps and evidence.cycles is None else "",
+        since=""
+        if evidence.cycles is not None
+        else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
         notes=[*([] if entry is None else notes(entry, state)), *miss_notes(evidence.uid, state)],
         placement=None if evidence.placed is None else placement_answer(state, entry, evidence.placed),
         evictions=evictions(state, evidence.story),
