@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 from kaicore.analysis.inquiry.exports import export_log
 from kaicore.analysis.inquiry.moments import Moment
 from kaicore.analysis.inquiry.ranges import range_of
-from kaicore.ledger.log.chain import GENESIS
+from kaicore.ledger.log.chain import GENESIS, event_hash
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.files.writer import LogFileWriter
@@ -37,6 +38,14 @@ def write_file(path: Path, events: Sequence[Event], *, before: Head | None = Non
     with LogFileWriter(path, end.cluster, after=head, first_hash=events[0].hash, last=last, state=None) as file:
         file.add(events)
     return path
+
+
+def rechained(events: Sequence[Event], position: int) -> list[Event]:
+    """The log of one who changed it from a position on, and all hashes with it."""
+    made = list(events[: position - 1])
+    for event in events[position - 1 :]:
+        made.append(msgspec.structs.replace(event, hash=event_hash(made[-1].hash if made else GENESIS, event)))
+    return made
 
 
 class ExportedLog(MemoryLog):

@@ -141,4 +141,5 @@ def replayed(events: list[Event]) -> tuple[int, int, int, list[str]]:
     for event in events:
         replay.take(event)
     report = replay.finish()
-    return report.cycles, report.decisions, report.late, [str(difference) for difference in report.differences]
+    differences = [str(difference) for difference in (*report.differences, *report.otherwise)]
+    return report.cycles, report.decisions, report.late, differences

@@ -20,7 +20,7 @@ from kaicore.ledger.log.postgres import PostgresLog, importing
 from kaicore.rules.events.codec import encode_event
 from kaicore.rules.events.envelope import Event
 
-from tests.exported import export_to, import_to, write_file
+from tests.exported import export_to, import_to, rechained, write_file
 from tests.integration.test_retire import kai
 from tests.recorded import read_log, recorded_logs
 
@@ -201,7 +201,8 @@ async def test_a_log_is_copied_piece_by_piece_and_never_mixed(
         ConfigurationError, match=r"ends with event 400, and .* begins with 500: what is between is missing"
     ):
         await import_to(superuser_url, third)
-    rewritten = write_file(tmp_path / "rewritten.gz", rechained(events, 300))
+    forged = [*events[:299], *(msgspec.structs.replace(event, actor="mallory") for event in events[299:])]
+    rewritten = write_file(tmp_path / "rewritten.gz", rechained(forged, 300))
     with pytest.raises(ConfigurationError, match=r"its log is another one .* event 400 has hash"):
         await import_to(superuser_url, rewritten)
     with pytest.raises(CorruptLog, match="event 150: its hash"):
@@ -216,17 +217,6 @@ async def import_to_empty(url: str, path: Path) -> int:
         for table in ("event", "event_id", "stream", "log_head"):
             connection.execute(f"DELETE FROM {table}".encode())
     return await import_to(url, path)
-
-
-def rechained(events: list[Event], position: int) -> list[Event]:
-    """The log as one would have it who rewrote it from a position on."""
-    from kaicore.ledger.log.chain import event_hash
-
-    made = events[: position - 1]
-    for event in events[position - 1 :]:
-        changed = msgspec.structs.replace(event, actor="mallory")
-        made.append(msgspec.structs.replace(changed, hash=event_hash(made[-1].hash, changed)))
-    return made
 
 
 def test_a_file_alone_answers_every_question(events: list[Event], file: Path) -> None:

@@ -8,7 +8,7 @@ from kai_cli.catching_up import ListedPod, has_caught_up
 from kai_cli.expectations import NEVER_FITS, ExpectedGroup, groups_of
 from kai_cli.gang_domains import GangDomains, PlacedDomains
 from kai_cli.report import ClusterReport, DemoReport, render
-from kaicore.rules.state.replay import Difference, ReplayReport
+from kaicore.rules.state.replay_report import Difference, ReplayReport
 
 from tests.factory import Cluster, pod
 from tests.racks import Racks, asks

@@ -1,14 +1,21 @@
-"""Answers one long question and ends: `python -m kai_api.answer replay|audit CLUSTER`; JSON on standard output."""
+"""Answers one long question and ends: `python -m kai_api.answer replay|audit CLUSTER [NAME=VALUE]…`.
+
+The answer goes to standard output, as JSON.
+"""
 
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 
 import msgspec
 from kaicore.analysis.inquiry.audit import audit_log
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.inquiry.moments import parse_moment
+from kaicore.analysis.inquiry.ranges import Range, range_of
+from kaicore.analysis.inquiry.replay import cycle_range, replay_log
 from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
-from kaicore.errors import KaiError
+from kaicore.errors import KaiError, UnknownMoment
+from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service.process import bound_to_parent
 
@@ -19,15 +26,30 @@ from kai_api.long_answers import Failure, Question
 _NICENESS = 10
 
 
-async def _answer(question: Question, cluster: str) -> object:
+async def _answer(question: Question, cluster: str, options: Mapping[str, str]) -> object:
     async with await PostgresLog.open(
         os.environ["KAI_DATABASE_URL"], application=f"kai-api-{question}", connections=2
     ) as log:
         match question:
             case Question.REPLAY:
-                return replay_answer(await replay_log(log, cluster))
+                return replay_answer(await replay_log(log, cluster, await _range(log, cluster, options)))
             case Question.AUDIT:
                 return audit_answer(await audit_log(log, cluster))
+
+
+async def _range(log: EventLog, cluster: str, options: Mapping[str, str]) -> Range | None:
+    """Return the range that is asked for; None for the whole log.
+
+    Raises:
+        UnknownMoment: there is no such range.
+        UnknownSubject: there is no such cycle.
+    """
+    moments = {name: parse_moment(text) for name, text in options.items() if name != "cycle"}
+    if "cycle" not in options:
+        return await range_of(log, cluster, since=moments.get("from"), until=moments.get("to")) if moments else None
+    if moments:
+        raise UnknownMoment("cycle means one cycle: it goes without from and to")
+    return await cycle_range(log, cluster, options["cycle"])
 
 
 def main() -> int:
@@ -36,8 +58,9 @@ def main() -> int:
         return 1
     os.nice(_NICENESS)
     code = 0
+    _, question, cluster, *options = sys.argv
     try:
-        answer = asyncio.run(_answer(Question(sys.argv[1]), sys.argv[2]))
+        answer = asyncio.run(_answer(Question(question), cluster, dict(option.split("=", 1) for option in options)))
     except KaiError as error:
         answer, code = Failure(str(error), status_of(error)), 1
     sys.stdout.buffer.write(msgspec.json.encode(answer))

@@ -5,10 +5,10 @@ caller who may see the whole cluster; `kai_api.auth.middleware.for_namespaces` o
 """
 
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.submission.submissions import Submissions
@@ -21,8 +21,10 @@ from kai_api.answering import answer_errors, describe
 from kai_api.audits import make_audit_router
 from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
+from kai_api.events import make_events_router
+from kai_api.live import LiveLog
 from kai_api.login import make_login_router
-from kai_api.long_answers import Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
+from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 from kai_api.pages.router import make_pages
 from kai_api.questions import make_router
 from kai_api.submitting import make_submission_router
@@ -33,7 +35,13 @@ _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route
 _RETRY_AFTER = {"Retry-After": "10"}
 
 
-def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access: Access | None = None) -> Asgi:
+def make_app(
+    inquiry: Inquiry,
+    health: Health,
+    long_answers: LongAnswers,
+    access: Access | None = None,
+    live: LiveLog | None = None,
+) -> Asgi:
     """Make the application that answers from a log.
 
     Args:
@@ -41,8 +49,15 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access
         health: answered without asking who asks.
         long_answers: answers what takes long.
         access: decides who may ask; by default everybody may.
+        live: for those who follow a log; by default one of its own.
     """
     access = access or Access(anonymous="anywhere")
+    app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log))
+    return with_health(health, app=_timed(authenticated(app, access)))
+
+
+def make_routes(inquiry: Inquiry, long_answers: LongAnswers, access: Access, live: LiveLog) -> FastAPI:
+    """Make all routes, as yet without asking who asks."""
     # No interactive pages: they would load their scripts from a server elsewhere.
     app = FastAPI(
         title="kai-ledger",
@@ -56,17 +71,20 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access
     describe(app)
     app.include_router(make_login_router(access))
     _add_long_answers(app, long_answers)
+    app.include_router(make_events_router(inquiry.log, live))
     app.include_router(make_audit_router(inquiry))
     app.include_router(make_router(inquiry))
     app.include_router(make_submission_router(Submissions(inquiry)))
     app.include_router(make_pages(inquiry))
-    return with_health(health, app=_timed(authenticated(app, access)))
+    return app
 
 
 def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
-    async def ask(question: Question, cluster: str, request: Request) -> Response:
+    async def ask(
+        question: Question, cluster: str, request: Request, options: Mapping[str, str | None] = NONE
+    ) -> Response:
         try:
-            body = await long_answers.ask(question, cluster, gone=_gone(request))
+            body = await long_answers.ask(question, cluster, options, gone=_gone(request))
         except Busy as error:
             raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
         except TookTooLong as error:
@@ -78,9 +96,15 @@ def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
         return Response(body, media_type="application/json")
 
     @app.get("/v1/clusters/{cluster}/replay")
-    async def replay(cluster: str, request: Request) -> Response:
-        """Run every recorded cycle again and compare."""
-        return await ask(Question.REPLAY, cluster, request)
+    async def replay(
+        cluster: str,
+        request: Request,
+        cycle: Annotated[str | None, Query(description="only this one: a number, or SHARD/NUMBER")] = None,
+        since: Annotated[str | None, Query(alias="from", description="from this position or time on")] = None,
+        until: Annotated[str | None, Query(alias="to", description="up to this position or time")] = None,
+    ) -> Response:
+        """Run every recorded cycle again, or those of a range, and compare."""
+        return await ask(Question.REPLAY, cluster, request, {"cycle": cycle, "from": since, "to": until})
 
     @app.get("/v1/clusters/{cluster}/audit")
     async def audit(cluster: str, request: Request) -> Response:

@@ -7,7 +7,7 @@ could not be stopped. A process can: when its client goes, or takes too long, it
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 
@@ -16,6 +16,9 @@ from kaicore.errors import KaiError
 
 #: Bytes of an answer read at a time; it is kept as a whole.
 _MOST_BYTES = 64 << 20
+
+#: No options.
+NONE: Mapping[str, str | None] = {}
 
 
 class Question(StrEnum):
@@ -70,12 +73,15 @@ class LongAnswers:
         self._most_s = most_s
         self._running = 0
 
-    async def ask(self, question: Question, cluster: str, *, gone: Awaitable[None]) -> bytes:
+    async def ask(
+        self, question: Question, cluster: str, options: Mapping[str, str | None] = NONE, *, gone: Awaitable[None]
+    ) -> bytes:
         """Return the answer as JSON.
 
         Args:
             question: which.
             cluster: of which cluster.
+            options: of the question, by name; None is as not given.
             gone: ends when the client does not wait for the answer any more.
 
         Raises:
@@ -88,14 +94,17 @@ class LongAnswers:
             raise Busy(f"{self._at_once} questions of this kind are being answered, which is as many as may be")
         self._running += 1
         try:
-            return await self._ask(question, cluster, gone)
+            return await self._ask(question, cluster, options, gone)
         finally:
             self._running -= 1
 
-    async def _ask(self, question: Question, cluster: str, gone: Awaitable[None]) -> bytes:
+    async def _ask(
+        self, question: Question, cluster: str, options: Mapping[str, str | None], gone: Awaitable[None]
+    ) -> bytes:
+        given = [f"{name}={value}" for name, value in options.items() if value is not None]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "kai_api.answer", question, cluster),
+            *("-m", "kai_api.answer", question, cluster, *given),
             env={**os.environ, **self._environment},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.log import FileLog
@@ -31,6 +32,21 @@ async def open_log(source: LogSource) -> AsyncIterator[EventLog]:
         return
     async with _open(source, role="kai_append") as log:
         yield log
+
+
+@asynccontextmanager
+async def opened_source(source: LogSource) -> AsyncIterator[LogSource]:
+    """Yield where the log that `source` means can be opened any number of times, also by other processes.
+
+    Raises:
+        ConfigurationError: there is none.
+        LogUnavailable: its server does not answer.
+    """
+    async with AsyncExitStack() as stack:
+        if source.file is None and source.database() is None:
+            url = await _log_in(data_directory(source.data_dir), stack, role="kai_append")
+            source = replace(source, data_dir=None, database_url=url)
+        yield source
 
 
 @asynccontextmanager

@@ -88,10 +88,10 @@ app.command(
 )
 app.command("kai_cli.service_logs:logs", name="logs", group=_ASK, help="Print what a service said.")
 app.command(
-    "kai_cli.checks:replay",
+    "kai_cli.replaying:replay",
     name="replay",
     group=_ASK,
-    help="Fold the log again, run every recorded cycle again, and compare; exit 1 if there is a difference.",
+    help="Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference.",
 )
 audit = App(name="audit", help="Check the log itself, and ask who decided what.", group=_ASK)
 audit.command(
@@ -125,6 +125,11 @@ what_if.command(
     "kai_cli.what_if_submit:submit_command",
     name="submit",
     help="Say what would become of manifests that are submitted now: where, evicting whom, or when.",
+)
+what_if.command(
+    "kai_cli.what_if_history:history",
+    name="history",
+    help="Simulate history again with other settings, nodes, queues or priorities, and compare what comes of it.",
 )
 app.command(what_if)
 app.command(
@@ -205,9 +210,21 @@ app.command(
 )
 
 
+#: What a command does where it is not said: `kai topology` shows them, `kai what-if --from …` asks of history.
+_USUAL = {"topology": "show", "what-if": "history"}
+
+
 def _has_subcommand(arguments: list[str]) -> bool:
-    """Whether it is said what is wanted of topologies, or help is; `kai topology` alone shows them."""
+    """Whether it is said which of a command's subcommands is wanted, or help is."""
     return bool(arguments) and (not arguments[0].startswith("-") or arguments[0] in ("--help", "-h"))
+
+
+def spelled_out(arguments: list[str]) -> list[str]:
+    """Return arguments with the subcommand that is meant where none is named."""
+    usual = _USUAL.get(arguments[0]) if arguments else None
+    if usual is None or _has_subcommand(arguments[1:]):
+        return arguments
+    return [arguments[0], usual, *arguments[1:]]
 
 
 def main() -> None:
@@ -216,10 +233,8 @@ def main() -> None:
     if _NO_COLOUR in arguments:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
-    if arguments[:1] == ["topology"] and not _has_subcommand(arguments[1:]):
-        arguments.insert(1, "show")
     try:
-        sys.exit(app(arguments, result_action="return_value") or 0)
+        sys.exit(app(spelled_out(arguments), result_action="return_value") or 0)
     except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(2)

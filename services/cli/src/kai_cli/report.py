@@ -9,7 +9,7 @@ from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.contradiction import MissCause, contradiction
 from kaicore.rules.state.pod_entry import Stage
-from kaicore.rules.state.replay import ReplayReport
+from kaicore.rules.state.replay_report import ReplayReport
 from kaicore.rules.state.why import pending_reasons, zones_text
 
 from kai_cli.expectations import ExpectedGroup

@@ -144,7 +144,8 @@ def _after(asked: Asked, reason: FitsAfter) -> Amendment:
     state = asked.state
     if not reason.group:
         leaving = list(state.workload_index.leaving.values())
-        ending = end_of(leaving, f"wait until {plural(len(leaving), 'pod')} that are ending are gone")
+        first = min(one.pod.subject for one in leaving)
+        ending = end_of(leaving, f"wait for the end of {plural(len(leaving), 'leaving pod')}, such as {first}")
         return replace(ending, effort=Effort.WAIT)
     workloads = state.workload_index.workloads.values()
     (ending_group,) = [

@@ -1,7 +1,7 @@
 """The state at a log's end, by way of the newest sound snapshot, and the state from which on the log has all events."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
 
 from kaicore.errors import EventsRetired
@@ -45,7 +45,7 @@ async def pages_of(
 
 async def events_of(
     log: EventLog, cluster: str, *, after: int = 0, upto: int | None = None, where: Filter | None = None
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event, None]:
     """Read events one by one; see `pages_of`."""
     async for page in pages_of(log, cluster, after=after, upto=upto, where=where):
         for event in page:

@@ -2,7 +2,7 @@
 
 from kaicore.analysis.inquiry.audit import Audit
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
-from kaicore.rules.state.replay import ReplayReport
+from kaicore.rules.state.replay_report import ReplayReport
 
 #: Of the log's end and of seals.
 _TIMES = frozenset({"recordedAt", "sealedAt"})

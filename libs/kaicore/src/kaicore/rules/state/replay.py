@@ -1,12 +1,16 @@
-"""Replay: fold the log again, run every recorded cycle again, and compare what it decides with what was recorded.
+"""Replay: fold the log again, run every recorded cycle again, and compare what it records with what was recorded.
 
-A recorded cycle names the position, the configuration and the clock it was decided on, so the same list of decisions
-must come out. A batch that the cycle decided and that the log does not hold must have been stale: one of the streams
-that it was conditional on has moved on between the cycle's input and its record. Anything else is a difference.
+A recorded cycle names the position, the configuration and the clock it was decided on, so the same events must come
+out: the cycle with its reasons, its reports, and every decision. A batch that the cycle decided and that the log does
+not hold must have been stale: one of the streams that it was conditional on has moved on between the cycle's input and
+its record. Anything else is a difference. What another version of the engine decided may come out otherwise: that is
+told apart.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 import msgspec
 
@@ -21,6 +25,7 @@ from kaicore.rules.events.payloads import (
     EvictionDecided,
     HealRequested,
     NominationCleared,
+    Payload,
     PodNominated,
     PodPlaced,
     ProvisioningRequested,
@@ -28,6 +33,7 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import Proposal, decide
+from kaicore.rules.state.replay_report import Difference, ReplayReport
 
 _VERBS: dict[type[Decision], tuple[str, str]] = {
     PodPlaced: ("placed on", "not placed"),
@@ -38,6 +44,7 @@ _VERBS: dict[type[Decision], tuple[str, str]] = {
     ProvisioningRequested: ("requested for", "not requested"),
     ProvisioningWithdrawn: ("withdrawn for", "not withdrawn"),
 }
+_DECISIONS = frozenset(kind.__name__ for kind in get_args(Decision))
 
 #: Types of the events that a replay must know before it begins.
 KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted")
@@ -46,99 +53,79 @@ KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted")
 #: evictions are recorded with why they were chosen.
 _DECISIONS_ARE_PAYLOADS = 2
 
+#: Fields of a cycle's record that say how it was run: another version of the engine has others.
+_OF_THE_ENGINE = ("engine_version", "config_digest", "decisions_digest")
+
 
 class UnreplayableCycle(KaiError):
     """A cycle was recorded without what it takes to run it again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Where a replay and the log part.
+@dataclass(slots=True)
+class _Recording:
+    """A cycle that was run again, as its append goes by.
 
     Attributes:
-        position: of the event that recorded the cycle or the decision.
-        cycle: the cycle's id.
-        what: which of the cycle's properties, or which pod.
-        recorded: what the log says.
-        replayed: what came out this time.
+        position: of its record.
+        actor: who appended it.
+        summary: its record.
+        schema: version of the schema of that.
+        expected: the events that are to follow: reports, and all decisions but the stale ones; None where the cycle was
+            not run.
+        replayed: the record that came out.
+        recorded: what follows, with positions.
     """
 
     position: int
-    cycle: str
-    what: str
-    recorded: str
-    replayed: str
-
-    def __str__(self) -> str:
-        return (
-            f"position {self.position}, cycle {self.cycle}: {self.what}: "
-            f"recorded {self.recorded}, replayed {self.replayed}"
-        )
-
-
-@dataclass(slots=True)
-class ReplayReport:
-    """What a replay found.
-
-    Attributes:
-        cycles: how many cycles were run again.
-        decisions: how many recorded decisions were compared.
-        late: decisions that were not recorded since their batch was stale.
-        other_engine: cycles that another engine version decided.
-        differences: in order of position.
-    """
-
-    cluster: str
-    position: int = 0
-    cycles: int = 0
-    decisions: int = 0
-    late: int = 0
-    other_engine: int = 0
-    differences: list[Difference] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Cycle:
-    """A cycle that was run again and of which not all decisions have been compared yet.
-
-    Attributes:
-        expected: what the log has to hold: all decisions but the stale ones.
-        schema: version of the schema with which the cycle is recorded.
-        recorded: what it holds so far, with positions.
-    """
-
-    proposal: Proposal
-    expected: list[Decision]
+    actor: str
+    summary: CycleCompleted
     schema: int
-    recorded: list[tuple[int, Decision]] = field(default_factory=list)
+    expected: list[Payload] | None = None
+    replayed: CycleCompleted | None = None
+    recorded: list[tuple[int, Payload]] = field(default_factory=list)
+
+    @property
+    def other_engine(self) -> bool:
+        return self.summary.engine_version != ENGINE_VERSION
 
 
 class Replay:
     """Takes a cluster's events in order."""
 
-    def __init__(self, state: ClusterState, known_beforehand: Iterable[Event]) -> None:
+    def __init__(self, state: ClusterState, known_beforehand: Iterable[Event], *, first: int = 1) -> None:
         """Begin at a state.
 
         Args:
-            state: at the position to begin at, usually 0; folded on as events are taken.
+            state: at the position to begin at: 0, or that of the input of the first cycle to run again, or before it;
+                folded on as events are taken.
             known_beforehand: events of the types in `KNOWN_BEFOREHAND`: a cycle is recorded after its input,
                 and so is the configuration of the first cycle that used it.
+            first: position of the first record of a cycle that is to be run again.
         """
         self.state = state
-        self.report = ReplayReport(state.cluster)
+        self.report = ReplayReport(state.cluster, first=first)
         self._due: dict[int, list[tuple[Event, CycleCompleted]]] = {}
-        self._before: set[str] = set()
-        self._open: dict[str, _Cycle] = {}
+        self._proposals: dict[str, Proposal] = {}
+        self._recording: _Recording | None = None
+        #: Cycles that are recorded, or whose decisions are, and which are not run again.
+        self._skipped = {cycle for cycle, _ in state.last_cycles.values()}
         self._configs = dict(state.configs)
         for event in known_beforehand:
             payload = decode_payload(event)
             if isinstance(payload, ConfigRecorded):
                 self._configs[payload.digest] = payload.config
-            elif isinstance(payload, CycleCompleted) and payload.input_position >= state.position:
-                self._due.setdefault(payload.input_position, []).append((event, payload))
             elif isinstance(payload, CycleCompleted):
-                self._before.add(payload.cycle)
+                if event.position >= first and payload.input_position >= state.position:
+                    self._due.setdefault(payload.input_position, []).append((event, payload))
+                else:
+                    self._skipped.add(payload.cycle)
+                    self.report.unreachable += event.position >= first
         self._run_due()
+
+    def goes_on(self, event: Event) -> bool:
+        """Whether the next event belongs to the append of the cycle that was taken last."""
+        recording = self._recording
+        return recording is not None and (event.correlation, event.actor) == (recording.summary.cycle, recording.actor)
 
     def take(self, event: Event) -> None:
         """Take the next event: compare it with what was replayed, fold it, and run the cycles that it is the input of.
@@ -146,127 +133,183 @@ class Replay:
         Raises:
             UnreplayableCycle: a cycle's configuration is not in the log.
         """
-        payload = decode_payload(event)
-        if isinstance(payload, Decision):
-            self._compare_decision(event, payload)
-        elif isinstance(payload, CycleCompleted):
-            self._compare_cycle(event, payload)
+        if not self.goes_on(event):
+            self._compare()
+        if event.type == "CycleCompleted":
+            self._begin(event)
+        elif self._recording is not None:
+            payload = decode_payload(event)
+            if _compared(payload):
+                self._recording.recorded.append((event.position, payload))
+        elif event.type in _DECISIONS:
+            self._stray(event)
         self.state.fold(event)
         self._run_due()
 
     def finish(self) -> ReplayReport:
         """Compare what is left, and report."""
-        for cycle in list(self._open):
-            self._close(cycle)
+        self._compare()
         self.report.position = self.state.position
-        self.report.differences.sort(key=lambda difference: difference.position)
         return self.report
 
     def _run_due(self) -> None:
         for event, recorded in self._due.pop(self.state.position, ()):
             document = self._configs.get(recorded.config_digest)
+            about = (
+                f"cluster {self.state.cluster}: position {event.position}: cycle {recorded.cycle}: "
+                f"configuration {recorded.config_digest}"
+            )
             if document is None:
-                raise UnreplayableCycle(
-                    f"cluster {self.state.cluster}: position {event.position}: cycle {recorded.cycle}: "
-                    f"configuration {recorded.config_digest} is not in the log"
-                )
-            config = msgspec.convert(document, EngineConfig)
-            proposal = decide(self.state, config, shard=recorded.shard, now=recorded.now, actor=event.actor)
-            expected = list(proposal.result.decisions)
-            self._open[recorded.cycle] = _Cycle(proposal, expected, event.schema)
+                raise UnreplayableCycle(f"{about} is not in the log")
+            try:
+                config = msgspec.convert(document, EngineConfig)
+            except msgspec.ValidationError as error:
+                raise UnreplayableCycle(f"{about} is of another version: {error}") from error
+            self._proposals[recorded.cycle] = decide(
+                self.state, config, shard=recorded.shard, now=recorded.now, actor=event.actor
+            )
 
-    def _compare_cycle(self, event: Event, recorded: CycleCompleted) -> None:
-        if recorded.cycle in self._before:
+    def _begin(self, event: Event) -> None:
+        """Take a cycle's record; what follows it with its correlation is compared when all of it is there."""
+        self._compare()
+        summary = decode_payload(event)
+        assert isinstance(summary, CycleCompleted)
+        if summary.cycle in self._skipped:
             return
-        self.report.cycles += 1
-        self.report.other_engine += recorded.engine_version != ENGINE_VERSION
-        cycle = self._open.get(recorded.cycle)
-        if cycle is None:
-            self._differ(event.position, recorded.cycle, "the cycle", "present", "absent")
+        recording = _Recording(event.position, event.actor, summary, event.schema)
+        report, version = self.report, summary.engine_version
+        report.cycles += 1
+        report.other_engine += recording.other_engine
+        report.engine_versions[version] = report.engine_versions.get(version, 0) + 1
+        proposal = self._proposals.pop(summary.cycle, None)
+        if proposal is not None:
+            replayed, *reports = (new.payload for new in proposal.units[0].events if _compared(new.payload))
+            assert isinstance(replayed, CycleCompleted)
+            recording.replayed = replayed
+            recording.expected = [*reports, *self._fresh(proposal, event.schema)]
+        self._recording = recording
+
+    def _fresh(self, proposal: Proposal, schema: int) -> list[Payload]:
+        """Return what is to be recorded of a cycle's batches: not those of which a stream has moved on by now."""
+        versions, fresh = self.state.versions, list[Payload]()
+        for unit, batch in zip(proposal.units[1:], proposal.result.batches, strict=True):
+            if all(versions.get(stream, 0) == version for stream, version in unit.expect.items()):
+                others = [new.payload for new in unit.events[len(batch.decisions) :]]
+                fresh += [*_as_recorded(batch, schema), *others]
+            else:
+                self.report.late += len(batch.decisions)
+        return fresh
+
+    def _stray(self, event: Event) -> None:
+        """A decision that is in no cycle's append."""
+        decision = decode_payload(event)
+        assert isinstance(decision, Decision)
+        if decision.cycle not in self._skipped:
+            self.report.decisions += 1
+            self._differ_wholly(event.position, decision.cycle, decision, ENGINE_VERSION)
+
+    def _compare(self) -> None:
+        """Compare all that a cycle recorded with what came out."""
+        recording, self._recording = self._recording, None
+        if recording is None:
             return
-        replayed = cycle.proposal.units[0].events[0].payload
-        assert isinstance(replayed, CycleCompleted)
+        self.report.decisions += sum(isinstance(payload, Decision) for _, payload in recording.recorded)
+        if recording.replayed is None or recording.expected is None:
+            self._differ(recording, recording.position, "the cycle", "present", "absent", kind="cycle not replayed")
+            return
+        before = sum(self.report.kinds.values()) + sum(self.report.otherwise_kinds.values())
+        self._compare_summary(recording, recording.summary, recording.replayed)
+        if [payload for _, payload in recording.recorded] != recording.expected:
+            self._explain(recording, recording.expected)
+        if before == sum(self.report.kinds.values()) + sum(self.report.otherwise_kinds.values()):
+            self._compare_digest(recording, recording.replayed)
+
+    def _compare_summary(self, recording: _Recording, recorded: CycleCompleted, replayed: CycleCompleted) -> None:
+        position = recording.position
         for name in recorded.__struct_fields__:
             mine, theirs = getattr(recorded, name), getattr(replayed, name)
-            comparable = name != "decisions_digest" or event.schema >= _DECISIONS_ARE_PAYLOADS
-            if mine != theirs and comparable and name != "engine_version":
-                self._differ(event.position, recorded.cycle, name, _text(mine), _text(theirs))
-        self._drop_stale(cycle)
-        if not cycle.expected:
-            del self._open[recorded.cycle]
+            if mine == theirs or name in ("pending", "groups") or (name in _OF_THE_ENGINE and recording.other_engine):
+                continue
+            if name != "decisions_digest":
+                self._differ(recording, position, name, _text(mine), _text(theirs), kind=f"CycleCompleted: {name}")
+        classes = [{item.pod_class: item for item in one.pending} for one in (recorded, replayed)]
+        groups = [{item.group: item for item in one.groups} for one in (recorded, replayed)]
+        for what, (mine, theirs) in (("class", classes), ("group", groups)):
+            for key in sorted(mine.keys() | theirs.keys()):
+                if mine.get(key) != theirs.get(key):
+                    texts = [_text(one[key]) if key in one else "nothing new" for one in (mine, theirs)]
+                    kind = f"CycleCompleted: why a {what} waits"
+                    self._differ(recording, position, f"why {what} {key} waits", *texts, kind=kind)
 
-    def _drop_stale(self, cycle: _Cycle) -> None:
-        """Expect no decision of a batch of which a stream has moved on by the time of the record."""
-        versions = self.state.versions
-        batches = zip(cycle.proposal.units[1:], cycle.proposal.result.batches, strict=True)
-        cycle.expected = [
-            decision
-            for unit, batch in batches
-            if all(versions.get(stream, 0) == version for stream, version in unit.expect.items())
-            for decision in _as_recorded(batch, cycle.schema)
-        ]
-        self.report.late += sum(1 for _ in cycle.proposal.result.decisions) - len(cycle.expected)
+    def _compare_digest(self, recording: _Recording, replayed: CycleCompleted) -> None:
+        """Only where nothing else differs: what is not recorded, such as stale decisions, does."""
+        mine, theirs = recording.summary.decisions_digest, replayed.decisions_digest
+        if mine != theirs and recording.schema >= _DECISIONS_ARE_PAYLOADS and not recording.other_engine:
+            kind = "CycleCompleted: decisions_digest"
+            self._differ(recording, recording.position, "decisions_digest", mine, theirs, kind=kind)
 
-    def _compare_decision(self, event: Event, recorded: Decision) -> None:
-        if recorded.cycle in self._before:
-            return
-        self.report.decisions += 1
-        cycle = self._open.get(recorded.cycle)
-        if cycle is None:
-            self._differ_wholly(event.position, recorded)
-            return
-        cycle.recorded.append((event.position, recorded))
-        if len(cycle.recorded) == len(cycle.expected):
-            self._close(recorded.cycle)
-
-    def _close(self, name: str) -> None:
-        """Compare all decisions of a cycle with what is recorded."""
-        cycle = self._open.pop(name)
-        if [recorded for _, recorded in cycle.recorded] != cycle.expected:
-            self._explain(name, cycle)
-
-    def _explain(self, name: str, cycle: _Cycle) -> None:
-        """Say pod by pod in what two lists of decisions differ."""
-        before = len(self.report.differences)
-        expected = {_key(decision): decision for decision in cycle.expected}
-        for position, recorded in cycle.recorded:
-            replayed = expected.pop(_key(recorded), None)
+    def _explain(self, recording: _Recording, expected: Sequence[Payload]) -> None:
+        """Say event by event in what two appends differ."""
+        left = dict(_keyed(expected))
+        recorded_keys = _keyed(payload for _, payload in recording.recorded)
+        alike = True
+        for (position, _), (key, recorded) in zip(recording.recorded, recorded_keys, strict=True):
+            replayed = left.pop(key, None)
             if replayed is None:
-                self._differ_wholly(position, recorded)
+                self._differ_wholly(position, recording.summary.cycle, recorded, recording.summary.engine_version)
             elif replayed != recorded:
-                self._compare_fields(position, recorded, replayed)
-        for replayed in expected.values():
-            did, did_not = _VERBS[type(replayed)]
-            self._differ(self.state.position, name, _name(replayed), did_not, f"{did} {_object(replayed)}")
-        if len(self.report.differences) == before:
-            first, last = cycle.recorded[0][0], cycle.recorded[-1][0]
-            replayed_order = ", ".join(map(_name, cycle.expected))
-            self._differ(first, name, "the order of its decisions", f"positions {first} to {last}", replayed_order)
+                self._compare_fields(recording, position, recorded, replayed)
+            alike = alike and replayed == recorded
+        for replayed in left.values():
+            alike, (did, did_not) = False, _said_of(replayed)
+            kind = f"{type(replayed).__name__} not recorded"
+            at = self.state.position
+            self._differ(recording, at, _name(replayed), did_not, did, kind=kind, events=(None, replayed))
+        if alike:
+            where = f"positions {recording.recorded[0][0]} to {recording.recorded[-1][0]}"
+            order = ", ".join(map(_name, expected))
+            self._differ(recording, recording.position, "the order of its decisions", where, order, kind="order")
 
-    def _compare_fields(self, position: int, recorded: Decision, replayed: Decision) -> None:
-        who = _name(recorded)
-        where = _object(recorded)
+    def _compare_fields(self, recording: _Recording, position: int, recorded: Payload, replayed: Payload) -> None:
+        who, where, event = _name(recorded), _object(recorded), type(recorded).__name__
+        events, of_group = (recorded, replayed), isinstance(recorded, GroupDecision)
         if _object(replayed) != where:
-            self._differ(position, recorded.cycle, who, where, _object(replayed))
+            kind = f"{event}: {'group' if of_group else 'node'}"
+            self._differ(recording, position, who, where, _object(replayed), kind=kind, events=events)
             return
+        on = f" {'for' if of_group else 'on'} {where}" if where else ""
         for name in recorded.__struct_fields__:
             mine, theirs = getattr(recorded, name), getattr(replayed, name)
             if mine != theirs:
-                what = "zones" if name == "placement" else name
-                self._differ(
-                    position,
-                    recorded.cycle,
-                    f"{who} {'for' if isinstance(recorded, GroupDecision) else 'on'} {where}: {what}",
-                    _text(mine),
-                    _text(theirs),
-                )
+                what = f"{who}{on}: {'zones' if name == 'placement' else name}"
+                kind = f"{event}: {name}"
+                self._differ(recording, position, what, _text(mine), _text(theirs), kind=kind, events=events)
 
-    def _differ_wholly(self, position: int, recorded: Decision) -> None:
-        did, did_not = _VERBS[type(recorded)]
-        self._differ(position, recorded.cycle, _name(recorded), f"{did} {_object(recorded)}", did_not)
+    def _differ_wholly(self, position: int, cycle: str, recorded: Payload, engine: str) -> None:
+        did, did_not = _said_of(recorded)
+        kind = f"{type(recorded).__name__} not replayed"
+        difference = Difference(position, cycle, _name(recorded), did, did_not, kind, engine, recorded, None)
+        self.report.differ(difference, other_engine=engine != ENGINE_VERSION)
 
-    def _differ(self, position: int, cycle: str, what: str, recorded: str, replayed: str) -> None:
-        self.report.differences.append(Difference(position, cycle, what, recorded, replayed))
+    def _differ(
+        self,
+        recording: _Recording,
+        position: int,
+        what: str,
+        recorded: str,
+        replayed: str,
+        *,
+        kind: str,
+        events: tuple[Payload | None, Payload | None] = (None, None),
+    ) -> None:
+        cycle, engine = recording.summary.cycle, recording.summary.engine_version
+        difference = Difference(position, cycle, what, recorded, replayed, kind, engine, *events)
+        self.report.differ(difference, other_engine=recording.other_engine)
+
+
+def _compared(payload: Payload) -> bool:
+    """Whether an event of a cycle's append is compared; a configuration is, by its digest in the cycle's record."""
+    return not isinstance(payload, ConfigRecorded)
 
 
 def _as_recorded(batch: DecisionBatch, schema: int) -> Sequence[Decision]:
@@ -280,17 +323,43 @@ def _as_recorded(batch: DecisionBatch, schema: int) -> Sequence[Decision]:
     ]
 
 
-def _key(decision: Decision) -> tuple[str, str]:
-    return type(decision).__name__, decision.name if isinstance(decision, GroupDecision) else decision.uid
+def _keyed(payloads: Iterable[Payload]) -> list[tuple[tuple[str, str, int], Payload]]:
+    """Return the events of a cycle's append with what tells each from the others."""
+    times: Counter[tuple[str, str]] = Counter()
+    keyed = []
+    for payload in payloads:
+        key = _key(payload)
+        keyed.append(((*key, times[key]), payload))
+        times[key] += 1
+    return keyed
 
 
-def _object(decision: Decision) -> str:
-    """Return the node that a decision is about, or the group."""
-    return decision.group if isinstance(decision, GroupDecision) else decision.node
+def _key(payload: Payload) -> tuple[str, str]:
+    """Return an event's type and what it is about."""
+    about = (getattr(payload, name, "") for name in ("uid", "node", "name"))
+    return type(payload).__name__, next(filter(None, about), "")
 
 
-def _name(decision: Decision) -> str:
-    return f"{decision.namespace}/{decision.name}"
+def _object(payload: Payload) -> str:
+    """Return the node that a decision is about, or the group; empty for what is no decision."""
+    if isinstance(payload, GroupDecision):
+        return payload.group
+    return str(getattr(payload, "node", ""))
+
+
+def _name(payload: Payload) -> str:
+    if isinstance(payload, Decision):
+        return f"{payload.namespace}/{payload.name}"
+    event, key = _key(payload)
+    return f"{event} {key}" if key else event
+
+
+def _said_of(payload: Payload) -> tuple[str, str]:
+    """Return what is said of an event that is there, and of one that is not."""
+    if isinstance(payload, Decision):
+        did, did_not = _VERBS[type(payload)]
+        return f"{did} {_object(payload)}", did_not
+    return _text(payload), "absent"
 
 
 def _text(value: object) -> str:

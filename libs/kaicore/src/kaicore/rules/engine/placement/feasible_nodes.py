@@ -5,6 +5,7 @@ Evaluated once per cycle and class; afterwards only the rows that were charged m
 
 from array import array
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,6 +39,29 @@ _ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
 _FEW = 16
 #: Room for so many states at first.
 _STATES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RowScore:
+    """By what a row was ranked that can take a pod; the first part in which two rows differ decides between them.
+
+    Attributes:
+        row: the row.
+        preference: how much the pod's own preferences are met, 0 and more; rows with less than the most come last.
+        leaves_devices: whether it leaves alone devices that the pod does not ask for.
+        avoided: whether pods of the class come here last, because of what happened to one.
+        keeps_policy: whether it keeps the pod's own policy `best-effort`; also where the pod has none.
+        zones: how well its zones serve the pod, -1 to 100 (`kaicore.rules.numa.scoring`).
+        full: per mille in use of what the class asks for, afterwards; the more the better unless pods are spread.
+    """
+
+    row: int
+    preference: int
+    leaves_devices: bool
+    avoided: bool
+    keeps_policy: bool
+    zones: int
+    full: int
 
 
 class FeasibleNodes:
@@ -127,6 +151,34 @@ class FeasibleNodes:
 
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
         return not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
+
+    def ranked_rows(self) -> Ints:
+        """Return the rows that can take a pod, as they are now, the best first; for explanations."""
+        ranking = self._ranking.by_row
+        rows = np.flatnonzero(ranking != _NO)
+        preferred = self._constraints.preferences(ranking, never=np.int64(_NO))
+        if preferred is None:
+            return np.array(sorted(rows.tolist(), key=lambda row: -ranking[row]), np.int64)
+        rows = rows[preferred[rows] >= 0]
+        ordered: Ints = rows[np.lexsort((-ranking[rows], -preferred[rows]))]
+        return ordered
+
+    def row_score(self, row: int) -> RowScore:
+        """Return by what a row is ranked that can take a pod as it is now; for explanations."""
+        preferred = self._constraints.preferences(self._ranking.by_row, never=np.int64(_NO))
+        preference = 0 if preferred is None else int(preferred[row])
+        own = self._class.numa_policy
+        _, keeps, zones = self._numa.fit(row) if self._config.numa and self._numa.discerns else (True, True, 0)
+        spared = any(self._columns.allocatable[row, column] for column in self._spared_columns)
+        return RowScore(
+            row=int(row),
+            preference=preference,
+            leaves_devices=not spared,
+            avoided=row in self._avoided,
+            keeps_policy=own is None or own.binding or keeps,
+            zones=zones,
+            full=abs(int(self._scores(np.array([row]))[0]) + _DEVICES * spared),
+        )
 
     @property
     def non_monotonic(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -67,6 +68,20 @@ def in_placement_order(members: Iterable[Member], class_of: Callable[[Member], P
     return sorted(members, key=lambda member: sizes[class_of(member).key], reverse=True)
 
 
+class PlacingObserver(Protocol):
+    """Looks on while pods are put on rows, and changes nothing."""
+
+    def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
+        """Take notice that a pod is about to be charged to a row, for certain or on trial.
+
+        Args:
+            member: the pod.
+            row: the row.
+            feasible: what is known of its class on the rows as they are before it is charged.
+        """
+        ...
+
+
 class Placer:
     """Evaluates each class once, and afterwards only the rows that have changed since."""
 
@@ -77,8 +92,11 @@ class Placer:
         excluded_nodes: ExcludedNodes,
         config: EngineConfig,
         doubts: Doubts | None = None,
+        *,
+        observer: PlacingObserver | None = None,
     ) -> None:
         self.statement = statement
+        self._observer = observer
         self._doubts = doubts
         #: Returns the class as which a pod is placed.
         self.class_of = class_of
@@ -164,6 +182,8 @@ class Placer:
         return row_counts(feasible, self.statement, put, most=most, created_at=created_at, among=among)
 
     def _put(self, member: Member, row: int, feasible: FeasibleNodes, pod_class: PodClass) -> Assignment:
+        if self._observer is not None:
+            self._observer.placing(member, row, feasible)
         predicted = feasible.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
         volumes = feasible.volumes(row)

@@ -1,0 +1,160 @@
+"""`kai replay`: a log, a range of it, or one cycle, run again."""
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from kaicore.analysis.inquiry.moments import Moment
+from kaicore.analysis.inquiry.ranges import Range, range_of
+from kaicore.analysis.inquiry.replay import cycle_range, halves, replay_log
+from kaicore.analysis.inquiry.reports import replay_answer
+from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.state.replay_report import Difference, ReplayReport
+
+from kai_cli.exporting import FromFlag, ToFlag, moments_of
+from kai_cli.log_access import open_log, opened_source
+from kai_cli.printing import Output, OutputFlag, print_answers, table
+from kai_cli.progress import Progress
+from kai_cli.replay_processes import replay_in_processes
+from kai_cli.source import LogSource, LogSourceFlags
+
+#: Events that are worth a second process, which takes about two seconds to start.
+_WORTH_A_PROCESS = 20_000
+#: Differences that are printed, after the first one.
+_PRINTED = 5
+#: Characters of a value that are printed; JSON has all of it.
+_WIDTH = 60
+
+
+def replay(
+    *,
+    cycle: str | None = None,
+    begin: FromFlag = None,
+    to: ToFlag = None,
+    processes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    source: LogSourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference.
+
+    Every decision and every reason is compared. What another engine version decided may come out otherwise: that is
+    summed up, and is no difference.
+
+    Args:
+        cycle: only this one: a number, or SHARD/NUMBER.
+        begin: only cycles recorded from this position or time on (12345, 2026-11-22T02:55:00Z, -1h).
+        to: only cycles recorded up to this position or time.
+        processes: that share the work; by default one for each CPU, for a long range.
+        source: where to ask; without --cluster all clusters of the log.
+        output: table, json or yaml.
+    """
+    if cycle is not None and (begin is not None or to is not None):
+        raise ConfigurationError("--cycle means one cycle: it goes without --from and --to")
+    moments = moments_of(begin, to)
+    return asyncio.run(_replay(source or LogSource(), cycle, moments, processes, output))
+
+
+async def _replay(
+    source: LogSource,
+    cycle: str | None,
+    moments: tuple[Moment | None, Moment | None],
+    processes: int | None,
+    output: Output,
+) -> int:
+    reports = []
+    async with opened_source(source) as opened, open_log(opened) as log:
+        for cluster in opened.clusters(await log.clusters()):
+            wanted = await _wanted(log, cluster, cycle, moments)
+            with Progress("replaying events") as progress:
+                parts = halves(wanted, _count(wanted, processes))
+                if len(parts) == 1:
+                    report = await replay_log(log, cluster, wanted, progress=progress)
+                else:
+                    report = await asyncio.to_thread(replay_in_processes, opened, cluster, parts, progress=progress)
+            reports.append(report)
+    if output != "table":
+        print_answers([replay_answer(report) for report in reports], output)
+    else:
+        if not reports:
+            print("the log is empty")
+        for report in reports:
+            print("\n".join(_lines(report)))
+    return 1 if any(report.differences for report in reports) else 0
+
+
+async def _wanted(
+    log: EventLog, cluster: str, cycle: str | None, moments: tuple[Moment | None, Moment | None]
+) -> Range:
+    if cycle is not None:
+        return await cycle_range(log, cluster, cycle)
+    return await range_of(log, cluster, since=moments[0], until=moments[1])
+
+
+def _count(wanted: Range, processes: int | None) -> int:
+    if processes is not None:
+        return processes
+    events = wanted.last - wanted.first + 1
+    return max(min(len(os.sched_getaffinity(0)), events // _WORTH_A_PROCESS), 1)
+
+
+def _lines(report: ReplayReport) -> Iterator[str]:
+    differences = sum(report.kinds.values())
+    yield (
+        f"cluster {report.cluster}: {report.cycles:,} cycles recorded at {report.first} to {report.position}, "
+        f"{report.decisions:,} decisions replayed, {report.late:,} more were stale: {differences:,} differences"
+    )
+    if report.unreachable:
+        yield f"  {report.unreachable:,} more cycles were decided on a state that is retired"
+    if report.differences:
+        yield from _kinds(report.kinds)
+        yield from _in_full(report.differences[0])
+        yield from (f"  {difference}"[:500] for difference in report.differences[1:_PRINTED])
+    if report.other_engine:
+        versions = sorted(version for version in report.engine_versions if version != ENGINE_VERSION)
+        otherwise = sum(report.otherwise_kinds.values())
+        yield (
+            f"  {report.other_engine:,} cycles were decided by engine version {', '.join(versions)}; "
+            f"version {ENGINE_VERSION} decides {f'{otherwise:,} things otherwise' if otherwise else 'the same'}"
+        )
+        yield from _kinds(report.otherwise_kinds)
+        yield from (f"  {difference}"[:500] for difference in report.otherwise[:_PRINTED])
+
+
+def _kinds(kinds: Mapping[str, int]) -> Iterator[str]:
+    for kind, count in sorted(kinds.items(), key=lambda item: (-item[1], item[0])):
+        yield f"  {count:>8,}  {kind}"
+
+
+def _in_full(difference: Difference) -> Iterator[str]:
+    """The event that differs, recorded and replayed side by side; what differs is marked."""
+    yield f"  first: position {difference.position}, cycle {difference.cycle}: {difference.what}"
+    rows = [(difference.what, difference.recorded, difference.replayed)]
+    recorded, replayed = difference.recorded_event, difference.replayed_event
+    if recorded is not None or replayed is not None:
+        present = recorded if recorded is not None else replayed
+        assert present is not None
+        names = present.__struct_fields__
+        rows = [(name, _value(recorded, name), _value(replayed, name)) for name in names]
+    cells = [(" " if mine == theirs else "*", name, _cut(mine), _cut(theirs)) for name, mine, theirs in rows]
+    yield from _indented(table(("", "FIELD", "RECORDED", "REPLAYED"), cells).splitlines())
+
+
+def _value(payload: msgspec.Struct | None, name: str) -> str:
+    if payload is None:
+        return "-"
+    value = getattr(payload, name)
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"    {line}" for line in lines)
