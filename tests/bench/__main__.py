@@ -20,6 +20,7 @@ _MODULES = (
     "simulate",
     "questions",
     "history",
+    "dashboard",
     "end_to_end",
 )
 

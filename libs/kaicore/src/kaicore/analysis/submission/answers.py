@@ -126,6 +126,34 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
     no_start: str = ""
 
 
+class CalibrationAnswer(Answer, frozen=True, kw_only=True):
+    """How often forecasts of starts came true.
+
+    Attributes:
+        position: of the log's end when it was measured.
+        groups: that waited, of which the start was foretold as of then, and is known by now.
+        undecided: groups that wait still, and not yet longer than was foretold.
+        started_before_p50, started_before_p90: shares of those for which there was such a time within the horizon;
+            None where there are fewer than 10.
+        median_error_seconds: between p50 and the start; None where there are fewer than 10.
+        from_position, to_position: between which the forecasts were made.
+        left_out: groups of the sample that were not looked at, because of what that costs.
+        text: all that for people.
+    """
+
+    cluster: str
+    position: int
+    groups: int
+    undecided: int
+    started_before_p50: float | None
+    started_before_p90: float | None
+    median_error_seconds: int | None
+    from_position: int
+    to_position: int
+    left_out: int
+    text: str
+
+
 class SubmitAnswer(Answer, frozen=True, kw_only=True):
     """What would become of manifests.
 
@@ -136,6 +164,7 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
         problems: objects that make no sense, one line each; the others are answered for.
         warnings: what of the manifests is read otherwise than it stands there, or left out.
         groups: in order of namespace, name and kind.
+        calibration: how often forecasts came true so far; None where nobody has measured it yet.
     """
 
     cluster: str
@@ -145,6 +174,7 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
     problems: list[str]
     warnings: list[str]
     groups: list[SubmittedGroup]
+    calibration: CalibrationAnswer | None = None
 
     @property
     def good(self) -> bool:

@@ -2,11 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import msgspec
 
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.simulation import Located
-from kaicore.analysis.submission.answers import SubmitAnswer
+from kaicore.analysis.submission.answers import CalibrationAnswer, SubmitAnswer
+from kaicore.analysis.submission.calibrations import kept_calibration
 from kaicore.analysis.submission.histories import RunHistories
 from kaicore.analysis.submission.submit import submit
 from kaicore.errors import InvalidObject
@@ -19,12 +23,20 @@ MOST_OBJECTS = 1000
 class Submissions:
     """One for a process, so that what was read once is kept."""
 
-    def __init__(self, inquiry: Inquiry, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        inquiry: Inquiry,
+        *,
+        calibration: Callable[[str], Awaitable[CalibrationAnswer | None]] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Args:
         inquiry: whose states are asked.
+        calibration: returns how often a cluster's forecasts came true; by default what is kept with its log.
         clock: seconds since the epoch.
         """
         self._inquiry, self._clock = inquiry, clock
+        self._calibration = calibration or partial(kept_calibration, inquiry.log)
         self._histories = RunHistories(inquiry.log)
 
     async def submit(self, cluster: str, objects: Sequence[Located], *, at: str = "") -> SubmitAnswer:
@@ -49,4 +61,7 @@ class Submissions:
         body, position = encode_state(state), state.position
         now = state.recorded_at if at else int(self._clock() * 1_000_000)
         async with self._histories.upto(cluster, position) as history:
-            return await asyncio.to_thread(submit, body, objects, history, now=now)
+            answer = await asyncio.to_thread(submit, body, objects, history, now=now)
+        foretold = any(group.start is not None for group in answer.groups)
+        calibration = await self._calibration(cluster) if foretold else None
+        return msgspec.structs.replace(answer, calibration=calibration)

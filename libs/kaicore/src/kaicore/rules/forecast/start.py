@@ -50,6 +50,7 @@ class StartForecast:
         bases: of how many of the pods that run the end is told by which runs.
         unknown: of how many nothing tells it: they are taken to go on.
         deadlines: of how many a deadline (`activeDeadlineSeconds`) bounds it.
+        work: what it cost (`Allowance`).
     """
 
     p50_us: int | None
@@ -63,6 +64,7 @@ class StartForecast:
     bases: dict[Basis, int]
     unknown: int
     deadlines: int
+    work: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ class _Outlook:
                 bases={basis: bases[basis] for basis in Basis if bases[basis]},
                 unknown=sum(basis is None for basis in ends.bases),
                 deadlines=int(bounded.any(axis=0).sum()),
+                work=limits.work - max(work.left, 0),
             )
             for key in groups
         }
