@@ -20,6 +20,7 @@ _MODULES = (
     "simulate",
     "questions",
     "history",
+    "submission",
     "dashboard",
     "end_to_end",
 )
