@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 from kaicore.analysis.projections.projection import HOUR_US, MINUTE_US, Projection
-from kaicore.analysis.projections.rows import Changes, DecisionsHour, Occupancy, PodHistory, QueueHour
+from kaicore.analysis.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
@@ -60,7 +60,7 @@ class Tables:
         self.queues: dict[tuple[int, str, str], QueueHour] = {}
         self.decisions: dict[int, DecisionsHour] = {}
 
-    def save(self, changes: Changes) -> None:
+    def save(self, changes: RowChanges) -> None:
         self.pods.update({row.uid: row for row in changes.pods})
         self.occupancy.update({row.at: row for row in changes.occupancy})
         for use in changes.queues:

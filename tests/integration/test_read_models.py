@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from kaicore.analysis.projections import building
 from kaicore.analysis.projections.building import Builder
-from kaicore.analysis.projections.questions import History
+from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.projections.rows import PodHistory
 from kaicore.analysis.projections.store import Superseded, ViewStore
 from kaicore.analysis.projections.tables import METADATA, POD_HISTORY
@@ -75,7 +75,7 @@ async def test_two_builders_of_one_generation_count_nothing_twice(
     # Those that wrote the very same thing are both right.
     await first.step()
     await second.step()
-    history = History(postgres_log, store)
+    history = ReadModels(postgres_log, store)
     hours = (await history.decisions(told)).items
     assert sum(hour.placed for hour in hours) == 3
     behind = await Builder.resume(postgres_log, store, told)

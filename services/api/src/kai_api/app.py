@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.projections.questions import History
+from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.analysis.submission.submissions import Submissions
 from kaicore.runtime.service import Health
@@ -82,7 +82,7 @@ def make_routes(
     app.include_router(make_events_router(inquiry.log, live))
     app.include_router(make_audit_router(inquiry))
     if views is not None:
-        app.include_router(make_history_router(History(inquiry.log, views)))
+        app.include_router(make_history_router(ReadModels(inquiry.log, views)))
     app.include_router(make_router(inquiry))
     app.include_router(make_submission_router(Submissions(inquiry)))
     app.include_router(make_pages(inquiry, live))

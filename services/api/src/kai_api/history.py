@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from kaicore.analysis.projections.answers import DecisionSeries, OccupancySeries, PodStories, QueueSeries
-from kaicore.analysis.projections.questions import History
+from kaicore.analysis.projections.answers import DecisionSeries, OccupancySeries, PodRecords, QueueSeries
+from kaicore.analysis.projections.questions import ReadModels
 
 from kai_api.answering import AnswerRouter
 from kai_api.auth.middleware import for_namespaces
@@ -14,7 +14,7 @@ _Since = Annotated[str, Query(alias="from")]
 _Until = Annotated[str, Query(alias="to")]
 
 
-def make_history_router(history: History) -> APIRouter:
+def make_history_router(history: ReadModels) -> APIRouter:
     """Make the routes."""
     router = AnswerRouter()
 
@@ -30,7 +30,7 @@ def make_history_router(history: History) -> APIRouter:
         node: str = "",
         after: str = "",
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    ) -> PodStories:
+    ) -> PodRecords:
         """Return what became of pods, those that are gone included, the last one first."""
         view = current_view()
         return await history.pods(

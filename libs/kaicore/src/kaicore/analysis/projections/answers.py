@@ -6,7 +6,7 @@ from kaicore.analysis.projections.rows import DecisionsHour, Occupancy, PodHisto
 from kaicore.rules.model.quantity import format_amount
 
 
-class PodStory(Answer, frozen=True, kw_only=True):
+class PodRecord(Answer, frozen=True, kw_only=True):
     """What became of a pod, from its creation to its end; times are null for what has not happened.
 
     Attributes:
@@ -42,7 +42,7 @@ class PodStory(Answer, frozen=True, kw_only=True):
     evictions: int
 
 
-class PodStories(Answer, frozen=True, kw_only=True):
+class PodRecords(Answer, frozen=True, kw_only=True):
     """Pods by when they were first seen, the last one first.
 
     Attributes:
@@ -54,7 +54,7 @@ class PodStories(Answer, frozen=True, kw_only=True):
     position: int
     recorded_at: str
     next: str
-    items: list[PodStory]
+    items: list[PodRecord]
 
 
 class OccupancyPoint(Answer, frozen=True, kw_only=True):
@@ -151,9 +151,9 @@ def _time(microseconds: int) -> str | None:
     return time_text(microseconds) if microseconds else None
 
 
-def pod_story(row: PodHistory) -> PodStory:
+def pod_record(row: PodHistory) -> PodRecord:
     """Return a pod's history as an answer."""
-    return PodStory(
+    return PodRecord(
         uid=row.uid,
         namespace=row.namespace,
         name=row.name,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.projections.capacity import gpu_columns
-from kaicore.analysis.projections.rows import Changes, DecisionsHour, Occupancy, PodHistory, QueueHour
+from kaicore.analysis.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -71,9 +71,9 @@ class Projection:
         if change_pod is not None:
             change_pod(self, payload, event)
 
-    def changes(self) -> Changes:
+    def changes(self) -> RowChanges:
         """Return what the events since the last call change, and begin anew."""
-        changes = Changes(
+        changes = RowChanges(
             pods=list(self._changed.values()),
             occupancy=self._occupancy,
             queues=[

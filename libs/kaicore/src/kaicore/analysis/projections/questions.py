@@ -11,11 +11,11 @@ from kaicore.analysis.projections.answers import (
     DecisionSeries,
     OccupancyPoint,
     OccupancySeries,
-    PodStories,
+    PodRecords,
     QueueSeries,
     decisions,
     occupancy_point,
-    pod_story,
+    pod_record,
     queue_use,
 )
 from kaicore.analysis.projections.projection import MINUTE_US
@@ -32,7 +32,7 @@ _MOST_ROWS, _MOST_POINTS = 200_000, 5000
 _AFTER = re.compile(r"([0-9]{1,18})-(.{1,200})", re.ASCII)
 
 
-class History:
+class ReadModels:
     """Answers from the read models of one log."""
 
     def __init__(self, log: EventLog, store: ViewStore) -> None:
@@ -55,7 +55,7 @@ class History:
         node: str = "",
         after: str = "",
         limit: int = 100,
-    ) -> PodStories:
+    ) -> PodRecords:
         """Return what became of pods, the last one first; those that are gone, too.
 
         Args:
@@ -93,12 +93,12 @@ class History:
             limit=limit + 1,
         )
         more, rows = len(rows) > limit, rows[:limit]
-        return PodStories(
+        return PodRecords(
             cluster=cluster,
             position=generation.position,
             recorded_at=time_text(generation.recorded_at),
             next=f"{rows[-1].seen_at}-{rows[-1].uid}" if more else "",
-            items=[pod_story(row) for row in rows],
+            items=[pod_record(row) for row in rows],
         )
 
     async def occupancy(self, cluster: str, *, since: str = "", until: str = "", step: str = "") -> OccupancySeries:

@@ -113,7 +113,7 @@ class DecisionsHour(msgspec.Struct, frozen=True, kw_only=True):
     missed: int = 0
 
 
-class Changes(msgspec.Struct, kw_only=True):
+class RowChanges(msgspec.Struct, kw_only=True):
     """What events change in the read models.
 
     Attributes:

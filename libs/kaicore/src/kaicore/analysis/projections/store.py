@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from kaicore.analysis.projections.projection import PROJECTION_SCHEMA
-from kaicore.analysis.projections.rows import Changes, PodHistory
+from kaicore.analysis.projections.rows import PodHistory, RowChanges
 from kaicore.analysis.projections.tables import (
     DECISIONS_HOUR,
     OCCUPANCY,
@@ -127,7 +127,7 @@ class ViewStore:
         return _rows(PodHistory, await self._read(select(*_fields(POD_HISTORY)).where(wanted)))
 
     async def save(
-        self, cluster: str, before: Generation, changes: Changes, *, position: int, recorded_at: int
+        self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
     ) -> None:
         """Write what events change, and how far they go.
 
