@@ -6,7 +6,7 @@ caller who may see the whole cluster; `kai_api.auth.middleware.for_namespaces` o
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
@@ -19,12 +19,14 @@ from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
 from prometheus_client import Histogram
 
-from kai_api.answering import answer_errors, describe
+from kai_api.answering import answer_errors, describe, encoded
 from kai_api.audits import make_audit_router
 from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
+from kai_api.calibrating import Calibrations
 from kai_api.events import make_events_router
 from kai_api.history import make_history_router
+from kai_api.history_questions import WHAT_IF_DESCRIBED, as_page, read_question
 from kai_api.live import LiveLog
 from kai_api.login import make_login_router
 from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
@@ -78,23 +80,28 @@ def make_routes(
     answer_errors(app)
     describe(app)
     app.include_router(make_login_router(access))
-    _add_long_answers(app, long_answers)
+    calibrations = Calibrations(inquiry.log, long_answers)
+    _add_long_answers(app, long_answers, calibrations)
     app.include_router(make_events_router(inquiry.log, live))
     app.include_router(make_audit_router(inquiry))
     if views is not None:
         app.include_router(make_history_router(ReadModels(inquiry.log, views)))
     app.include_router(make_router(inquiry))
-    app.include_router(make_submission_router(Submissions(inquiry)))
+    submissions = Submissions(inquiry, calibration=calibrations.current)
+    app.include_router(make_submission_router(submissions))
     app.include_router(make_pages(inquiry, live))
     return app
 
 
-def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
+def _add_long_answers(app: FastAPI, long_answers: LongAnswers, calibrations: Calibrations) -> None:
     async def ask(
         question: Question, cluster: str, request: Request, options: Mapping[str, str | None] = NONE
     ) -> Response:
+        return await answered(long_answers.ask(question, cluster, options, gone=_gone(request)))
+
+    async def answered(question: Awaitable[object]) -> Response:
         try:
-            body = await long_answers.ask(question, cluster, options, gone=_gone(request))
+            answer = await question
         except Busy as error:
             raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
         except TookTooLong as error:
@@ -103,7 +110,7 @@ def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
             raise HTTPException(error.status, str(error)) from error
         except ClientGone:
             return Response(status_code=499)
-        return Response(body, media_type="application/json")
+        return Response(answer, media_type="application/json") if isinstance(answer, bytes) else encoded(answer)
 
     @app.get("/v1/clusters/{cluster}/replay")
     async def replay(
@@ -120,6 +127,19 @@ def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
     async def audit(cluster: str, request: Request) -> Response:
         """Check the log's chain, its gaps and its promises."""
         return await ask(Question.AUDIT, cluster, request)
+
+    @app.post("/v1/clusters/{cluster}/what-if", openapi_extra=WHAT_IF_DESCRIBED)
+    async def what_if(cluster: str, request: Request, format: Literal["json", "html"] = "json") -> Response:  # noqa: A002
+        """Simulate a window of history again with something different, and compare what comes of it."""
+        question = read_question(await request.body())
+        response = await ask(Question.WHAT_IF, cluster, request, {"question": question})
+        return as_page(response) if format == "html" and response.status_code == 200 else response
+
+    @app.get("/v1/clusters/{cluster}/calibration")
+    async def calibration(cluster: str, request: Request, *, renew: bool = False) -> Response:
+        """Return how often forecasts of starts came true; measured now where it never was, or with `renew`."""
+        kept = None if renew else await calibrations.kept(cluster)
+        return await answered(calibrations.measure(cluster, gone=_gone(request))) if kept is None else encoded(kept)
 
 
 def _timed(app: Asgi) -> Asgi:

@@ -26,6 +26,8 @@ class Question(StrEnum):
 
     REPLAY = "replay"
     AUDIT = "audit"
+    CALIBRATION = "calibration"
+    WHAT_IF = "what-if"
 
 
 class Failure(msgspec.Struct, frozen=True):

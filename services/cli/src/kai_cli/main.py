@@ -127,6 +127,16 @@ what_if.command(
     help="Say what would become of manifests that are submitted now: where, evicting whom, or when.",
 )
 what_if.command(
+    "kai_cli.what_if_start:start_command",
+    name="start",
+    help="Say when what waits is likely to start, from how long this cluster's pods have run.",
+)
+what_if.command(
+    "kai_cli.what_if_calibration:calibration_command",
+    name="calibration",
+    help="Say how often forecasts of starts came true, measured on the log itself.",
+)
+what_if.command(
     "kai_cli.what_if_history:history",
     name="history",
     help="Simulate history again with other settings, nodes, queues or priorities, and compare what comes of it.",
@@ -208,6 +218,13 @@ app.command(
     group=_UPKEEP,
     help="Take the oldest month out of the log, and seal it; refused where the rest could not start without it.",
 )
+erase = App(name="erase", help="Take personal data out of the log.", group=_UPKEEP)
+erase.command(
+    "kai_cli.erase:erase_pod",
+    name="pod",
+    help="Take a pod's name, labels and annotations out of the log, for good; what is left can be verified as before.",
+)
+app.command(erase)
 app.command(
     "kai_cli.completion:completion",
     name="completion",

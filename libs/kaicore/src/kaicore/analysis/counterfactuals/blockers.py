@@ -8,14 +8,11 @@ from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.actions.preempt import Preempt
 from kaicore.rules.engine.actions.reclaim import Reclaim
 from kaicore.rules.engine.config import Action
-from kaicore.rules.engine.explain.remedies import Remedies
 from kaicore.rules.engine.gang_planner import Steps
-from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.reasons.base import named_amount, time_text
-from kaicore.rules.state.cycle_input import cycle_input
 
 #: Groups that are told.
 MOST_BLOCKERS = 5
@@ -51,8 +48,7 @@ def blockers(asked: Asked) -> list[Blocker]:
         workloads = asked.state.workload_index.workloads
         reason = f"is leaving {nomination.node}, where room is kept for it"
         return [Blocker(workloads[key], _frees(asked, workloads[key]), True, (reason,), True) for key in sorted(keys)]
-    given = cycle_input(asked.state, asked.config, now=asked.state.recorded_at)
-    ends = Remedies(given, asked.config).ends(asked.entry.group, most=MOST_BLOCKERS)
+    ends = asked.remedies.ends(asked.entry.group, most=MOST_BLOCKERS)
     groups = ends or _on_closest_node(asked)
     rules = _Rules(asked)
     return [_blocker(asked, one, rules, suffices=bool(ends)) for one in groups]
@@ -91,7 +87,7 @@ class _Rules:
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
-        self._session = Session(cycle_input(asked.state, asked.config, now=asked.state.recorded_at), asked.config)
+        self._session = asked.session
         self._pending = self._session.pending_groups.get(asked.entry.group)
         steps: Steps = [] if self._pending is None else self._session.gangs.joint_steps(self._pending)[0]
         self._requests: GroupRequests = self._session.gangs.requests_of(steps)

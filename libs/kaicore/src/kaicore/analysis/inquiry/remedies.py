@@ -1,7 +1,6 @@
 """What would make a waiting pod start, as an answer: changes that were tried, within a bounded time."""
 
 import time
-from collections.abc import Callable
 
 from kaicore.analysis.counterfactuals.asked import Asked
 from kaicore.analysis.counterfactuals.checking import Helpful, check
@@ -15,20 +14,15 @@ TRIAL_S = 0.5
 NEW_NODE = "the new node"
 
 
-def within(seconds: float) -> Callable[[], bool]:
-    """Return what tells whether so many seconds of CPU are not over yet."""
-    end = time.process_time() + seconds
-    return lambda: time.process_time() < end
-
-
-def remedies(asked: Asked, *, go_on: Callable[[], bool]) -> RemediesAnswer:
+def remedies(asked: Asked, *, seconds: float) -> RemediesAnswer:
     """Return what would make a pod start.
 
     Args:
         asked: the pod.
-        go_on: asked before each trial; the others are left out once it says no.
+        seconds: of CPU, after which no further change is tried.
     """
-    checked, uid = check(asked, go_on=go_on), asked.pod.uid
+    end = time.process_time() + seconds
+    checked, uid = check(asked, go_on=lambda: time.process_time() < end), asked.pod.uid
     return RemediesAnswer(
         pod=asked.pod.subject,
         next_cycle="" if checked.as_it_is is None else checked.as_it_is.nodes[uid],
