@@ -19,6 +19,8 @@ _MODULES = (
     "exporter",
     "simulate",
     "questions",
+    "history",
+    "submission",
     "dashboard",
     "end_to_end",
 )

@@ -15,6 +15,7 @@ from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
 from kai_cli.source import AnswerSource
 from kai_cli.what_if_calibration import calibration_command
+from kai_cli.what_if_start import start_command
 from kai_cli.what_if_submit import submit_command
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.submission.calibrations import kept_calibration
@@ -125,6 +126,7 @@ async def test_api_and_command_line_say_the_same_of_a_moment(
 ) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(1)
+    await facts.add_pods("waits", cpu=1, gpu=5)
     good, bad = tmp_path / "gang.yaml", tmp_path / "bad.yaml"
     good.write_text(_GANG)
     bad.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: m, image: 1}]}\n")
@@ -134,6 +136,15 @@ async def test_api_and_command_line_say_the_same_of_a_moment(
         by_log = await ask_cli(capsys, tmp_path, AnswerSource(database_url=database_url, cluster=cluster_name), at=at)
         by_api = await ask_cli(capsys, tmp_path, AnswerSource(api_url=address, cluster=cluster_name), at=at)
         assert by_api == by_log
+        starts = [
+            await asyncio.to_thread(start_command, "waits", at=at, source=asked, output="json")
+            for asked in (
+                AnswerSource(database_url=database_url, cluster=cluster_name),
+                AnswerSource(api_url=address, cluster=cluster_name),
+            )
+        ]
+        first, second = capsys.readouterr().out.splitlines()
+        assert (starts, first) == ([0, 0], second)
         code, answer = by_api
         assert code == 1
         assert len(answer["problems"]) == 1
@@ -152,6 +163,11 @@ async def test_api_and_command_line_say_the_same_of_a_moment(
             ):
                 async with session.post(url, params=query, data=body.encode()) as response:
                     assert (response.status, problem in await response.text()) == (status, True), problem
+            starts = f"{address}/v1/clusters/{cluster_name}/start/Pod"
+            async with session.get(f"{starts}/nobody") as response:
+                assert response.status == 404
+            async with session.get(f"{starts}/waits") as response:
+                assert "too little history" in (await response.json())["groups"][0]["noStart"]
             async with session.post(url.replace(cluster_name, "nowhere"), data=_GANG.encode()) as response:
                 assert response.status == 404
 

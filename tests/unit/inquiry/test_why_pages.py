@@ -75,7 +75,7 @@ async def test_a_waiting_pods_page_names_what_each_zone_lacks_and_who_is_in_the_
     assert blockers["Pod default/small"].because == ["its priority 0 is not below 0"]
     assert answer.starts_if is not None
     ends = [one.message for one in answer.starts_if.remedies if one.kind == "end-work"]
-    assert ends == [f"end Pod default/large-0 (on n0), which frees 3 cpu, 4 {GPU}"]
+    assert ends[0] == f"end Pod default/large-0 (on n0), which frees 3 cpu, 4 {GPU}"
     text = why_text(answer)
     order = [
         text.index(words)
@@ -98,7 +98,7 @@ async def test_a_placed_pod_is_told_against_the_runners_up_as_the_cycle_saw_them
         ("n1", False, 375),
         ("n2", False, 375),
     ]
-    assert placed.because == "how full it gets: 875 against 375 on n1, the next of 3 nodes"
+    assert placed.because == "how full it gets: 87.5 % against 37.5 % on n1, the next of 3 nodes"
     assert placed.ruled_out == ["1 node too small: cpu: 3 needed, 2 in all (such as tiny)"]
     assert placed.predicted == f"node-1 (cpu 3, {GPU} 3)"
 

@@ -127,6 +127,11 @@ what_if.command(
     help="Say what would become of manifests that are submitted now: where, evicting whom, or when.",
 )
 what_if.command(
+    "kai_cli.what_if_start:start_command",
+    name="start",
+    help="Say when what waits is likely to start, from how long this cluster's pods have run.",
+)
+what_if.command(
     "kai_cli.what_if_calibration:calibration_command",
     name="calibration",
     help="Say how often forecasts of starts came true, measured on the log itself.",

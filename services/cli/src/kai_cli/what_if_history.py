@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.history.comparison import HistoryComparison, HistoryQuestion, PatchText, compare_history
+from kaicore.analysis.history.comparison import HistoryComparison, compare_history
+from kaicore.analysis.history.question import HistoryQuestion, PatchText
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 
@@ -23,6 +24,7 @@ def history(
     until: Annotated[str, Parameter(name="--to")] = "",
     settings: Annotated[list[str] | None, Parameter(name="--set")] = None,
     patch: list[Path] | None = None,
+    html: Path | None = None,
     source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
@@ -33,6 +35,7 @@ def history(
         until: its last event; by default the log's last one.
         settings: KEY=VALUE of the scheduler's settings, such as numa=false; of every alternative.
         patch: a file that says what is to be different; each file is an alternative of its own.
+        html: write a report with plots to this file, too.
         source: where to ask.
         output: table, json or yaml.
     """
@@ -45,6 +48,8 @@ def history(
     comparison = asyncio.run(_compare(source or LogSource(), question))
     for note in comparison.notes:
         sys.stderr.write(f"kai: warning: {note}\n")
+    if html is not None:
+        _write(html, comparison)
     if output == "table":
         print(comparison_text(comparison))
     else:
@@ -68,3 +73,13 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else "is no text"
         raise ConfigurationError(f"{path}: {problem}") from error
+
+
+def _write(path: Path, comparison: HistoryComparison) -> None:
+    # Templates take a while to load, and a table needs none.
+    from kaicore.analysis.history.page import page  # noqa: PLC0415
+
+    try:
+        path.write_text(page(comparison))
+    except OSError as error:
+        raise ConfigurationError(f"--html {path}: {error.strerror}") from error

@@ -1,9 +1,8 @@
 """A what-if over history as text: the runs side by side, then who gains and who loses."""
 
-from collections.abc import Callable, Sequence
-
 from kaicore.analysis.history.comparison import Fares, HistoryComparison
-from kaicore.analysis.history.results import RunResult, Waits
+from kaicore.analysis.history.figures import FIGURES, duration_text, signed_duration_text
+from kaicore.analysis.history.results import Waits
 
 from kai_cli.printing import table
 
@@ -18,9 +17,9 @@ def comparison_text(comparison: HistoryComparison) -> str:
             (
                 one.fares.value,
                 one.queue,
-                _signed(one.started),
-                _signed_time(one.wait_p50),
-                _signed_time(one.wait_p99),
+                f"{one.started:+d}",
+                signed_duration_text(one.wait_p50),
+                signed_duration_text(one.wait_p99),
                 f"{one.gpu_hours:+.2f}",
             )
             for one in sorted(alternative.queues, key=lambda one: (_ORDER.index(one.fares), one.queue))
@@ -53,25 +52,8 @@ def _head(comparison: HistoryComparison) -> str:
 
 def _runs(comparison: HistoryComparison) -> str:
     results = [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
-    figures: Sequence[tuple[str, Callable[[RunResult], str]]] = (
-        ("pods that waited", lambda one: str(one.pods)),
-        ("  started", lambda one: str(one.started)),
-        ("  wait p50", lambda one: _time(one.waits.p50)),
-        ("  wait p90", lambda one: _time(one.waits.p90)),
-        ("  wait p99", lambda one: _time(one.waits.p99)),
-        ("finished", lambda one: str(one.finished)),
-        ("rejections by kubelets", lambda one: str(one.rejections)),
-        ("preemptions", lambda one: str(one.preemptions)),
-        ("GPU allocation rate (GAR), mean", lambda one: f"{one.allocation_rate:.1%}"),
-        ("  most", lambda one: f"{one.allocation_rate_most:.1%}"),
-        ("occupancy over time (SOR)", lambda one: f"{one.occupancy:.1%}"),
-        ("fragmented nodes (GFR)", lambda one: f"{one.fragmentation:.1%}"),
-        ("stranded GPU hours", lambda one: f"{one.stranded_gpu_hours:.2f}"),
-        ("spread of jobs over nodes (JTTED)", lambda one: _ratio(one.spread.nodes)),
-        ("  over domains", lambda one: _ratio(one.spread.domains)),
-    )
     head = ("", *(result.name for result in results))
-    return table(head, [(name, *(figure(result) for result in results)) for name, figure in figures])
+    return table(head, [(one.name, *(one.text(result) for result in results)) for one in FIGURES])
 
 
 def _sizes(comparison: HistoryComparison) -> str:
@@ -89,26 +71,4 @@ def _sizes(comparison: HistoryComparison) -> str:
 
 
 def _pair(waits: Waits | None) -> str:
-    return "-" if waits is None else f"{_time(waits.p50)} / {_time(waits.p99)}"
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _signed_time(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return f"{'-' if seconds < 0 else '+'}{_time(abs(seconds))}"
-
-
-def _signed(count: int) -> str:
-    return f"{count:+d}"
-
-
-def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+    return "-" if waits is None else f"{duration_text(waits.p50)} / {duration_text(waits.p99)}"

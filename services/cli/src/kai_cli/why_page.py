@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from kaicore.analysis.inquiry.answers import ReasonAnswer, Why
+from kaicore.analysis.inquiry.answers import Why
 from kaicore.analysis.inquiry.why_answers import (
     AttemptsAnswer,
     BlockerAnswer,
@@ -30,7 +30,7 @@ def _parts(why: Why) -> Iterator[list[str]]:
     yield _head(why)
     if why.attempts is not None:
         yield _attempts(why.attempts)
-    yield [f"  - {_reason(reason, of_several=why.kind != 'Pod')}" for reason in why.reasons]
+    yield list(_reasons(why))
     yield _short(why)
     if why.blockers:
         yield ["in the way:", *(f"  {line}" for one in why.blockers for line in _blocker(one))]
@@ -80,7 +80,8 @@ def _attempts(attempts: AttemptsAnswer) -> list[str]:
     ]
     changes = attempts.changes[-_MOST_CHANGES:]
     if len(attempts.changes) > 1:
-        lines.append(f"  reasons changed {len(attempts.changes) - 1} times, from position:")
+        times = "once" if len(attempts.changes) == 2 else f"{len(attempts.changes) - 1} times"
+        lines.append(f"  its reasons changed {times}; from position:")
         for one in changes:
             how = "not tried" if one.skipped else "tried"
             codes = ", ".join(one.reasons) or "none recorded"
@@ -88,17 +89,22 @@ def _attempts(attempts: AttemptsAnswer) -> list[str]:
     return lines
 
 
-def _reason(reason: ReasonAnswer, *, of_several: bool) -> str:
-    if not of_several:
-        return reason.message
-    return f"{reason.pods} pod{'' if reason.pods == 1 else 's'}: {reason.message}"
+def _reasons(why: Why) -> Iterator[str]:
+    """Say each reason; what several of them have to say besides is said once."""
+    said: set[str] = set()
+    for reason in why.reasons:
+        pods = "" if why.kind == "Pod" else f"{reason.pods} pod{'' if reason.pods == 1 else 's'}: "
+        more = [text for text in reason.details if text not in said]
+        said.update(more)
+        yield f"  - {pods}{reason.message}"
+        yield from (f"      {text}" for text in more)
 
 
 def _short(why: Why) -> list[str]:
     lines: list[str] = []
     if why.nodes:
         rows = [(one.node, _amounts(one.missing) or "-", _zones(one), "; ".join(one.reasons)) for one in why.nodes]
-        lines += ["closest nodes:", _indented(table(("NODE", "LACKS", "FREE BY ZONE", "IN THE WAY"), rows))]
+        lines += ["closest nodes:", _indented(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows))]
     for domain in why.domains:
         name = f"{domain.level or 'topology'} {domain.domain or '(none)'}"
         lines.append(
@@ -110,11 +116,10 @@ def _short(why: Why) -> list[str]:
 
 
 def _zones(one: NodeShortfall) -> str:
-    parts = []
-    for zone in one.zones:
-        short = f" (lacks {_amounts(zone.missing)})" if zone.missing else ""
-        parts.append(f"{zone.zone}: {_amounts(zone.free)}{short}")
-    return ", ".join(parts)
+    return ", ".join(
+        f"{zone.zone} lacks {_amounts(zone.missing)}" if zone.missing else f"{zone.zone} has enough"
+        for zone in one.zones
+    )
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:
@@ -142,12 +147,14 @@ def _remedies(why: Why) -> Iterator[str]:
     if starts.next_cycle:
         yield f"  + the next cycle starts {starts.pod} on {starts.next_cycle}, as things are"
         return
-    more = f", {starts.untried} more were not" if starts.untried else ""
+    count = (
+        f"{starts.tried} of {starts.tried + starts.untried} changes" if starts.untried else f"{starts.tried} changes"
+    )
     if not starts.remedies:
         yield from room
-        yield f"  + no single change makes {starts.pod} start: {starts.tried} were tried{more}"
+        yield f"  + no single change makes {starts.pod} start: {count} were tried"
         return
-    yield f"would make {starts.pod} start ({starts.tried} changes were tried on a copy of the state{more}):"
+    yield f"would make {starts.pod} start ({count} were tried, on a copy of the state):"
     yield from (f"  + {_remedy(one)}" for one in starts.remedies)
 
 
@@ -171,7 +178,8 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
         heads = ("", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "FULL")
         yield _indented(table(heads, [_score(one) for one in placed.nodes]))
         shown = f"the first {len(placed.nodes)} of " if placed.able > len(placed.nodes) else ""
-        yield f"  {shown}{placed.able} nodes that could take it; {placed.strategy}"
+        nodes = "node" if placed.able == 1 else "nodes"
+        yield f"  {shown}{placed.able} {nodes} could take it; {placed.strategy}"
     yield from (f"  not: {text}" for text in placed.ruled_out)
     if placed.predicted:
         yield f"  predicted: {placed.predicted}"

@@ -138,6 +138,20 @@ class Asked:
             for row in few
         ]
 
+    def free(self, row: int) -> Amounts:
+        """Return what a node has free of what the pod asks for; negative where more is in use than there is."""
+        columns = self.columns
+        places = {name: columns.resources[name] for name, amount in self.requests.items() if amount}
+        return {name: int(columns.allocatable[row, place] - columns.used[row, place]) for name, place in places.items()}
+
+    def missing(self, row: int) -> Amounts:
+        """Return what a node lacks of what the pod asks for, resources of which it has enough left out."""
+        return {
+            name: self.requests[name] - max(have, 0)
+            for name, have in self.free(row).items()
+            if have < self.requests[name]
+        }
+
     def node(self, row: int) -> Node:
         """Return the node of a row."""
         node = self.state.columns.facts[row]

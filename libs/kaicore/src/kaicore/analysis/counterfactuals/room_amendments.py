@@ -8,6 +8,7 @@ from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.counterfactuals.asked import Asked, edited
 from kaicore.analysis.counterfactuals.group_amendments import edit_source, source_of
 from kaicore.rules.engine.explain.smaller_pods import with_at_most
+from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.events.payloads import (
     NodeDeleted,
     NodeObserved,
@@ -38,6 +39,8 @@ from kaicore.rules.state.pod_entry import PodEntry
 
 #: Kinds of nodes of which one more is tried, priorities that are tried, and nodes whose kubelet has refused such pods.
 _MOST_KINDS, _MOST_PRIORITIES, _MOST_NODES = 4, 3, 2
+#: Pods that are named of several.
+_MOST_NAMES = 3
 #: Nodes that are added at once, at most.
 _MOST_ADDED = 64
 
@@ -56,6 +59,7 @@ def room_amendments(asked: Asked) -> Iterator[Amendment]:
                 pass
     yield from _higher_priority(asked)
     yield from _after_rejection(asked)
+    yield from _cleared(asked)
     yield from _more_nodes(asked)
 
 
@@ -175,6 +179,33 @@ def _held(asked: Asked, entries: Sequence[PodEntry]) -> str:
     return ", ".join(named_amount(name, amount) for name, amount in sorted(total.items()) if amount) or "its place"
 
 
+def _cleared(asked: Asked) -> Iterator[Amendment]:
+    """Yield that several pods of one node end, those of the lowest priority and the youngest first."""
+    for obstacles in asked.obstacles[:_MOST_NODES]:
+        if not obstacles.reasons or any(reason.lasting for reason in obstacles.reasons):
+            continue
+        node = asked.columns.names[obstacles.row]
+        held = [one for one in asked.state.charges.held_on(node) if not _stays(one)]
+        held.sort(key=lambda one: (one.pod.priority, -one.pod.created_at, one.pod.subject))
+        missing = asked.missing(obstacles.row)
+        ending: list[PodEntry] = []
+        while held and (any(amount > 0 for amount in missing.values()) or not ending):
+            one = held.pop(0)
+            ending.append(one)
+            missing = {name: amount - one.requests.get(name, 0) for name, amount in missing.items()}
+        for entries in (ending, [*ending, *held]) if held else (ending,):
+            if len(entries) > 1:
+                names = ", ".join(one.pod.subject for one in entries[:_MOST_NAMES])
+                more = f" and {len(entries) - _MOST_NAMES} more" if len(entries) > _MOST_NAMES else ""
+                pods = plural(len(entries), "pod")
+                yield end_of(entries, f"end {pods} on {node} ({names}{more}), which frees {_held(asked, entries)}")
+
+
+def _stays(entry: PodEntry) -> bool:
+    """Tell whether a pod that ends comes back at once on its node."""
+    return entry.pod.owner is not None and entry.pod.owner.kind in STAYING
+
+
 def _after_rejection(asked: Asked) -> Iterator[Amendment]:
     """Yield that something ends on nodes whose kubelet has rejected such a pod: then it is offered to them again."""
     rejecting = [one for one in asked.obstacles if isinstance(one.reasons[:1] and one.reasons[0], RejectedByKubelet)]
@@ -203,10 +234,11 @@ def _higher_priority(asked: Asked) -> Iterator[Amendment]:
         words = f"raise the priority of {asked.pod.subject} from {own.group.priority} to {priority + 1}"
         if source is not None:
             raised = edit_source("raise-priority", words, source, edited(source, priority=priority + 1))
-            yield replace(raised, amount=priority + 1, evicts=True)
+            yield replace(raised, amount=priority + 1, evicts=True, effort=Effort.END_WORK)
         else:
             edit = partial(_with_priority, priority=priority + 1)
-            yield asked.edit_pods("raise-priority", words, edit, amount=priority + 1, evicts=True)
+            raised = asked.edit_pods("raise-priority", words, edit, amount=priority + 1, evicts=True)
+            yield replace(raised, effort=Effort.END_WORK)
 
 
 def _with_priority(pod: Pod, *, priority: int) -> Pod:

@@ -33,6 +33,8 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         pods: for how many pods of what was asked about.
+        details: of one pod that was asked about: what the message does not say, such as how much the pod asks for, of
+            which object it is told, and which node is closest to taking it.
         fields: what else it has, by the field's name.
     """
 
@@ -50,6 +52,7 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     until: str = ""
     group: str = ""
     pods: int = 0
+    details: list[str] = msgspec.field(default_factory=list)
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.counterfactuals.asked import Asked
-from kaicore.analysis.counterfactuals.sentences import sentence
+from kaicore.analysis.counterfactuals.reason_details import details
 from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, Why
 from kaicore.analysis.inquiry.attempts import attempts
 from kaicore.analysis.inquiry.json_spelling import time_text
@@ -22,7 +22,7 @@ from kaicore.analysis.inquiry.listing import (
 )
 from kaicore.analysis.inquiry.placements import placement_answer
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence
-from kaicore.analysis.inquiry.pod_history import evictions, rejections, timeline
+from kaicore.analysis.inquiry.pod_history import OBSERVED, evictions, rejections, timeline
 from kaicore.analysis.inquiry.sub_groups import sub_groups
 from kaicore.analysis.inquiry.why_answers import StoryAnswer
 from kaicore.analysis.inquiry.why_waiting import why_waiting
@@ -56,11 +56,11 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         return None
     entry, own = state.pods.get(evidence.uid), evidence.own
     config = state.config()
-    asked = None if entry is None or entry.pod.uid not in state.waiting else Asked(state, config, entry)
+    asked = None if entry is None or not _is_decided_on(state, entry) else Asked(state, config, entry)
     waits: dict[str, Any] = {}
     if asked is not None:
         waits = why_waiting(asked)
-        waits["reasons"] = [reason_answer(reason, message=sentence(asked, reason)) for reason in asked.reasons]
+        waits["reasons"] = [reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons]
         if evidence.cycles is not None:
             waits["attempts"] = attempts(state, asked.entry, evidence.cycles)
     elif entry is not None:
@@ -74,7 +74,9 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         name=name,
         uid=evidence.uid,
         verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
-        since=steps[-1].at if steps and evidence.cycles is None else "",
+        since=""
+        if evidence.cycles is not None
+        else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
         notes=[*([] if entry is None else notes(entry, state)), *miss_notes(evidence.uid, state)],
         placement=None if evidence.placed is None else placement_answer(state, entry, evidence.placed),
         evictions=evictions(state, evidence.story),
@@ -205,7 +207,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         counts.update(dict.fromkeys(pending_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
-    asked = None if oldest is None or oldest.pod.uid not in state.waiting else Asked(state, state.config(), oldest)
+    asked = None if oldest is None or not _is_decided_on(state, oldest) else Asked(state, state.config(), oldest)
     others = [entry for entry in pods if entry.stage is not Stage.WAITING]
     rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
     return Why(
@@ -220,6 +222,11 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         **({} if asked is None else why_waiting(asked)),
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
     )
+
+
+def _is_decided_on(state: ClusterState, entry: PodEntry) -> bool:
+    """Tell whether cycles decide on a pod: it waits, and for our scheduler."""
+    return entry.pod.uid in state.waiting and entry.pod.scheduler_name == state.config().scheduler_name
 
 
 def _verdict_of(pods: Sequence[PodEntry]) -> str:

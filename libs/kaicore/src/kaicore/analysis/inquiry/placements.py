@@ -106,9 +106,13 @@ def _because(nodes: list[NodeScore], *, able: int) -> str:
     for part, words in _PARTS.items():
         mine, theirs = getattr(chosen, part), getattr(second, part)
         if mine != theirs:
-            return f"{words}: {_text(mine)} against {_text(theirs)} on {second.node}, the next of {able} nodes"
+            return (
+                f"{words}: {_text(part, mine)} against {_text(part, theirs)} on {second.node}, the next of {able} nodes"
+            )
     return f"{able} nodes could take it and the first of them were alike: of such the first by name is taken"
 
 
-def _text(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+def _text(part: str, value: int) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value / 10:.1f} %" if part == "full" else str(value)

@@ -13,6 +13,8 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.why import choice_text, zones_text
 
+#: A step that changes nothing of how a pod stands.
+OBSERVED = "zones observed"
 #: Successors that are told of one pod.
 _MOST_SUCCESSORS = 3
 
@@ -66,7 +68,7 @@ def timeline(events: Sequence[Event]) -> list[TimelineStep]:
             case payloads.BindFailed():
                 what = f"bind failed: {payload.node}"
             case payloads.PlacementObserved():
-                what = "zones observed"
+                what = OBSERVED
             case payloads.PodRejected():
                 what = f"rejected: {payload.node}"
             case payloads.EvictionDecided() | payloads.HealRequested():

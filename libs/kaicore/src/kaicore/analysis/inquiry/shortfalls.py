@@ -25,22 +25,8 @@ def node_shortfalls(asked: Asked) -> list[NodeShortfall]:
 
 def _lack(asked: Asked, obstacles: NodeObstacles) -> int:
     """Return the largest share of a request that a node lacks, per mille."""
-    missing = _missing(asked, obstacles.row)
+    missing = asked.missing(obstacles.row)
     return max((amount * 1000 // asked.requests[name] for name, amount in missing.items()), default=0)
-
-
-def _free(asked: Asked, row: int) -> dict[str, int]:
-    columns = asked.columns
-    return {
-        name: int(columns.allocatable[row, columns.resources[name]] - columns.used[row, columns.resources[name]])
-        for name, amount in asked.requests.items()
-        if amount
-    }
-
-
-def _missing(asked: Asked, row: int) -> dict[str, int]:
-    free = _free(asked, row)
-    return {name: asked.requests[name] - max(have, 0) for name, have in free.items() if have < asked.requests[name]}
 
 
 def _node(asked: Asked, obstacles: NodeObstacles) -> NodeShortfall:
@@ -48,7 +34,7 @@ def _node(asked: Asked, obstacles: NodeObstacles) -> NodeShortfall:
         node=asked.columns.names[obstacles.row],
         reasons=[reason.code for reason in obstacles.reasons],
         messages=[str(reason) for reason in obstacles.reasons],
-        missing=_texts(_missing(asked, obstacles.row)),
+        missing=_texts(asked.missing(obstacles.row)),
         zones=_zones(asked, obstacles.row),
     )
 

@@ -180,3 +180,38 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
     def good(self) -> bool:
         """Whether all of it makes sense, and starts now."""
         return not self.problems and all(group.verdict is Prospect.STARTS_NOW for group in self.groups)
+
+
+class GroupStart(Answer, frozen=True, kw_only=True):
+    """When a group that waits is likely to start.
+
+    Attributes:
+        kind: of the object that it is a group by, with its API group; Pod for one that is alone.
+        start: None where nothing is foretold.
+        no_start: why nothing is.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    start: StartAnswer | None = None
+    no_start: str = ""
+
+
+class StartsAnswer(Answer, frozen=True, kw_only=True):
+    """When the pods of something that wait are likely to start.
+
+    Attributes:
+        position: of the log, as of which it is answered.
+        recorded_at: of the event there.
+        now: the time for which it is answered.
+        groups: that they are in, in order of their keys; empty where none of them waits.
+        calibration: how often forecasts came true so far; None where nobody has measured it yet.
+    """
+
+    cluster: str
+    position: int
+    recorded_at: str
+    now: str
+    groups: list[GroupStart]
+    calibration: CalibrationAnswer | None = None

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.cluster_state import ClusterState
@@ -67,7 +68,9 @@ class _Fork:
             return _same
         if kind is types.MethodType:
             return lambda method: types.MethodType(method.__func__, self.of(method.__self__))
-        if kind is PodEntry or issubclass(kind, np.ndarray | array | set):
+        if issubclass(kind, np.ndarray):
+            return lambda original: self._once(original, self._copied_array)
+        if kind is PodEntry or issubclass(kind, array | set):
             return lambda original: self._once(original, copy)
         if issubclass(kind, dict):
             return lambda original: self._once(original, copy, self._fill_dict) if original else copy(original)
@@ -86,6 +89,14 @@ class _Fork:
         if fill is not None:
             fill(original, made)
         return made
+
+    def _copied_array(self, original: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a copy; of a view, the same view of the copied array."""
+        whole = original.base
+        if not isinstance(whole, np.ndarray):
+            return original.copy()
+        offset = original.ctypes.data - whole.ctypes.data
+        return np.ndarray(original.shape, original.dtype, self.of(whole), offset, original.strides)
 
     def _fill_dict(self, original: dict[Any, Any], made: dict[Any, Any]) -> None:
         by_type, of = self._by_type, self.of
