@@ -19,6 +19,7 @@ _MODULES = (
     "exporter",
     "simulate",
     "questions",
+    "history",
     "submission",
     "dashboard",
     "end_to_end",
