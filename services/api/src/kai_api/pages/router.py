@@ -147,9 +147,14 @@ def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small
         place = await places.find(request, cluster, at)
         steps = await cycle_steps(log, cluster, position)
         chosen = steps.step_at(place.position) if at else steps.step(step)
+        placement = None
+        if chosen.verb == "place":
+            namespace, _, name = chosen.subject.partition("/")
+            placement = (await inquiry.why(cluster, "Pod", namespace, name, at=str(chosen.position))).placement
         frame, state = await (await places.find(request, cluster, str(chosen.position))).look()
         frame = replace(frame, query=(), live_path=f"{frame.home}/cycles")
-        return page(request, "cycle.html", frame=frame, model=cycle_page(steps, chosen.number, state))
+        model = cycle_page(steps, chosen.number, state)
+        return page(request, "cycle.html", frame=frame, model=model, placement=placement)
 
     @router.get("/clusters/{cluster}/predictions")
     async def predictions_page(request: Request, cluster: str, at: str = "") -> Response:
