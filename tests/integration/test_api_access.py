@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 import yaml
 from kai_api.app import make_app
@@ -28,6 +29,18 @@ from kaicore.runtime.service.http_server import HttpServer
 from tests.factory import pod
 from tests.integration.scheduling import Facts, scheduling
 
+#: A pod that may have others evicted.
+_URGENT = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "urgent", "namespace": "red"},
+    "spec": {
+        "schedulerName": "kai-ledger",
+        "priority": 1000,
+        "containers": [{"name": "main", "resources": {"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "4"}}}],
+    },
+}
+
 
 class Client:
     """Asks one API, by default with no proof of who asks."""
@@ -35,10 +48,14 @@ class Client:
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self.url, self._session = url, session
 
-    async def get(self, path: str, *, key: str = "", status: int = 200, method: str = "GET", **headers: str) -> Any:
+    async def get(
+        self, path: str, *, key: str = "", status: int = 200, method: str = "GET", body: str = "", **headers: str
+    ) -> Any:
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        async with self._session.request(method, self.url + path, headers=headers, allow_redirects=False) as response:
+        async with self._session.request(
+            method, self.url + path, data=body or None, headers=headers, allow_redirects=False
+        ) as response:
             assert response.status == status, await response.text()
             return await (response.json() if "json" in response.content_type else response.text())
 
@@ -130,6 +147,16 @@ async def test_a_caller_sees_his_clusters_and_namespaces_and_nothing_tells_of_ot
         for path in (here, f"{here}/nodes", f"{here}/queues", f"{here}/cycles", f"{here}/topologies", f"{here}/audit"):
             await client.get(path, key=red, status=403)
         await client.get(f"{here}/why/Node/n0", key=red, status=403)
+        await client.get(f"{here}/start/Pod/waits?namespace=red", key=red)
+        for path in ("start/Pod/waits?namespace=blue", "start/Pod/waits"):
+            await client.get(f"{here}/{path}", key=red, status=403)
+        asked = msgspec.json.encode(_URGENT).decode()
+        answer = await client.get(f"{here}/submit", key=red, method="POST", body=asked)
+        assert [group["verdict"] for group in answer["groups"]] == ["StartsAfterEvictions"]
+        assert len(answer["groups"][0]["evictions"]) == 1
+        assert "blue" not in str(answer)
+        elsewhere = asked.replace('"red"', '"blue"')
+        await client.get(f"{here}/submit", key=red, method="POST", body=elsewhere, status=403)
         # Of a cluster that he may not see he learns no more than of one that is none.
         assert await client.get("/v1/clusters", key=stranger) == []
         unseen = await client.get(f"{here}/pods", key=stranger, status=404)
