@@ -1,7 +1,6 @@
 """The dashboard's models: what pages say, from states alone."""
 
 import pytest
-from kai_api.pages.capacity import Gpus, gpu_columns, use_per_gpu
 from kai_api.pages.cycles import cycle_page, cycle_steps, steps_of
 from kai_api.pages.domain import domain_page
 from kai_api.pages.frame import duration
@@ -16,6 +15,7 @@ from kai_api.pages.story import story
 from kai_api.pages.topology_map import rows_within, topology_map
 from kai_api.pages.waiting import waiting_line
 from kaicore.analysis.inquiry.explanations import why_owner
+from kaicore.analysis.projections.capacity import Gpus, gpu_columns, use_per_gpu
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node
