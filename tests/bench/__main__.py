@@ -19,6 +19,7 @@ _MODULES = (
     "exporter",
     "simulate",
     "questions",
+    "replay",
     "end_to_end",
 )
 
