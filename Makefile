@@ -38,8 +38,9 @@ check: $(INSTALLED)  ## format, lint, types, import rules, dead code, sizes
 docs: $(INSTALLED)  ## the documentation as a site in site/, read without a server or a network
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-reference: $(INSTALLED)  ## write the pages of docs/reference that are made from the code
+reference: $(INSTALLED)  ## write the pages of docs/reference and the boards of deploy/grafana that are made from the code
 	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python scripts/boards.py
 
 chaos: $(INSTALLED)  ## everything dies in turn, and a storm of five minutes
 	@KAI_TEST_STORM_S=$(or $(STORM_S),300) $(BIN)/python -m pytest tests/chaos $(ARGS)

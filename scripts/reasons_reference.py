@@ -31,6 +31,20 @@ words.
 - *Lasting*: no other pod's end removes it. The pod waits for the cluster, or for itself, to be changed.
 - *Not of nodes*: no other node would change it. So the condition's reason is the code and not `Unschedulable`, and
   autoscalers add nothing in vain.
+
+`kai why` adds to each what the record does not say, for it is shared by many pods: what the pod asks for, of which
+object is spoken, which node is closest. And it says what would make the pod start; for each reason here a test follows
+what is said first, and sees the pod start ([a page of kai why](../how-to/ask.md#a-page-of-kai-why)):
+
+```
+research/train-0: pending, since 2026-11-22T00:53:57.042Z
+  - 2 nodes short of nvidia.com/gpu: 4 needed, at most 2 free (such as gpu-1)
+  - 1 node cordoned (such as gpu-2)
+      research/train-0 asks for 8 cpu, 32Gi memory, 4 nvidia.com/gpu
+would make research/train-0 start (6 changes were tried on a copy of the state, 1 more were not):
+  + request at most 2 nvidia.com/gpu instead of 4 in research/train-0; then on gpu-1
+  + uncordon node gpu-2; then on gpu-2
+```
 """
 
 _PARTS: dict[ModuleType, str] = {

@@ -12,6 +12,7 @@ from inspect import cleandoc
 from pathlib import Path
 from types import NoneType, UnionType
 
+import api_reference
 import kai_api.app
 import kai_webhook.app
 import kaicore.ledger.log.metrics
@@ -340,6 +341,7 @@ first of the two [events](events.md), its end as the second, both on the stream 
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "api": api_reference.api,
     "kinds": kinds,
     "commands": commands,
     "settings": settings,

@@ -1,11 +1,14 @@
 """Clusters with a past: pods that ran for so long, and what of it a history keeps."""
 
+import heapq
+import random
 from collections.abc import Iterable
 
 from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.model.pod import Owner
 
-from tests.factory import pod
+from tests.factory import amounts, pod
+from tests.groups import job
 from tests.workloads import Workloads
 
 SECOND = 1_000_000
@@ -39,3 +42,34 @@ class PastRuns(Workloads):
         for event in self.events:
             runs.take(event)
         return runs
+
+
+def busy_cluster(*, nodes: int, jobs: int, mean_s: float, load: float, seed: int) -> PastRuns:
+    """Jobs of one whole node come at random and run for exponential times."""
+    chance = random.Random(seed)
+    cluster = PastRuns()
+    for number in range(nodes):
+        cluster.add_node(f"n{number}", amounts(cpu=16, memory=64, gpu=4))
+    begin = cluster.now
+    #: When what happens, microseconds: ends before arrivals.
+    happening: list[tuple[int, int, str]] = []
+    at = 0.0
+    for number in range(jobs):
+        at += chance.expovariate(load * nodes / mean_s)
+        heapq.heappush(happening, (begin + int(at * SECOND), 1, f"train-{number}"))
+    while happening:
+        now, arrives, name = heapq.heappop(happening)
+        cluster.now = max(cluster.now, now)
+        if arrives:
+            owner = job(cluster, name)
+            cluster.add_pod(pod(name, cpu=16, memory=64, gpu=4, owner=owner, created_at=now // SECOND))
+        else:
+            cluster.see(cluster.state.pods[f"uid-{name}"].pod, phase="Succeeded")
+            cluster.delete_pod(cluster.state.pods[f"uid-{name}"].pod)
+        for decision in cluster.cycle().placements:
+            one = cluster.state.pods[decision.uid].pod
+            start = cluster.now // SECOND
+            cluster.see(one, node_name=decision.node, phase="Running", start_time=start)
+            end = cluster.now + int(chance.expovariate(1 / mean_s) * SECOND)
+            heapq.heappush(happening, (end, 0, one.name))
+    return cluster

@@ -20,6 +20,8 @@ _MODULES = (
     "simulate",
     "questions",
     "replay",
+    "submission",
+    "dashboard",
     "end_to_end",
 )
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kai_api.app import make_app
+from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.runtime.service import Health
@@ -59,10 +60,14 @@ class Dashboard:
         await self._logs.store()
         health = Health("log")
         health.met("log")
-        app = make_app(Inquiry(self._logs.log), health, LongAnswers("", at_once=1, most_s=1))
-        server = HttpServer(app, host="127.0.0.1", port=0, stop_s=0.1)
+        live = LiveLog(self._logs.log)
+        app = make_app(Inquiry(self._logs.log), health, LongAnswers("", at_once=1, most_s=1), live=live)
+        server = HttpServer(app, host="127.0.0.1", port=0)
         self._address.set_result(server.address)
-        await server.run(self._stopping)
+        serving = asyncio.create_task(server.run(self._stopping))
+        await self._stopping.wait()
+        live.close()
+        await serving
 
     def __enter__(self) -> "Dashboard":
         self._thread.start()

@@ -1,5 +1,6 @@
 """What an operator is told when a stack is up, pasted back as it was printed; and the lists, status and logs of it."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -55,6 +56,14 @@ async def test_the_commands_that_are_printed_work_as_printed_and_lists_status_an
     assert stack.ask("get", "pods", "runs")["items"][0]["node"]
     output = stack.ask("logs", "relay", "--tail", "1")
     assert output["service"] == "relay"
+
+    manifests = stack.directory.root.parent / "asked.json"
+    manifests.write_text(json.dumps(pod_manifest("asked", cpu="1", gpu="1")))
+    asked = stack.ask("what-if", "submit", str(manifests))["groups"][0]
+    assert asked["verdict"] == "StartsNow"
+    await stack.create(pod_manifest("asked", cpu="1", gpu="1"))
+    await stack.until(bound(1, "asked"))
+    assert stack.ask("get", "pods", "asked")["items"][0]["node"] == asked["pods"][0]["node"]
 
     stack.kill_service("kai_api.main")
     assert stack.ask("why", "never")["verdict"] == "pending", "while the API is away, the log itself answers"

@@ -76,9 +76,9 @@ async def test_question_is_answered_with_the_expected_fields(api: Api, cluster_n
     )
     assert (await api.get(f"/v1/clusters/{cluster_name}/audit"))["ok"]
     page = await api.get(f"/v1/clusters/{cluster_name}/events?after=1&limit=2")
-    assert [event["position"] for event in page] == [2, 3]
+    assert [event["position"] for event in page["items"]] == [2, 3]
     placed_events = await api.get(f"/v1/clusters/{cluster_name}/events?type=PodPlaced&subject=default/a")
-    assert [event["body"]["node"] for event in placed_events] == ["n0"]
+    assert [event["body"]["node"] for event in placed_events["items"]] == ["n0"]
     assert "ready" in await api.get("/readyz")
     assert 'kai_api_request_seconds_count{route="/v1/clusters"}' in await api.get("/metrics")
 
@@ -146,7 +146,8 @@ async def test_a_question_that_makes_no_sense_is_refused_by_api_and_command_line
 
 
 async def test_events_are_spelled_like_everything_else(api: Api, cluster_name: str) -> None:
-    (event,) = await api.get(f"/v1/clusters/{cluster_name}/events?type=PodPlaced&subject=default/a")
+    page = await api.get(f"/v1/clusters/{cluster_name}/events?type=PodPlaced&subject=default/a")
+    (event,) = page["items"]
     assert {"recordedAt", "occurredAt", "hash"} <= event.keys()
     assert len(bytes.fromhex(event["hash"])) == 32
     assert event["body"]["podClass"]
@@ -203,7 +204,7 @@ async def test_a_parameter_that_a_question_does_not_have_is_named_and_refused(ap
     refused = await api.get(f"/v1/clusters/{cluster_name}/pods?quue=a&limit=1&colour=red", status=400)
     assert refused == {
         "error": "unknown query parameter 'colour'; 'quue'; did you mean 'queue'? "
-        "(there are: at, limit, name, namespace, node, pending, queue, rejected)"
+        "(there are: after, at, limit, name, namespace, node, pending, queue, rejected)"
     }
     for path in ("/v1/clusters", f"/v1/clusters/{cluster_name}/audit", f"/v1/clusters/{cluster_name}/events"):
         assert "'chain'" in (await api.get(f"{path}?chain=1", status=400))["error"]

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ import yaml
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
 from kai_cli.source import AnswerSource
+from kai_cli.what_if_calibration import calibration_command
+from kai_cli.what_if_start import start_command
 from kai_cli.what_if_submit import submit_command
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.submission.calibrations import kept_calibration
 from kaicore.kube.group_kinds import group_kind
 from kaicore.kube.losses import unheard
 from kaicore.kube.normalize_pod import normalize_pod
@@ -21,10 +26,13 @@ from kaicore.kube.resources import PODS
 from kaicore.kube.workloads import expand
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
 
 from tests.integration.scheduling import Facts, placed, scheduling
+from tests.past_runs import busy_cluster
 
 _GANG = """
 apiVersion: batch/v1
@@ -52,6 +60,22 @@ async def ask_cli(capsys: pytest.CaptureFixture[str], file: Path, source: Answer
     # The scheduler of the test writes its log beside it.
     (answer,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith('{"cluster"'))
     return code, json.loads(answer)
+
+
+@asynccontextmanager
+async def served(log: EventLog, database_url: str) -> AsyncIterator[str]:
+    """The address of an API of the log."""
+    health = Health("log")
+    health.met("log")
+    app = make_app(Inquiry(log), health, LongAnswers(database_url, at_once=1, most_s=300))
+    server = HttpServer(app, host="127.0.0.1", port=0)
+    stopping = asyncio.Event()
+    serving = asyncio.create_task(server.run(stopping))
+    try:
+        yield f"http://{server.address}"
+    finally:
+        stopping.set()
+        await serving
 
 
 async def create(facts: Facts, manifest: dict[str, Any]) -> None:
@@ -102,23 +126,25 @@ async def test_api_and_command_line_say_the_same_of_a_moment(
 ) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(1)
+    await facts.add_pods("waits", cpu=1, gpu=5)
     good, bad = tmp_path / "gang.yaml", tmp_path / "bad.yaml"
     good.write_text(_GANG)
     bad.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: m, image: 1}]}\n")
     at = str((await postgres_log.head(cluster_name)).position)
-    health = Health("log")
-    health.met("log")
-    app = make_app(Inquiry(postgres_log), health, LongAnswers(database_url, at_once=1, most_s=300))
-    server = HttpServer(app, host="127.0.0.1", port=0)
-    stopping = asyncio.Event()
-    serving = asyncio.create_task(server.run(stopping))
-    url = f"http://{server.address}/v1/clusters/{cluster_name}/submit"
-    try:
+    async with served(postgres_log, database_url) as address:
+        url = f"{address}/v1/clusters/{cluster_name}/submit"
         by_log = await ask_cli(capsys, tmp_path, AnswerSource(database_url=database_url, cluster=cluster_name), at=at)
-        by_api = await ask_cli(
-            capsys, tmp_path, AnswerSource(api_url=f"http://{server.address}", cluster=cluster_name), at=at
-        )
+        by_api = await ask_cli(capsys, tmp_path, AnswerSource(api_url=address, cluster=cluster_name), at=at)
         assert by_api == by_log
+        starts = [
+            await asyncio.to_thread(start_command, "waits", at=at, source=asked, output="json")
+            for asked in (
+                AnswerSource(database_url=database_url, cluster=cluster_name),
+                AnswerSource(api_url=address, cluster=cluster_name),
+            )
+        ]
+        first, second = capsys.readouterr().out.splitlines()
+        assert (starts, first) == ([0, 0], second)
         code, answer = by_api
         assert code == 1
         assert len(answer["problems"]) == 1
@@ -137,8 +163,35 @@ async def test_api_and_command_line_say_the_same_of_a_moment(
             ):
                 async with session.post(url, params=query, data=body.encode()) as response:
                     assert (response.status, problem in await response.text()) == (status, True), problem
+            starts = f"{address}/v1/clusters/{cluster_name}/start/Pod"
+            async with session.get(f"{starts}/nobody") as response:
+                assert response.status == 404
+            async with session.get(f"{starts}/waits") as response:
+                assert "too little history" in (await response.json())["groups"][0]["noStart"]
             async with session.post(url.replace(cluster_name, "nowhere"), data=_GANG.encode()) as response:
                 assert response.status == 404
-    finally:
-        stopping.set()
-        await serving
+
+
+async def test_how_often_forecasts_came_true_is_measured_on_the_log_and_kept(
+    postgres_log: EventLog, database_url: str, cluster_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = busy_cluster(nodes=2, jobs=60, mean_s=1800, load=0.95, seed=3)
+    for start in range(0, len(made.events), 500):
+        units = [
+            Unit((NewEvent(one.id, one.stream, decode_payload(one), one.actor, one.occurred_at, one.subject),))
+            for one in made.events[start : start + 500]
+        ]
+        await postgres_log.append(cluster_name, units)
+    source = AnswerSource(database_url=database_url, cluster=cluster_name)
+    assert await kept_calibration(postgres_log, cluster_name) is None
+    assert await asyncio.to_thread(calibration_command, source=source, output="json") == 0
+    measured = json.loads(capsys.readouterr().out)
+    kept = await kept_calibration(postgres_log, cluster_name)
+    assert kept is not None
+    assert msgspec.to_builtins(kept) == measured
+    assert measured["position"] == (await postgres_log.head(cluster_name)).position
+    async with served(postgres_log, database_url) as address:
+        by_api = AnswerSource(api_url=address, cluster=cluster_name)
+        for renew in (False, True):
+            assert await asyncio.to_thread(calibration_command, renew=renew, source=by_api, output="json") == 0
+            assert json.loads(capsys.readouterr().out) == measured

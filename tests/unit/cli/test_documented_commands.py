@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cyclopts import CycloptsError, MissingArgumentError
-from kai_cli.main import app
+from kai_cli.main import app, spelled_out
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -94,7 +94,7 @@ def test_documented_command_is_taken(where: str, command: str) -> None:
             # The fleet takes the flags of kai-fleet.
             continue
         try:
-            app.parse_args(words, exit_on_error=False, print_error=False)
+            app.parse_args(spelled_out(words), exit_on_error=False, print_error=False)
         except MissingArgumentError:
             # A mention may leave out what a command needs, but not name what it does not have.
             continue

@@ -7,10 +7,11 @@ import pytest
 from kaicore.analysis.counterfactuals.amendment import Amendment
 from kaicore.analysis.counterfactuals.asked import Asked
 from kaicore.analysis.counterfactuals.checking import amendments, check
+from kaicore.analysis.counterfactuals.reason_details import details
 from kaicore.analysis.counterfactuals.rehearsal import Rehearsal
-from kaicore.analysis.counterfactuals.sentences import sentence
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNOTATION
 from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.queue import VictimWithinShare
 from kaicore.rules.reasons.reason import Reason
@@ -19,6 +20,7 @@ from kaicore.rules.state.snapshot import encode_state
 
 from tests.factory import pod
 from tests.hierarchy import queue
+from tests.racks import Racks
 from tests.situations import Situation
 from tests.situations.every import SITUATIONS
 from tests.workloads import Workloads
@@ -39,7 +41,7 @@ def test_what_is_said_to_help_makes_the_pod_start(reason: type[CodedReason]) -> 
     state = situation.cluster.state
     asked = Asked(state, situation.config, state.pods[situation.pod.uid])
     (given,) = [one for one in asked.reasons if type(one) is reason][:1]
-    text = sentence(asked, given)
+    text = "; ".join((str(given), *details(asked, given)))
     assert [word for word in situation.words if word not in text] == [], text
     before = encode_state(state)
     checked = check(asked)
@@ -81,6 +83,31 @@ def test_trials_leave_nothing_behind(reason: type[CodedReason]) -> None:
     for amendment in amendments(asked):
         assert used.start_of(uid, amendment) == Rehearsal(state, situation.config).start_of(uid, amendment)
     assert used.start_of(uid) is None
+
+
+def test_a_constraint_that_stands_on_the_pod_itself_is_taken_off_it() -> None:
+    cluster = Racks(nodes=2)
+    annotations = {TOPOLOGY_ANNOTATION: "dc", REQUIRED_ANNOTATION: "row"}
+    one = cluster.add_pod(pod("one", cpu=1, gpu=4, annotations=annotations))
+    cluster.cycle()
+    asked = Asked(cluster.state, EngineConfig(), cluster.state.pods[one.uid])
+    assert [reason.code for reason in asked.reasons] == ["TopologyLevelNotFound"]
+    (first, *_) = check(asked).helpful
+    keys = f"{TOPOLOGY_ANNOTATION}, {REQUIRED_ANNOTATION}"
+    assert first.amendment.message == f"take the annotation {keys} off pod default/one"
+
+
+def test_of_a_node_that_several_pods_fill_all_of_them_are_named() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=64, gpu=8)
+    cluster.full(*[cluster.add_pod(pod(f"half-{number}", cpu=1, gpu=4)) for number in range(2)])
+    one = cluster.add_pod(pod("one", cpu=1, gpu=8))
+    cluster.cycle()
+    checked = check(Asked(cluster.state, EngineConfig(), cluster.state.pods[one.uid]))
+    (ends,) = [one for one in checked.helpful if one.amendment.kind == "end-work"]
+    assert ends.amendment.message == (
+        "end 2 pods on n1 (default/half-0, default/half-1), which frees 2 cpu, 8 nvidia.com/gpu"
+    )
 
 
 def test_where_no_single_change_helps_none_is_said_to() -> None:

@@ -3,9 +3,14 @@
 import asyncio
 from typing import Any
 
+import msgspec
 from kai_relay.cluster_relay import RelayOptions
 from kaicore.ledger.bus import Limits, Message, StreamState
+from kaicore.ledger.log.chain import mark_of, marked
+from kaicore.rules.events.envelope import NewEvent, derived_id
+from kaicore.rules.events.payloads import ErasedEvent, FieldsErased
 
+from tests.new_events import unit
 from tests.relaying import C, on_bus, relaying
 from tests.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay
 from tests.virtual_time import virtually
@@ -247,3 +252,24 @@ async def test_an_aged_out_stream_is_gone_on_with() -> None:
         await asyncio.sleep(1)
         assert await bus.stream(C) == StreamState(6, 7)
         assert running.value("rebuilds_total", reason="missing") == 0
+
+
+@virtually
+async def test_a_stream_that_holds_what_was_erased_from_the_log_is_made_anew_once() -> None:
+    log, bus = UnreliableLog(), UnreliableBus()
+    await append(log, C, 12)
+    async with relaying(log, bus) as running:
+        await asyncio.sleep(0.1)
+        # As `kai erase` does it: the events get other bodies in the log, and an event at its end names them.
+        events = log._cluster(C).events
+        changed = msgspec.structs.replace(events[4], body=msgspec.Raw(b'{"uid":"u","name":"erased-u"}'))
+        events[4] = marked(events[3].hash, changed)
+        erased = FieldsErased(("u",), "default", "erased-u", (ErasedEvent(5, mark_of(events[4])),))
+        await log.append(C, [unit(NewEvent(derived_id("erased"), "erasure/u", erased, "kai erase", 0))])
+        await asyncio.sleep(10)
+        assert await on_bus(bus) == await log.read(C)
+        assert running.value("rebuilds_total", reason="missing") == 2
+        await append(log, C, 3)
+        await asyncio.sleep(1)
+        assert await on_bus(bus) == await log.read(C)
+        assert running.value("rebuilds_total", reason="missing") == 2

@@ -33,7 +33,7 @@ class Node(Cluster):
     def observe(self, one: Pod, zone: str) -> None:
         held = tuple(ContainerPlacement(item.name, zones=(ZoneAmount(zone, item.requests),)) for item in one.containers)
         ids = one.uid, "default", one.name, "n1"
-        self.record(f"pod/{one.uid}", payloads.PlacementObserved(*ids, Placement(Provenance.OBSERVED, held, ())))
+        self.record(f"pod/{one.uid}", payloads.PlacementObserved(*ids, _observed(held)))
 
     def runs(self, one: Pod, *, seconds: int) -> None:
         self.add_pod(pod(one.name, *one.containers, node_name="n1", phase="Running"))
@@ -113,8 +113,8 @@ def test_no_pod_is_evicted_for_one_that_only_waits_for_an_observation() -> None:
     assert node.cycle().evictions == ()
 
 
-def test_a_pod_waits_where_one_that_kept_clear_of_its_reserved_room_may_be() -> None:
-    """The kubelet knows nothing of the room that is reserved: `other` goes to the first zone, and `init` beside it."""
+def test_a_pod_of_higher_priority_takes_the_reserved_room_that_its_kubelet_will_give_it() -> None:
+    """A kubelet knows nothing of the room that is reserved: it gives `other` the first zone."""
     node = Node()
     node.runs(node.old, seconds=61)
     node.come(pod("side", cpu=6))
@@ -125,10 +125,47 @@ def test_a_pod_waits_where_one_that_kept_clear_of_its_reserved_room_may_be() -> 
     node.delete_pod(side)
     node.delete_pod(node.old)
     node.add_pod(pod("other", cpu=7, priority=2))
-    node.cycle()
-    assert node.state.pods["uid-other"].node == "n1"
+    result = node.cycle()
+    (placed,) = result.placements
+    assert placed.placement is not None
+    assert (placed.name, placed.placement.containers[0].mask) == ("other", ("node-0",))
+    assert [one.name for one in result.cleared] == ["first"]
     assert not node.is_placed(first)
-    assert node.reasons(first) == ["NotObservedYet"]
+
+
+def test_a_pod_waits_beside_reserved_room_that_its_kubelet_would_give_it() -> None:
+    """`kept` waits for `low` to leave the first zone; GPUs there are free, and the kubelet would take that first."""
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=16, gpu=4), amounts(cpu=16, gpu=4))
+    low, beside = pod("low", cpu=1, gpu=2), pod("beside", cpu=1, gpu=2, priority=1)
+    for one, zone in ((low, "node-0"), (beside, "node-1")):
+        cluster.add_pod(one)
+        cluster.cycle()
+        cluster.add_pod(pod(one.name, *one.containers, node_name="n1", phase="Running", priority=one.priority))
+        held = (ContainerPlacement("main", zones=(ZoneAmount(zone, one.containers[0].requests),)),)
+        observed = payloads.PlacementObserved(one.uid, "default", one.name, "n1", _observed(held))
+        cluster.record(f"pod/{one.uid}", observed)
+    cluster.now += 120 * SECOND
+    cluster.add_pod(pod("kept", cpu=1, gpu=3, priority=1))
+    assert [one.name for one in cluster.cycle().evictions] == ["low"]
+    late = pod("late", cpu=1, gpu=1, priority=1, created_at=1)
+    cluster.add_pod(late)
+    assert cluster.cycle().placements == ()
+    assert "NotObservedYet" in [
+        reason.code
+        for one in cluster.state.reasons.by_class[cluster.state.pods[late.uid].class_key].values()
+        for reason in one.reasons
+    ]
+    cluster.delete_pod(cluster.state.pods[low.uid].pod)
+    placed = {one.name: one.placement for one in cluster.cycle().placements}
+    assert {name: one.containers[0].mask for name, one in placed.items() if one is not None} == {
+        "kept": ("node-0",),
+        "late": ("node-0",),
+    }
+
+
+def _observed(held: tuple[ContainerPlacement, ...]) -> Placement:
+    return Placement(Provenance.OBSERVED, held, ())
 
 
 def test_a_pod_fits_with_one_cpu_per_core_and_with_two_where_that_is_not_reported() -> None:

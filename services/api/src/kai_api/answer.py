@@ -1,4 +1,4 @@
-"""Answers one long question and ends: `python -m kai_api.answer replay|audit CLUSTER [NAME=VALUE]…`.
+"""Answers one long question and ends: `python -m kai_api.answer QUESTION CLUSTER [NAME=VALUE]…`.
 
 The answer goes to standard output, as JSON.
 """
@@ -14,6 +14,7 @@ from kaicore.analysis.inquiry.moments import parse_moment
 from kaicore.analysis.inquiry.ranges import Range, range_of
 from kaicore.analysis.inquiry.replay import cycle_range, replay_log
 from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
+from kaicore.analysis.submission.calibrations import keep_calibration, measure_calibration
 from kaicore.errors import KaiError, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
@@ -35,6 +36,10 @@ async def _answer(question: Question, cluster: str, options: Mapping[str, str]) 
                 return replay_answer(await replay_log(log, cluster, await _range(log, cluster, options)))
             case Question.AUDIT:
                 return audit_answer(await audit_log(log, cluster))
+            case Question.CALIBRATION:
+                answer = await measure_calibration(log, cluster)
+                await keep_calibration(log, answer)
+                return answer
 
 
 async def _range(log: EventLog, cluster: str, options: Mapping[str, str]) -> Range | None:

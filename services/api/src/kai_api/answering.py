@@ -10,15 +10,15 @@ goes wrong is raised as the library raises it; `error_statuses` says which HTTP 
 some namespaces only, the names of what is in others are taken out of the answer.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
-from fastapi.routing import APIRoute
 from kaicore.analysis.inquiry.answers import Answer
 from kaicore.errors import KaiError
 from kaicore.runtime.service.http_errors import error_response
@@ -27,6 +27,9 @@ from kaicore.version import version
 from kai_api.auth.redaction import redacted
 from kai_api.auth.scopes import current_view
 from kai_api.error_statuses import status_of
+
+#: Where an operation carries the schemas that its answer refers to, until all of them are put in one place.
+_COMPONENTS = "x-components"
 
 _REFERENCE = "#/components/schemas/{name}"
 
@@ -42,28 +45,46 @@ class AnswerRouter(APIRouter):
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """See `APIRouter.add_api_route`."""
-        answer = get_type_hints(endpoint).get("return")
-        if answer is not None and not (isinstance(answer, type) and issubclass(answer, Response)):
-            endpoint = _encoding(endpoint, answer)
+        answer = _answer_of(get_type_hints(endpoint).get("return"))
+        if answer is not None:
+            endpoint = _encoding(endpoint)
+            (schema,), components = msgspec.json.schema_components(
+                [answer], schema_hook=_anything, ref_template=_REFERENCE
+            )
             options["response_model"] = None
+            options["openapi_extra"] = {
+                "responses": {"200": {"content": {"application/json": {"schema": schema}}}},
+                _COMPONENTS: components,
+            }
         super().add_api_route(path, endpoint, **options)
 
 
-def encoded(answer: object) -> Response:
+def _answer_of(annotation: Any) -> object:
+    """Return what a handler answers, besides responses that it makes itself; None where it answers nothing else."""
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    answers = [one for one in options if not (one is None or (isinstance(one, type) and issubclass(one, Response)))]
+    return Union[tuple(answers)] if answers else None  # noqa: UP007  # made at run time
+
+
+def _anything(_: type) -> dict[str, Any]:
+    """Return the schema of what has no type of its own, such as `object`."""
+    return {"description": "Anything"}
+
+
+def encoded(answer: object, headers: Mapping[str, str] | None = None) -> Response:
     """Return an answer as JSON, without what the caller may not see."""
     view = current_view()
     if not view.whole:
         answer = redacted(msgspec.json.decode(msgspec.json.encode(answer)), view)
-    return Response(msgspec.json.encode(answer), media_type="application/json")
+    return Response(msgspec.json.encode(answer), media_type="application/json", headers=headers)
 
 
-def _encoding(endpoint: Callable[..., Awaitable[object]], answer: object) -> Callable[..., Awaitable[Response]]:
+def _encoding(endpoint: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[Response]]:
     @wraps(endpoint)
     async def answered(*args: Any, **parameters: Any) -> Response:
         given = await endpoint(*args, **parameters)
         return given if isinstance(given, Response) else encoded(given)
 
-    answered.__dict__["answer"] = answer
     return answered
 
 
@@ -94,25 +115,12 @@ def describe(app: FastAPI) -> None:
 
 def _description(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=version(), description=app.description, routes=app.routes)
-    answers = {
-        (method.lower(), route.path_format): route.endpoint.__dict__["answer"]
-        for route in app.routes
-        if isinstance(route, APIRoute) and "answer" in route.endpoint.__dict__
-        for method in route.methods or ()
-    }
-    schemas, components = msgspec.json.schema_components([*answers.values(), Problem], ref_template=_REFERENCE)
-    by_route = dict(zip(answers, schemas, strict=False))
-    problem = {"description": "Error", "content": {"application/json": {"schema": schemas[-1]}}}
-    for path, method, operation in _operations(document):
+    (problem,), components = msgspec.json.schema_components([Problem], ref_template=_REFERENCE)
+    for operation in _operations(document):
+        components |= operation.pop(_COMPONENTS, {})
         responses = operation["responses"]
-        if (schema := by_route.get((method, path))) is not None:
-            responses["200"]["content"] = {"application/json": {"schema": schema}} | {
-                kind: content
-                for kind, content in responses["200"].get("content", {}).items()
-                if kind != "application/json"
-            }
         responses.pop("422", None)
-        responses["default"] = problem
+        responses["default"] = {"description": "Error", "content": {"application/json": {"schema": problem}}}
         operation["security"] = [{"key": []}, {"session": []}]
     parts = document.setdefault("components", {})
     parts["schemas"] = {
@@ -126,7 +134,6 @@ def _description(app: FastAPI) -> dict[str, Any]:
     return document
 
 
-def _operations(document: dict[str, Any]) -> Iterable[tuple[str, str, dict[str, Any]]]:
-    for path, item in document.get("paths", {}).items():
-        for method, operation in item.items():
-            yield path, method, operation
+def _operations(document: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    for item in document.get("paths", {}).values():
+        yield from item.values()

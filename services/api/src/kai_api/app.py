@@ -17,10 +17,13 @@ from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
 from prometheus_client import Histogram
 
-from kai_api.answering import answer_errors, describe
+from kai_api.answering import answer_errors, describe, encoded
 from kai_api.audits import make_audit_router
 from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
+from kai_api.calibrating import Calibrations
+from kai_api.events import make_events_router
+from kai_api.live import LiveLog
 from kai_api.login import make_login_router
 from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 from kai_api.pages.router import make_pages
@@ -33,7 +36,13 @@ _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route
 _RETRY_AFTER = {"Retry-After": "10"}
 
 
-def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access: Access | None = None) -> Asgi:
+def make_app(
+    inquiry: Inquiry,
+    health: Health,
+    long_answers: LongAnswers,
+    access: Access | None = None,
+    live: LiveLog | None = None,
+) -> Asgi:
     """Make the application that answers from a log.
 
     Args:
@@ -41,8 +50,15 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access
         health: answered without asking who asks.
         long_answers: answers what takes long.
         access: decides who may ask; by default everybody may.
+        live: for those who follow a log; by default one of its own.
     """
     access = access or Access(anonymous="anywhere")
+    app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log))
+    return with_health(health, app=_timed(authenticated(app, access)))
+
+
+def make_routes(inquiry: Inquiry, long_answers: LongAnswers, access: Access, live: LiveLog) -> FastAPI:
+    """Make all routes, as yet without asking who asks."""
     # No interactive pages: they would load their scripts from a server elsewhere.
     app = FastAPI(
         title="kai-ledger",
@@ -55,20 +71,26 @@ def make_app(inquiry: Inquiry, health: Health, long_answers: LongAnswers, access
     answer_errors(app)
     describe(app)
     app.include_router(make_login_router(access))
-    _add_long_answers(app, long_answers)
+    calibrations = Calibrations(inquiry.log, long_answers)
+    _add_long_answers(app, long_answers, calibrations)
+    app.include_router(make_events_router(inquiry.log, live))
     app.include_router(make_audit_router(inquiry))
     app.include_router(make_router(inquiry))
-    app.include_router(make_submission_router(Submissions(inquiry)))
-    app.include_router(make_pages(inquiry))
-    return with_health(health, app=_timed(authenticated(app, access)))
+    submissions = Submissions(inquiry, calibration=calibrations.current)
+    app.include_router(make_submission_router(submissions))
+    app.include_router(make_pages(inquiry, live))
+    return app
 
 
-def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
+def _add_long_answers(app: FastAPI, long_answers: LongAnswers, calibrations: Calibrations) -> None:
     async def ask(
         question: Question, cluster: str, request: Request, options: Mapping[str, str | None] = NONE
     ) -> Response:
+        return await answered(long_answers.ask(question, cluster, options, gone=_gone(request)))
+
+    async def answered(question: Awaitable[object]) -> Response:
         try:
-            body = await long_answers.ask(question, cluster, options, gone=_gone(request))
+            answer = await question
         except Busy as error:
             raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
         except TookTooLong as error:
@@ -77,7 +99,7 @@ def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
             raise HTTPException(error.status, str(error)) from error
         except ClientGone:
             return Response(status_code=499)
-        return Response(body, media_type="application/json")
+        return Response(answer, media_type="application/json") if isinstance(answer, bytes) else encoded(answer)
 
     @app.get("/v1/clusters/{cluster}/replay")
     async def replay(
@@ -94,6 +116,12 @@ def _add_long_answers(app: FastAPI, long_answers: LongAnswers) -> None:
     async def audit(cluster: str, request: Request) -> Response:
         """Check the log's chain, its gaps and its promises."""
         return await ask(Question.AUDIT, cluster, request)
+
+    @app.get("/v1/clusters/{cluster}/calibration")
+    async def calibration(cluster: str, request: Request, *, renew: bool = False) -> Response:
+        """Return how often forecasts of starts came true; measured now where it never was, or with `renew`."""
+        kept = None if renew else await calibrations.kept(cluster)
+        return await answered(calibrations.measure(cluster, gone=_gone(request))) if kept is None else encoded(kept)
 
 
 def _timed(app: Asgi) -> Asgi:

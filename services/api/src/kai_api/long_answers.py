@@ -26,6 +26,7 @@ class Question(StrEnum):
 
     REPLAY = "replay"
     AUDIT = "audit"
+    CALIBRATION = "calibration"
 
 
 class Failure(msgspec.Struct, frozen=True):

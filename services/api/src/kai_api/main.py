@@ -1,5 +1,6 @@
 """`kai-api`: the API as a process."""
 
+import asyncio
 import gc
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from kai_api.auth.access import Access, Anonymous
 from kai_api.auth.access_file import AccessFile
 from kai_api.auth.sessions import Sessions
 from kai_api.kept_states import KeptStates
+from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 
 #: Manifests that are asked about are larger than other requests.
@@ -85,8 +87,19 @@ async def _answer(context: ServiceContext, settings: ApiSettings, access: Access
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
         # The states are long-lived and without cycles: collecting them again and again only delays answers.
         gc.set_threshold(*_GC_THRESHOLDS)
-        app.app = make_app(inquiry, context.health, long_answers, access)
-        await inquiry.follow()
+        live = LiveLog(log)
+        app.app = make_app(inquiry, context.health, long_answers, access, live)
+        ending = asyncio.create_task(_end_streams(context, live))
+        try:
+            await inquiry.follow()
+        finally:
+            ending.cancel()
+
+
+async def _end_streams(context: ServiceContext, live: LiveLog) -> None:
+    """End all streams as the service is to stop: they would last as long as requests under way may."""
+    await context.stopping.wait()
+    live.close()
 
 
 def main() -> None:

@@ -1,35 +1,30 @@
 """Routes of the questions that are answered from a kept state (`kaicore.analysis.inquiry`)."""
 
+import re
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, HTTPException, Query
-from fastapi.responses import Response
 from kaicore.analysis.inquiry.answers import ROWS, Answer, Listing, RowSelection, Why, inapplicable_filters
 from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
-from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
-from kaicore.errors import UnknownEvent
-from kaicore.ledger.log.port import Filter
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event
 
-from kai_api.answering import AnswerRouter, encoded
+from kai_api.answering import AnswerRouter
 from kai_api.auth.middleware import for_namespaces
 from kai_api.auth.scopes import current_caller, current_view
+from kai_api.events import PositionQuery
 
-#: Most events in one answer, and most rows.
-_MOST_EVENTS, _MOST_ROWS = 1000, 100_000
-#: Largest position that Postgres can compare with.
-_LARGEST_POSITION = 2**63 - 1
+#: Most rows in one answer.
+_MOST_ROWS = 100_000
 #: Most seconds that a client may wait for news.
 _MOST_WAIT_S = 60.0
 
 #: Lists whose rows are in a namespace, and kinds that are in none or tell of others' work.
 _NAMESPACED = frozenset({"pods", "groups"})
 _CLUSTER_WIDE = frozenset({"Node", "Queue", "ClusterQueue", "Cohort", "LocalQueue"})
+
+_CURSOR = re.compile(r"([0-9]{1,18})-([0-9]{1,9})", re.ASCII)
 
 
 class Position(Answer, frozen=True, kw_only=True):
@@ -41,7 +36,6 @@ class Position(Answer, frozen=True, kw_only=True):
 def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for each route
     """Make the routes that answer from kept states."""
     router = AnswerRouter()
-    log = inquiry.log
 
     @router.get("/v1/clusters")
     async def clusters() -> list[ClusterRow]:
@@ -59,28 +53,11 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
     async def position(
         cluster: str,
         *,
-        beyond: Annotated[int, Query(ge=0, le=_LARGEST_POSITION)] = 0,
+        beyond: PositionQuery = 0,
         wait: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 0,
     ) -> Position:
         """Return the position of the log's end; wait until it is beyond another one."""
         return Position(position=await inquiry.wait_beyond(cluster, beyond, timeout_s=wait))
-
-    @router.get("/v1/clusters/{cluster}/events")
-    async def events(
-        cluster: str,
-        *,
-        after: Annotated[int, Query(ge=0, le=_LARGEST_POSITION)] = 0,
-        limit: Annotated[int, Query(ge=1, le=_MOST_EVENTS)] = 100,
-        stream: str | None = None,
-        subject: str | None = None,
-        type: str | None = None,  # noqa: A002
-    ) -> Response:
-        """Return events in order, those after a position."""
-        where = Filter(
-            streams=None if stream is None else (stream,), subject=subject, types=None if type is None else (type,)
-        )
-        page = await log.read(cluster, after=after, limit=limit, where=where)
-        return encoded([_event(event) for event in page])
 
     @router.get("/v1/clusters/{cluster}/why/{kind}/{name}")
     @for_namespaces
@@ -146,15 +123,18 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         pending: bool = False,
         rejected: bool = False,
         limit: Annotated[int, Query(ge=0, le=_MOST_ROWS)] = 0,
+        after: str = "",
         at: str = "",
     ) -> Listing:
-        """List pods, groups, queues, nodes or cycles."""
+        """List pods, groups, queues, nodes or cycles; `next` is the next page's `after`, of the same moment."""
         if kind not in ROWS:
             raise HTTPException(404, f"no such list: {kind}; there are: {', '.join(ROWS)}")
         view = current_view()
         if not view.whole and kind not in _NAMESPACED:
             raise HTTPException(403, f"{kind} are for callers who may see all of cluster {cluster}")
+        skip, at = _cursor(after, at)
         wanted = RowSelection(
+            skip=skip,
             namespace=namespace,
             namespaces=None if view.whole else view.namespaces,
             name=name,
@@ -171,26 +151,15 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
     return router
 
 
-def _event(event: Event) -> object:
-    """Spell an event for a client; the payload of one that this program is too old for stays as it was recorded."""
-    try:
-        body: object = spelled(decode_payload(event))
-    except UnknownEvent:
-        body = msgspec.json.decode(event.body)
-    return {
-        "cluster": event.cluster,
-        "position": event.position,
-        "stream": event.stream,
-        "version": event.version,
-        "type": event.type,
-        "schema": event.schema,
-        "id": str(event.id),
-        "subject": event.subject,
-        "actor": event.actor,
-        "cause": None if event.cause is None else str(event.cause),
-        "correlation": event.correlation,
-        "occurredAt": time_text(event.occurred_at),
-        "recordedAt": time_text(event.recorded_at),
-        "hash": event.hash.hex(),
-        "body": body,
-    }
+def _cursor(after: str, at: str) -> tuple[int, str]:
+    """Return how many rows a page skips, and the moment that it is of: a page's cursor is `POSITION-ROWS`."""
+    if not after:
+        return 0, at
+    match = _CURSOR.fullmatch(after)
+    if match is None:
+        raise HTTPException(400, f"after: is not the `next` of a list: {after[:100]!r}")
+    if at:
+        raise HTTPException(
+            400, "after, at: a page that follows another is of the same moment, so at is not named again"
+        )
+    return int(match[2]), match[1]

@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Request
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.simulation.manifest_text import Reading, read_text
-from kaicore.analysis.submission.answers import SubmitAnswer, SubmittedGroup
+from kaicore.analysis.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup
 from kaicore.analysis.submission.submissions import Submissions
 from kaicore.errors import InvalidObject
 
@@ -50,6 +50,12 @@ def make_submission_router(submissions: Submissions) -> APIRouter:
         groups = [_seen(group, current_view()) for group in answer.groups]
         return msgspec.structs.replace(answer, problems=problems, groups=groups)
 
+    @router.get("/v1/clusters/{cluster}/start/{kind}/{name}")
+    @for_namespaces
+    async def start(cluster: str, kind: str, name: str, namespace: str = "default", at: str = "") -> StartsAnswer:
+        """Say when the pods of something that wait are likely to start."""
+        return await submissions.starts(cluster, kind, namespace, name, at=at)
+
     return router
 
 
@@ -63,7 +69,7 @@ def _check_namespaces(objects: Sequence[Located], view: View) -> None:
         return
     for item in objects:
         metadata = item.object.get("metadata")
-        namespace = metadata.get("namespace", "default") if isinstance(metadata, dict) else ""
+        namespace = (metadata.get("namespace") or "default") if isinstance(metadata, dict) else ""
         if not isinstance(namespace, str) or not view.sees(namespace):
             raise HTTPException(403, f"{item.where}: namespace {namespace!r} is not yours to submit to")
 

@@ -116,6 +116,17 @@ class ApiAnswers:
         """Return what was decided about a group, and by whom."""
         return await self._get(GroupAudit, "clusters", cluster, "audit", "groups", namespace, name, **_ends(span))
 
+    async def calibration(self, cluster: str, *, renew: bool) -> bytes:
+        """Return how often forecasts of starts came true, as JSON."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/calibration"
+        return await asyncio.to_thread(request_api, f"{where}?renew=true" if renew else where, self._token)
+
+    async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> bytes:
+        """Return when what waits is likely to start, as JSON."""
+        path = "/".join(urllib.parse.quote(part, safe="") for part in (cluster, "start", kind, name))
+        query = urllib.parse.urlencode({"namespace": namespace, **_moment(at)})
+        return await asyncio.to_thread(request_api, f"{self._url}/v1/clusters/{path}?{query}", self._token)
+
     async def submit(self, cluster: str, manifests: bytes, *, at: str = "") -> bytes:
         """Return what would become of manifests, as JSON."""
         where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/submit"

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.log import FileLog
+from kaicore.ledger.log.files.retired import with_retired
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
@@ -31,7 +34,12 @@ async def open_log(source: LogSource) -> AsyncIterator[EventLog]:
             yield exported
         return
     async with _open(source, role="kai_append") as log:
-        yield log
+        if source.retired is None:
+            yield log
+            return
+        with TemporaryDirectory(prefix="kai-retired-") as scratch:
+            async with with_retired(log, source.retired, Path(scratch)) as whole:
+                yield whole
 
 
 @asynccontextmanager
@@ -54,11 +62,13 @@ async def open_log_as_owner(source: LogSource) -> AsyncIterator[PostgresLog]:
     """Open the log that `source` means as the role that owns it; where a database is named, as the role named with it.
 
     Raises:
-        ConfigurationError: there is none, or it is a file.
+        ConfigurationError: there is none, or it is a file, or to be read with retired months.
         LogUnavailable: its server does not answer.
     """
     if source.file is not None:
         raise ConfigurationError("--file: an exported log is only read; this needs a database")
+    if source.retired is not None:
+        raise ConfigurationError("--retired: retired months are only read; leave it out")
     async with _open(source, role="kai_migrate") as log:
         yield log
 

@@ -126,6 +126,21 @@ what_if.command(
     name="submit",
     help="Say what would become of manifests that are submitted now: where, evicting whom, or when.",
 )
+what_if.command(
+    "kai_cli.what_if_start:start_command",
+    name="start",
+    help="Say when what waits is likely to start, from how long this cluster's pods have run.",
+)
+what_if.command(
+    "kai_cli.what_if_calibration:calibration_command",
+    name="calibration",
+    help="Say how often forecasts of starts came true, measured on the log itself.",
+)
+what_if.command(
+    "kai_cli.what_if_history:history",
+    name="history",
+    help="Simulate history again with other settings, nodes, queues or priorities, and compare what comes of it.",
+)
 app.command(what_if)
 app.command(
     "kai_cli.simulate:simulate_command",
@@ -197,6 +212,13 @@ app.command(
     group=_UPKEEP,
     help="Take the oldest month out of the log, and seal it; refused where the rest could not start without it.",
 )
+erase = App(name="erase", help="Take personal data out of the log.", group=_UPKEEP)
+erase.command(
+    "kai_cli.erase:erase_pod",
+    name="pod",
+    help="Take a pod's name, labels and annotations out of the log, for good; what is left can be verified as before.",
+)
+app.command(erase)
 app.command(
     "kai_cli.completion:completion",
     name="completion",
@@ -205,9 +227,21 @@ app.command(
 )
 
 
+#: What a command does where it is not said: `kai topology` shows them, `kai what-if --from …` asks of history.
+_USUAL = {"topology": "show", "what-if": "history"}
+
+
 def _has_subcommand(arguments: list[str]) -> bool:
-    """Whether it is said what is wanted of topologies, or help is; `kai topology` alone shows them."""
+    """Whether it is said which of a command's subcommands is wanted, or help is."""
     return bool(arguments) and (not arguments[0].startswith("-") or arguments[0] in ("--help", "-h"))
+
+
+def spelled_out(arguments: list[str]) -> list[str]:
+    """Return arguments with the subcommand that is meant where none is named."""
+    usual = _USUAL.get(arguments[0]) if arguments else None
+    if usual is None or _has_subcommand(arguments[1:]):
+        return arguments
+    return [arguments[0], usual, *arguments[1:]]
 
 
 def main() -> None:
@@ -216,10 +250,8 @@ def main() -> None:
     if _NO_COLOUR in arguments:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
-    if arguments[:1] == ["topology"] and not _has_subcommand(arguments[1:]):
-        arguments.insert(1, "show")
     try:
-        sys.exit(app(arguments, result_action="return_value") or 0)
+        sys.exit(app(spelled_out(arguments), result_action="return_value") or 0)
     except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(2)

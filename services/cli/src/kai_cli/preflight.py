@@ -7,13 +7,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
+from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.kube.access import configured_access
 from kaicore.runtime.embedded.nats import greeting
 from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.installed_tools import check_tool
-from kai_cli.simulate import find_kubelets
 from kai_cli.stack import ClusterSpec
 
 #: A cluster's name is part of bus subjects, of paths and of Kubernetes names: RFC 1123.

@@ -15,8 +15,9 @@ from kai_cli.printing import Output, OutputFlag, print_answers, print_data
 from kai_cli.source import AnswerSource, SourceFlags
 from kai_cli.strangers import check_subjects
 from kai_cli.subjects import Subject, read_subject
-from kai_cli.tables import as_of, listing_text, rows_text, why_text
+from kai_cli.tables import as_of, listing_text, rows_text
 from kai_cli.watching import watch_listings
+from kai_cli.why_page import why_text
 
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
 #: `-5m` is no option.

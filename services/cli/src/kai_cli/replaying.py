@@ -111,6 +111,8 @@ def _lines(report: ReplayReport) -> Iterator[str]:
     )
     if report.unreachable:
         yield f"  {report.unreachable:,} more cycles were decided on a state that is retired"
+    if report.erased:
+        yield f"  of {report.erased:,} cycles the digest is over names that were erased; their decisions are the same"
     if report.differences:
         yield from _kinds(report.kinds)
         yield from _in_full(report.differences[0])

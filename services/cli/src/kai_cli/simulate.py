@@ -3,15 +3,14 @@
 import asyncio
 import inspect
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.analysis.simulation import Kubelets, Located, Outcome, read_world, simulate
+from kaicore.analysis.simulation import Located, Outcome, read_world, simulate
+from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
-from kaicore.kube.workloads import Object
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.runtime.shard_settings import read_shard_settings
 from kaicore.spelling import did_you_mean
@@ -20,9 +19,6 @@ from kai_cli.manifests import STDIN, read_files
 from kai_cli.printing import print_data
 from kai_cli.progress import Progress
 from kai_cli.simulation_table import render_table
-
-#: Where a model of kubelets makes itself known (docs/decisions/0050).
-_KUBELETS = "kai_ledger.kubelets"
 
 
 def simulate_command(
@@ -84,28 +80,6 @@ def simulate_command(
         sys.stderr.write(f"kai: warning: {warning}\n")
     _write(outcome, output)
     return 0
-
-
-class _FleetKubelets(Kubelets, Protocol):
-    """What stands behind the entry point: kubelets, and the objects of the nodes of a fleet."""
-
-    def objects(self) -> list[Object]:
-        """Return Nodes and NodeResourceTopologies of the fleet's profile."""
-        ...
-
-
-def find_kubelets(profile: str | None) -> _FleetKubelets:
-    """Return the installed model of kubelets, with the nodes of a profile's fleet.
-
-    Raises:
-        ConfigurationError: none is installed, or the profile makes no sense.
-    """
-    for entry in entry_points(group=_KUBELETS):
-        model: _FleetKubelets = entry.load()(profile)
-        return model
-    raise ConfigurationError(
-        f"no model of kubelets is installed (entry point {_KUBELETS}): pip install 'kai-ledger[demo]'"
-    )
 
 
 def _options() -> list[str]:

@@ -24,14 +24,18 @@ class LogSource:
         database_url: ask the log in this Postgres itself; also $KAI_DATABASE_URL, unless a --data-dir is named.
         cluster: which of the log's clusters; by default all, or the only one.
         file: ask a file that `kai export` wrote, and nothing else.
+        retired: read the months that `kai retire --to` put into this directory, as if they were still in the log.
     """
 
     data_dir: Path | None = None
     database_url: str | None = None
     cluster: str | None = None
     file: Path | None = None
+    retired: Path | None = None
 
     def __post_init__(self) -> None:
+        if self.file is not None and self.retired is not None:
+            raise ConfigurationError("--retired: a file is asked alone, without --retired")
         if self.file is not None and (self.data_dir is not None or self.database_url is not None):
             raise ConfigurationError("--file: a file is asked alone, without --data-dir and --database-url")
 
@@ -71,19 +75,24 @@ class AnswerSource(LogSource):
     def __post_init__(self) -> None:
         # No super(): a dataclass with slots is another class than the one whose body this is.
         LogSource.__post_init__(self)
-        if self.file is not None and self.api_url is not None:
-            raise ConfigurationError("--file: a file is asked alone, without --api-url")
+        for flag, given in (("--file", self.file), ("--retired", self.retired)):
+            if given is not None and self.api_url is not None:
+                raise ConfigurationError(f"{flag}: is read here, and not by the API of --api-url")
 
     @property
     def api_named(self) -> bool:
         """Whether it is this API that is to be asked, and nothing else."""
         return self.api_url is not None or (
-            self.file is None and self.database() is None and self.data_dir is None and _API_URL in os.environ
+            self.file is None
+            and self.retired is None
+            and self.database() is None
+            and self.data_dir is None
+            and _API_URL in os.environ
         )
 
     def api(self) -> str | None:
         """Return the address of the API to ask: the one that is named, or that of the stack that runs; None if none."""
-        if self.api_url is not None or self.file is not None:
+        if self.api_url is not None or self.file is not None or self.retired is not None:
             return self.api_url
         if self.database_url is None and self.data_dir is None and (named := os.environ.get(_API_URL)):
             return named

@@ -10,10 +10,7 @@ from kaicore.analysis.inquiry.answers import (
     NodeRow,
     PodRow,
     QueueRow,
-    ReasonAnswer,
-    RemedyAnswer,
     Row,
-    Why,
     ZoneAmounts,
     ZoneRow,
 )
@@ -67,7 +64,7 @@ def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
             return [(row.namespace, row.name, row.kind, row.queue, *counts, row.message)]
         case NodeRow():
             counts = map(str, (len(row.zones), row.pods, row.rejections))
-            return [(row.name, row.status, row.policy, row.scope, *counts, _use(row.resources))]
+            return [(row.name, row.status, row.policy, row.scope, *counts, use_text(row.resources))]
         case CycleRow():
             counts = map(str, (row.pods, row.placed, row.nominated, row.evicted))
             return [(row.cycle, str(row.position), str(row.input_position), row.recorded_at, *counts)]
@@ -104,66 +101,10 @@ def _by(row: ZoneRow, item: ZoneAmounts) -> str:
     return ", ".join([*holders, *unknown])
 
 
-def _use(resources: Sequence[NodeResource]) -> str:
+def use_text(resources: Sequence[NodeResource]) -> str:
+    """Return what is in use of resources."""
     return ", ".join(
         f"{item.resource} {item.used}/{item.allocatable}"
         for item in resources
         if item.used != "0" or item.resource in ("cpu", "memory") or "/" in item.resource
     )
-
-
-def why_text(why: Why) -> str:
-    """Return an explanation."""
-    name = f"{why.namespace}/{why.name}" if why.namespace else why.name
-    subject = name if why.kind == "Pod" else f"{why.kind} {name}"
-    lines = [f"{subject}: {why.verdict}"]
-    if why.group is not None and why.kind != "Pod":
-        lines.append(f"  group {why.group.key}: needs {why.group.minimum} at once, queue {why.group.queue or '-'}")
-    lines += [f"  - {_reason(reason, of_several=why.kind != 'Pod')}" for reason in why.reasons]
-    lines += _remedies(why)
-    lines += [f"  ! {note}" for note in why.notes]
-    if why.queue is not None:
-        lines += ["account:", _indented(rows_text("queues", [why.queue]))]
-    if why.node is not None and why.node.zones:
-        lines.append("zones:")
-        lines += [f"  {zone.name}: {_use(zone.resources)}" for zone in why.node.zones]
-    if why.pods:
-        lines += ["pods:", _indented(rows_text("pods", why.pods))]
-    if why.story:
-        lines.append("story:")
-        lines += [f"  {line.position:>8}  {line.text}" for line in why.story]
-    return "\n".join(lines)
-
-
-def _remedies(why: Why) -> list[str]:
-    """Say what would make it start, and what would make room only."""
-    starts = why.starts_if
-    lines = [f"  + {remedy.message}" for remedy in why.schedulable_if]
-    if starts is None:
-        return lines
-    if starts.next_cycle:
-        return [f"  + the next cycle starts {starts.pod} on {starts.next_cycle}, as things are"]
-    pod = "" if why.kind == "Pod" else f"{starts.pod} "
-    told = [f"  + {pod}starts if: {_remedy(one)}" for one in starts.remedies]
-    return told or [*lines, f"  + no single change of {starts.tried} that were tried makes {pod or 'it '}start"]
-
-
-def _remedy(one: RemedyAnswer) -> str:
-    until = f" (at {one.until})" if one.until else ""
-    evicts = f", evicting {', '.join(one.evicts[:_MOST_EVICTED])}" if one.evicts else ""
-    more = len(one.evicts) - _MOST_EVICTED
-    return f"{one.message}{until}; then on {one.node}{evicts}{f' and {more} more' if more > 0 else ''}"
-
-
-#: Pods that are named of those that would be evicted.
-_MOST_EVICTED = 3
-
-
-def _reason(reason: ReasonAnswer, *, of_several: bool) -> str:
-    if not of_several:
-        return reason.message
-    return f"{reason.pods} pod{'' if reason.pods == 1 else 's'}: {reason.message}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -106,6 +106,10 @@ def _print(answer: SubmitAnswer, *, named: bool, at: str) -> None:
     if named:
         print(f"cluster {answer.cluster}:")
     print("\n\n".join(map(group_text, answer.groups)))
+    if answer.calibration is not None:
+        print(f"\n{answer.calibration.text}")
+    elif any(group.start is not None for group in answer.groups):
+        print("\nhow often such forecasts came true: kai what-if calibration")
 
 
 def group_text(group: SubmittedGroup) -> str:

@@ -13,17 +13,20 @@ position once, from whichever relay comes first.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from kaicore.errors import BusUnavailable, CorruptLog, EventsRetired, Fenced, LogError, LogUnavailable, NoRoom
 from kaicore.ledger.bus import Bus, Limits, StreamState
-from kaicore.ledger.bus.wire import message_hash, to_message
+from kaicore.ledger.bus.wire import from_message, message_hash, to_message
 from kaicore.ledger.feed.cursor import Cursor, find_cursor
 from kaicore.ledger.feed.retry import Retry
+from kaicore.ledger.log.chain import mark_of
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import FieldsErased
 from kaicore.runtime.service.log_access import LOG
 from kaicore.runtime.service.logs import Logger
 
@@ -215,7 +218,9 @@ class ClusterRelay:
             await self._follow_room()
             events = events or await self._read(self._cursor)
             if events:
-                events = await self._publish(events)
+                published, events = events, await self._publish(events)
+                if await self._purge(published):
+                    return
                 continue
             position = self._cursor.position
             self._metrics.lag(self._cluster, position=position, head=position, oldest=None)
@@ -258,6 +263,23 @@ class ClusterRelay:
         oldest = following[0].recorded_at if following else None
         self._metrics.lag(self._cluster, position=cursor.position, head=head.position, oldest=oldest)
         return following
+
+    async def _purge(self, published: Sequence[Event]) -> bool:
+        """Delete the stream if something was erased from the log that it still holds; whether it was deleted."""
+        for event in published:
+            erasure = decode_payload(event) if event.type == FieldsErased.__name__ else None
+            if not isinstance(erasure, FieldsErased):
+                continue
+            state = await self._bus.stream(self._cluster)
+            first = event.position if state is None else state.first
+            for erased in erasure.events:
+                message = await self._bus.read(self._cluster, erased.position) if erased.position >= first else None
+                held = None if message is None else from_message(message)
+                if held is not None and mark_of(held) != erased.mark:
+                    self._logger.warning("the stream holds what was erased from the log, making it anew")
+                    await self._bus.delete_stream(self._cluster)
+                    return True
+        return False
 
     async def _read(self, cursor: Cursor) -> list[Event]:
         return await self._log.read(self._cluster, after=cursor.position, limit=self._options.batch)

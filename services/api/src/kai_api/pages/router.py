@@ -1,10 +1,11 @@
 """Routes of the dashboard. A page is a function of the state at one position of a log: `?at=`, or the log's end."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.log_states import events_of
@@ -13,6 +14,7 @@ from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
 
 from kai_api.auth.scopes import current_caller
+from kai_api.live import LiveLog
 from kai_api.pages.cycles import cycle_page, cycle_steps
 from kai_api.pages.domain import domain_page
 from kai_api.pages.idle_segments import idle_segments
@@ -31,13 +33,15 @@ from kai_api.pages.waiting import waiting_line
 
 #: Cycles that the overview shows, and a page of the list.
 _CYCLES, _PAGE_CYCLES = 5, 50
+#: Seconds of silence after which a live page is told that it is still connected.
+_IDLE_S = 15.0
 #: Which page of a list; larger numbers are no page of anything.
 _Number = Annotated[int, Query(ge=1, le=1_000_000)]
 _Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
-def make_pages(inquiry: Inquiry) -> APIRouter:  # long: one small handler for each page
-    """Make the routes of the dashboard."""
+def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small handler for each page
+    """Make the routes of the dashboard; live pages follow the ends of logs by `live`."""
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     log, places = inquiry.log, Places(inquiry)
 
@@ -59,6 +63,15 @@ def make_pages(inquiry: Inquiry) -> APIRouter:  # long: one small handler for ea
         if answer is None:
             raise HTTPException(404, f"no file {name!r}")
         return answer
+
+    @router.get("/clusters/{cluster}/news")
+    async def news(cluster: str, after: _Position) -> Response:
+        await live.check(cluster, after)
+        return StreamingResponse(
+            _positions(live, cluster, after),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
 
     @router.get("/clusters/{cluster}")
     async def cluster_page(request: Request, cluster: str, at: str = "") -> Response:
@@ -171,6 +184,12 @@ def make_pages(inquiry: Inquiry) -> APIRouter:  # long: one small handler for ea
         return page(request, "story.html", frame=frame, model=story(why, events, now=state.recorded_at))
 
     return router
+
+
+async def _positions(live: LiveLog, cluster: str, after: int) -> AsyncIterator[str]:
+    """Send where a log ends whenever it grows, as server-sent events."""
+    async for events in live.follow(cluster, after=after, idle_s=_IDLE_S):
+        yield f"id: {events[-1].position}\ndata: {events[-1].position}\n\n" if events else ": still there\n\n"
 
 
 async def _cycles(inquiry: Inquiry, cluster: str, *, head: int, limit: int) -> tuple[CycleRow, ...]:

@@ -32,6 +32,7 @@ class Amendment:
         resource: that it is about; empty for none.
         amount: of the resource, or of pods or nodes, in the resource's unit; 0 where no amount is meant.
         place: node, queue, domain or object where it is to be done.
+        evicts: whether it may start the pods by having others evicted.
         until: for a change that is only to wait, when it is tried again, microseconds since the epoch; 0 otherwise.
     """
 
@@ -43,4 +44,5 @@ class Amendment:
     resource: str = ""
     amount: int = 0
     place: str = ""
+    evicts: bool = False
     until: int = 0

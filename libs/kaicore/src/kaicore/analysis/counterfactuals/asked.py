@@ -11,6 +11,7 @@ from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
 from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter, OwnPolicyFilter
+from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.engine.gang_planner import members_of
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import Placer
@@ -83,6 +84,16 @@ class Asked:
         session.reservations.restore()
         return session
 
+    @cached_property
+    def remedies(self) -> Remedies:
+        """When groups would fit, worked out on another copy of the nodes."""
+        return Remedies(cycle_input(self.state, self.config, now=self.state.recorded_at), self.config)
+
+    @cached_property
+    def remedy(self) -> Remedy:
+        """When the pod's group would fit."""
+        return self.remedies.of(self.entry.group)
+
     @property
     def columns(self) -> NodeColumns:
         """The nodes as they are."""
@@ -126,6 +137,20 @@ class Asked:
             NodeObstacles(row, tuple(reason for one in failed[row] for reason in one.reasons(np.array([row]))))
             for row in few
         ]
+
+    def free(self, row: int) -> Amounts:
+        """Return what a node has free of what the pod asks for; negative where more is in use than there is."""
+        columns = self.columns
+        places = {name: columns.resources[name] for name, amount in self.requests.items() if amount}
+        return {name: int(columns.allocatable[row, place] - columns.used[row, place]) for name, place in places.items()}
+
+    def missing(self, row: int) -> Amounts:
+        """Return what a node lacks of what the pod asks for, resources of which it has enough left out."""
+        return {
+            name: self.requests[name] - max(have, 0)
+            for name, have in self.free(row).items()
+            if have < self.requests[name]
+        }
 
     def node(self, row: int) -> Node:
         """Return the node of a row."""

@@ -1,6 +1,6 @@
 """Groups that are completed, named rightly, or that ask for less: fewer pods, another level, a preferred one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
@@ -213,6 +213,7 @@ def _with_sets(source: GroupSource, edit: Callable[[PodSet], PodSet]) -> GroupSo
 def _of_topology(asked: Asked, reason: TopologyReason | TopologyHasNoRoom) -> Iterator[Amendment]:
     source = source_of(asked)
     if source is None:
+        yield from _unannotated(asked)
         return
     name = _name(source)
     match reason:
@@ -237,6 +238,18 @@ def _of_topology(asked: Asked, reason: TopologyReason | TopologyHasNoRoom) -> It
     words = f"take the topology constraint off {name}"
     after = _with_sets(source, lambda one: edited(one, topology=None))
     yield edit_source("unconstrain", words, source, after)
+
+
+def _unannotated(asked: Asked) -> Iterator[Amendment]:
+    """Yield that pods that make their group by themselves ask for nothing of a topology."""
+    keys = sorted(key for key in asked.pod.annotations if "topology" in key)
+    if keys:
+        words = f"take the annotation {', '.join(keys)} off pod {asked.pod.subject}"
+        yield asked.edit_pods("unconstrain", words, partial(_without_annotations, keys=keys))
+
+
+def _without_annotations(pod: Pod, *, keys: Sequence[str]) -> Pod:
+    return edited(pod, annotations={key: value for key, value in pod.annotations.items() if key not in keys})
 
 
 def _names(text: str) -> list[str]:

@@ -42,11 +42,11 @@ def _of_itself(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             yield asked.edit_pods("do-without", words, lambda one: edited(one, unsupported=()))
         case NonPreemptibleOverQuota():
             words = f"let pod {pod.subject} be preempted: label {PREEMPTIBILITY_LABEL}=preemptible"
-            yield asked.edit_pods("make-preemptible", words, _preemptible)
+            yield asked.edit_pods("make-preemptible", words, _preemptible, evicts=True)
         case NeverPreempts():
             words = f"let pod {pod.subject} preempt: preemptionPolicy PreemptLowerPriority"
             policy = "PreemptLowerPriority"
-            yield asked.edit_pods("let-preempt", words, lambda one: edited(one, preemption_policy=policy))
+            yield asked.edit_pods("let-preempt", words, lambda one: edited(one, preemption_policy=policy), evicts=True)
         case _:
             pass
 

@@ -103,6 +103,7 @@ def _changed(words: str, pairs: list[tuple[Queue, Queue]], *, resource: str = ""
         resource=resource,
         amount=amount,
         place=", ".join(after.name for _, after in pairs),
+        evicts=True,
     )
 
 

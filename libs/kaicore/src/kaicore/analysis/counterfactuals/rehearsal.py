@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
-from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.codec import encode_payload, schema_version
@@ -14,7 +14,7 @@ from kaicore.rules.events.envelope import Event, derived_id
 from kaicore.rules.events.payloads import Payload, PodDeleted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
-from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.rules.state.fork import fork
 
 #: What the rehearsal's own events are called; streams of this name have no version that any decision depends on.
 _STREAM = "rehearsal"
@@ -47,9 +47,9 @@ class Rehearsal:
         """
         self._original = state
         self._config = config
+        actions = tuple(action for action in config.actions if action is Action.ALLOCATE)
+        self._without_evictions = msgspec.structs.replace(config, actions=actions)
         self._copy: ClusterState | None = None
-        #: How many copies were made.
-        self.copies = 0
 
     def start_of(self, uid: str, amendment: Amendment | None = None) -> Start | None:
         """Return how a pod starts after a change, by itself or after evictions that cycles decide on; None if not.
@@ -60,12 +60,12 @@ class Rehearsal:
         """
         amendment = amendment or _NONE
         state = self._state()
-        before = _Remembered(state)
+        before = _Remembered(state, uid)
         undo = amendment.undo
         self._fold(state, amendment.facts)
         now = max(amendment.until, before.recorded_at)
         try:
-            start, spoilt = self._start(state, uid, now=now)
+            start, spoilt = self._start(state, uid, now=now, evicts=amendment.evicts)
         except Exception:
             self._copy = None
             raise
@@ -78,14 +78,17 @@ class Rehearsal:
 
     def _state(self) -> ClusterState:
         if self._copy is None:
-            self._copy = decode_state(encode_state(self._original))
-            self.copies += 1
+            self._copy = fork(self._original)
         return self._copy
 
-    def _start(self, state: ClusterState, uid: str, *, now: int) -> tuple[Start | None, bool]:
+    def _start(self, state: ClusterState, uid: str, *, now: int, evicts: bool) -> tuple[Start | None, bool]:
         """Run cycles until a pod starts; tell besides whether the state is of no use any more."""
+        # What a cycle places does not depend on whom it evicts afterwards, which is what takes long.
+        placed = self._placed(state, self._without_evictions, now=now)
+        if uid in placed:
+            return Start(placed), False
         evicted: list[str] = []
-        for round_ in range(_MOST_ROUNDS):
+        for round_ in range(_MOST_ROUNDS if evicts else 0):
             result = run_cycle(cycle_input(state, self._config, now=now), self._config)
             placed = {one.uid: one.node for one in result.placements}
             if uid in placed:
@@ -94,7 +97,11 @@ class Rehearsal:
                 return None, bool(round_)
             evicted += [f"{one.namespace}/{one.name}" for one in result.evictions]
             self._let_go(state, result)
-        return None, True
+        return None, evicts
+
+    def _placed(self, state: ClusterState, config: EngineConfig, *, now: int) -> dict[str, str]:
+        result = run_cycle(cycle_input(state, config, now=now), config)
+        return {one.uid: one.node for one in result.placements}
 
     def _let_go(self, state: ClusterState, result: CycleResult) -> None:
         """Record a cycle's decisions, and the end of the pods that it evicts."""
@@ -127,13 +134,16 @@ class Rehearsal:
 class _Remembered:
     """What facts that are taken back leave behind, and what it was before."""
 
-    def __init__(self, state: ClusterState) -> None:
-        context = state.context
+    def __init__(self, state: ClusterState, uid: str) -> None:
+        context, index = state.context, state.workload_index
         self.position, self.recorded_at, self.occurred_at = context.position, context.recorded_at, context.occurred_at
         self._changes = dict(state.rejections.changes)
         self._rejections = dict(state.rejections.by_node)
         self._readiness = msgspec.msgpack.encode(state.node_readiness)
-        self._workloads = {record.key: record for record in state.workload_index.records()}
+        key = state.pods[uid].group
+        group = state.groups.get(key)
+        together = () if group is None else group.together
+        self._workloads = index.records({key, *together, *index.needed_by.get(key, ())})
 
     def put_back(self, state: ClusterState) -> None:
         context = state.context
@@ -141,4 +151,4 @@ class _Remembered:
         state.rejections.changes, state.rejections.by_node = self._changes, self._rejections
         state.node_readiness = msgspec.msgpack.decode(self._readiness, type=type(state.node_readiness))
         there = state.workload_index.workloads
-        state.workload_index.restore([record for key, record in self._workloads.items() if key in there])
+        state.workload_index.restore([record for record in self._workloads if record.key in there])

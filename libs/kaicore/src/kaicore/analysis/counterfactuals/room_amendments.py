@@ -7,8 +7,8 @@ from functools import partial
 from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.counterfactuals.asked import Asked, edited
 from kaicore.analysis.counterfactuals.group_amendments import edit_source, source_of
-from kaicore.rules.engine.explain.remedies import Remedies
 from kaicore.rules.engine.explain.smaller_pods import with_at_most
+from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.events.payloads import (
     NodeDeleted,
     NodeObserved,
@@ -35,11 +35,12 @@ from kaicore.rules.reasons.eviction import (
 from kaicore.rules.reasons.node import RejectedByKubelet
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
-from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.pod_entry import PodEntry
 
 #: Kinds of nodes of which one more is tried, priorities that are tried, and nodes whose kubelet has refused such pods.
 _MOST_KINDS, _MOST_PRIORITIES, _MOST_NODES = 4, 3, 2
+#: Pods that are named of several.
+_MOST_NAMES = 3
 #: Nodes that are added at once, at most.
 _MOST_ADDED = 64
 
@@ -48,8 +49,7 @@ def room_amendments(asked: Asked) -> Iterator[Amendment]:
     """Yield what makes room, or has it made."""
     for reason in asked.reasons:
         yield from _of_reason(asked, reason)
-    given = cycle_input(asked.state, asked.config, now=asked.state.recorded_at)
-    for reason in Remedies(given, asked.config).of(asked.entry.group).reasons:
+    for reason in asked.remedy.reasons:
         match reason:
             case FitsIf():
                 yield _smaller(asked, reason)
@@ -59,6 +59,7 @@ def room_amendments(asked: Asked) -> Iterator[Amendment]:
                 pass
     yield from _higher_priority(asked)
     yield from _after_rejection(asked)
+    yield from _cleared(asked)
     yield from _more_nodes(asked)
 
 
@@ -108,7 +109,7 @@ def _of_reason(asked: Asked, reason: Reason) -> Iterator[Amendment]:
 
 
 def _waiting(asked: Asked, words: str, until: int) -> Amendment:
-    return Amendment("wait", words, Effort.WAIT, until=until, place=asked.pod.subject)
+    return Amendment("wait", words, Effort.WAIT, until=until, place=asked.pod.subject, evicts=True)
 
 
 def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | None) -> Iterator[Amendment]:
@@ -124,7 +125,14 @@ def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | N
     if budgets:
         place = ", ".join(names)
         yield Amendment(
-            "edit-budget", words, Effort.TEND_NODE, facts=facts, undo=undo, amount=allowed or 0, place=place
+            "edit-budget",
+            words,
+            Effort.TEND_NODE,
+            facts=facts,
+            undo=undo,
+            amount=allowed or 0,
+            place=place,
+            evicts=True,
         )
 
 
@@ -144,7 +152,8 @@ def _after(asked: Asked, reason: FitsAfter) -> Amendment:
     state = asked.state
     if not reason.group:
         leaving = list(state.workload_index.leaving.values())
-        ending = end_of(leaving, f"wait until {plural(len(leaving), 'pod')} that are ending are gone")
+        first = min(one.pod.subject for one in leaving)
+        ending = end_of(leaving, f"wait for the end of {plural(len(leaving), 'leaving pod')}, such as {first}")
         return replace(ending, effort=Effort.WAIT)
     workloads = state.workload_index.workloads.values()
     (ending_group,) = [
@@ -168,6 +177,33 @@ def _held(asked: Asked, entries: Sequence[PodEntry]) -> str:
             if resource in asked.requests and resource != PODS:
                 total[resource] = total.get(resource, 0) + amount
     return ", ".join(named_amount(name, amount) for name, amount in sorted(total.items()) if amount) or "its place"
+
+
+def _cleared(asked: Asked) -> Iterator[Amendment]:
+    """Yield that several pods of one node end, those of the lowest priority and the youngest first."""
+    for obstacles in asked.obstacles[:_MOST_NODES]:
+        if not obstacles.reasons or any(reason.lasting for reason in obstacles.reasons):
+            continue
+        node = asked.columns.names[obstacles.row]
+        held = [one for one in asked.state.charges.held_on(node) if not _stays(one)]
+        held.sort(key=lambda one: (one.pod.priority, -one.pod.created_at, one.pod.subject))
+        missing = asked.missing(obstacles.row)
+        ending: list[PodEntry] = []
+        while held and (any(amount > 0 for amount in missing.values()) or not ending):
+            one = held.pop(0)
+            ending.append(one)
+            missing = {name: amount - one.requests.get(name, 0) for name, amount in missing.items()}
+        for entries in (ending, [*ending, *held]) if held else (ending,):
+            if len(entries) > 1:
+                names = ", ".join(one.pod.subject for one in entries[:_MOST_NAMES])
+                more = f" and {len(entries) - _MOST_NAMES} more" if len(entries) > _MOST_NAMES else ""
+                pods = plural(len(entries), "pod")
+                yield end_of(entries, f"end {pods} on {node} ({names}{more}), which frees {_held(asked, entries)}")
+
+
+def _stays(entry: PodEntry) -> bool:
+    """Tell whether a pod that ends comes back at once on its node."""
+    return entry.pod.owner is not None and entry.pod.owner.kind in STAYING
 
 
 def _after_rejection(asked: Asked) -> Iterator[Amendment]:
@@ -197,12 +233,11 @@ def _higher_priority(asked: Asked) -> Iterator[Amendment]:
     for priority in sorted(priorities)[:_MOST_PRIORITIES]:
         words = f"raise the priority of {asked.pod.subject} from {own.group.priority} to {priority + 1}"
         if source is not None:
-            yield edit_source(
-                "raise-priority", words, source, edited(source, priority=priority + 1), amount=priority + 1
-            )
+            raised = edit_source("raise-priority", words, source, edited(source, priority=priority + 1))
+            yield replace(raised, amount=priority + 1, evicts=True)
         else:
             edit = partial(_with_priority, priority=priority + 1)
-            yield asked.edit_pods("raise-priority", words, edit, amount=priority + 1)
+            yield asked.edit_pods("raise-priority", words, edit, amount=priority + 1, evicts=True)
 
 
 def _with_priority(pod: Pod, *, priority: int) -> Pod:

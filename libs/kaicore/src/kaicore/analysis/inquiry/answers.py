@@ -8,9 +8,22 @@ from typing import Annotated, Any
 
 import msgspec
 
+from kaicore.analysis.inquiry.answer import Answer
+from kaicore.analysis.inquiry.why_answers import (
+    AttemptsAnswer,
+    BlockerAnswer,
+    DomainShortfall,
+    EvictionAnswer,
+    NodeShortfall,
+    PlacementAnswer,
+    PodRejectionAnswer,
+    RemediesAnswer,
+    StoryAnswer,
+    SubGroupAnswer,
+    TimelineStep,
+)
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that is answered."""
+__all__ = ["Answer"]
 
 
 class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,6 +33,8 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         pods: for how many pods of what was asked about.
+        details: of one pod that was asked about: what the message does not say, such as how much the pod asks for, of
+            which object it is told, and which node is closest to taking it.
         fields: what else it has, by the field's name.
     """
 
@@ -37,57 +52,8 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     until: str = ""
     group: str = ""
     pods: int = 0
-    fields: dict[str, Any] = {}
-
-
-class RemedyAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """A change after which the pods start: it was made to a copy of the state, and a cycle of the engine placed them.
-
-    Attributes:
-        kind: what is done, in a word: `wait`, `request-less`, `tend-node`, `edit-queue`, `end-work`, `add-nodes`, …
-        message: what is to be done, with its object, place and amount.
-        resource: that it is about; empty for none.
-        amount: of the resource, or of pods or nodes; empty where no amount is meant.
-        place: node, queue, domain or object where it is to be done.
-        until: for what only waits, when it is tried again.
-        node: where the pod that was asked about starts then.
-        evicts: pods that cycles evict first, `<namespace>/<name>`.
-    """
-
-    kind: str
-    message: str
-    resource: str = ""
-    amount: str = ""
-    place: str = ""
-    until: str = ""
-    node: str = ""
-    evicts: list[str] = []
-
-
-class RemediesAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """What would make a pod start.
-
-    Attributes:
-        pod: which, `<namespace>/<name>`.
-        next_cycle: the node on which the next cycle starts it as things are; empty if it does not.
-        remedies: changes of which each by itself makes it start, those that cost least first.
-        tried: how many changes were tried; where none helps, no single one of these does.
-        untried: how many more there were, for which there was no time or no need.
-    """
-
-    pod: str
-    next_cycle: str = ""
-    remedies: list[RemedyAnswer] = []
-    tried: int = 0
-    untried: int = 0
-
-
-class StoryAnswer(Answer, frozen=True, kw_only=True):
-    """One event of a story."""
-
-    position: int
-    recorded_at: str
-    text: str
+    details: list[str] = msgspec.field(default_factory=list)
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class PodRow(Answer, frozen=True, kw_only=True):
@@ -303,7 +269,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     Attributes:
         kind: one of `ROWS`.
         recorded_at: of the event at that position.
-        total: how many there are; the rows are the first of them, where a limit was given.
+        total: how many there are; `next` is where the next page begins, empty where the rows are the last ones.
         items: rows, still encoded; `rows` decodes them.
     """
 
@@ -312,6 +278,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     position: int
     recorded_at: str
     total: int
+    next: str = ""
     items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]
 
     @property
@@ -329,7 +296,7 @@ class RowSelection(Answer, frozen=True, kw_only=True):
         name: of the thing itself.
         pending: only pods that wait, or groups with such.
         rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
-        limit: how many rows at most; of cycles the last ones.
+        limit: how many rows at most, after the first `skip`; of cycles the last ones.
     """
 
     namespace: str = ""
@@ -339,6 +306,7 @@ class RowSelection(Answer, frozen=True, kw_only=True):
     pending: bool = False
     rejected: bool = False
     limit: int = 0
+    skip: int = 0
     namespaces: frozenset[str] | None = None
 
     def admits(self, namespace: str) -> bool:
@@ -370,13 +338,24 @@ class Why(Answer, frozen=True, kw_only=True):
         kind: Pod, Job, Deployment, PodGroup, Queue, Node, …
         position: up to which the log was looked at; `recorded_at` is when its event was recorded.
         verdict: one sentence.
+        since: since when it is so; empty where that is not told.
+        attempts: of a pod that waits: in which cycles it was tried.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
+        nodes: of a pod that waits: what the nodes lack that are closest to taking it.
+        domains: what the best domains of its topology lack.
+        queues: the accounts of its queue and of those above it.
+        blockers: other work without which it would fit, and whether that may be evicted for it.
         schedulable_if: when a pod would become schedulable, worked out for this answer.
         starts_if: what would make it start, tried for this answer; of several pods that wait, the oldest.
         notes: what is wrong.
+        placement: of a pod that was placed: why there.
+        evictions: of pods of this name.
+        rejections: by kubelets, of pods of this name.
+        timeline: a pod's way, step by step.
         story: a pod's events, in order.
         pods: of anything that has several: those that wait first.
-        details: the row of what was asked about, as lists have it; None for pods and for what has no row.
+        sub_groups: of a group: its sets of pods.
+        group: the row of what was asked about, as lists have it; so are `queue` and `node`.
     """
 
     kind: str
@@ -386,12 +365,23 @@ class Why(Answer, frozen=True, kw_only=True):
     name: str
     uid: str
     verdict: str
-    reasons: list[ReasonAnswer] = []
-    schedulable_if: list[ReasonAnswer] = []
+    since: str = ""
+    attempts: AttemptsAnswer | None = None
+    reasons: list[ReasonAnswer] = msgspec.field(default_factory=list)
+    nodes: list[NodeShortfall] = msgspec.field(default_factory=list)
+    domains: list[DomainShortfall] = msgspec.field(default_factory=list)
+    queues: list[QueueRow] = msgspec.field(default_factory=list)
+    blockers: list[BlockerAnswer] = msgspec.field(default_factory=list)
+    schedulable_if: list[ReasonAnswer] = msgspec.field(default_factory=list)
     starts_if: RemediesAnswer | None = None
-    notes: list[str] = []
-    story: list[StoryAnswer] = []
-    pods: list[PodRow] = []
+    notes: list[str] = msgspec.field(default_factory=list)
+    placement: PlacementAnswer | None = None
+    evictions: list[EvictionAnswer] = msgspec.field(default_factory=list)
+    rejections: list[PodRejectionAnswer] = msgspec.field(default_factory=list)
+    timeline: list[TimelineStep] = msgspec.field(default_factory=list)
+    story: list[StoryAnswer] = msgspec.field(default_factory=list)
+    pods: list[PodRow] = msgspec.field(default_factory=list)
+    sub_groups: list[SubGroupAnswer] = msgspec.field(default_factory=list)
     group: GroupRow | None = None
     queue: QueueRow | None = None
     node: NodeRow | None = None

@@ -24,7 +24,7 @@ async def list_cycles(log: EventLog, cluster: str, wanted: RowSelection, *, head
                 break
             events += page
         rows = [row for row in map(_cycle, reversed(events)) if wanted.name in ("", row.cycle)]
-        if after == 0 or (wanted.limit and len(rows) >= wanted.limit):
+        if after == 0 or (wanted.limit and len(rows) > wanted.skip + wanted.limit):
             return list[Row](rows)
         window *= 2
 

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from kaicore.analysis.counterfactuals.asked import Asked
-from kaicore.analysis.counterfactuals.sentences import sentence
-from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, StoryAnswer, Why
+from kaicore.analysis.counterfactuals.reason_details import details
+from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, Why
+from kaicore.analysis.inquiry.attempts import attempts
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.listing import (
     group_row,
@@ -18,14 +20,17 @@ from kaicore.analysis.inquiry.listing import (
     queues_of,
     reason_answer,
 )
-from kaicore.analysis.inquiry.remedies import TRIAL_S, remedies, within
-from kaicore.rules.events.envelope import Event
+from kaicore.analysis.inquiry.placements import placement_answer
+from kaicore.analysis.inquiry.pod_evidence import PodEvidence
+from kaicore.analysis.inquiry.pod_history import OBSERVED, evictions, rejections, timeline
+from kaicore.analysis.inquiry.sub_groups import sub_groups
+from kaicore.analysis.inquiry.why_answers import StoryAnswer
+from kaicore.analysis.inquiry.why_waiting import why_waiting
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.remedies import StateRemedies
 from kaicore.rules.state.why import miss_notes, notes, pending_reasons, story_of, verdict
 
 #: Pods that an answer about several shows, those that wait first.
@@ -38,43 +43,50 @@ _MOST_REASONS = 20
 _TEMPLATE_HASH = "pod-template-hash"
 
 
-def why_pod(state: ClusterState, namespace: str, name: str, story: Iterable[Event]) -> Why | None:
-    """Explain the pod that has, or last had, a name; None when there is nothing of it in state and story.
+def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidence) -> Why | None:
+    """Explain the pod that has, or last had, a name; None when there is nothing of it in state and log.
 
     Args:
         state: of the cluster.
         namespace: the pod's.
         name: the pod's.
-        story: the events whose subject it is.
+        evidence: what the log has of it.
     """
-    events = [event for event in story if event.stream.startswith("pod/")]
-    if not events:
+    if not evidence.uid:
         return None
-    uids = list(dict.fromkeys(event.stream.removeprefix("pod/") for event in events))
-    uid = next((uid for uid in reversed(uids) if uid in state.pods), uids[-1])
-    entry = state.pods.get(uid)
+    entry, own = state.pods.get(evidence.uid), evidence.own
     config = state.config()
     asked = None if entry is None or entry.pod.uid not in state.waiting else Asked(state, config, entry)
+    waits: dict[str, Any] = {}
+    if asked is not None:
+        waits = why_waiting(asked)
+        waits["reasons"] = [reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons]
+        if evidence.cycles is not None:
+            waits["attempts"] = attempts(state, asked.entry, evidence.cycles)
+    elif entry is not None:
+        waits["reasons"] = [reason_answer(reason) for reason in pending_reasons(entry, state)]
+    steps = timeline(own)
     return Why(
         kind=POD,
         cluster=state.cluster,
         position=state.position,
         namespace=namespace,
         name=name,
-        uid=uid,
+        uid=evidence.uid,
         verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
-        reasons=[]
-        if asked is None
-        else [reason_answer(reason, message=sentence(asked, reason)) for reason in asked.reasons],
-        starts_if=None if asked is None else remedies(asked, go_on=within(TRIAL_S)),
-        schedulable_if=[]
-        if entry is None
-        else [reason_answer(item) for item in StateRemedies(state, config).of(entry)],
-        notes=[*([] if entry is None else notes(entry, state)), *miss_notes(uid, state)],
+        since=""
+        if evidence.cycles is not None
+        else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
+        notes=[*([] if entry is None else notes(entry, state)), *miss_notes(evidence.uid, state)],
+        placement=None if evidence.placed is None else placement_answer(state, entry, evidence.placed),
+        evictions=evictions(state, evidence.story),
+        rejections=rejections(state, evidence.story),
+        timeline=steps,
         story=[
             StoryAnswer(position=line.position, recorded_at=time_text(line.recorded_at), text=line.text)
-            for line in story_of([event for event in events if event.stream == f"pod/{uid}"])
+            for line in story_of(own)
         ],
+        **waits,
     )
 
 
@@ -117,7 +129,12 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
         row = group_row(state, group, members)
     answer = _about_pods(state, kind, namespace, name, pods)
     uid = next((source.uid for source in sources), "")
-    return msgspec.structs.replace(answer, group=row, uid=uid or next(iter(_owner_uids(kind, name, pods)), ""))
+    return msgspec.structs.replace(
+        answer,
+        group=row,
+        sub_groups=[] if row is None or group is None else sub_groups(state, group),
+        uid=uid or next(iter(_owner_uids(kind, name, pods)), ""),
+    )
 
 
 def why_queue(state: ClusterState, name: str) -> Why | None:
@@ -190,7 +207,6 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         counts.update(dict.fromkeys(pending_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
-    help_for = () if oldest is None else StateRemedies(state, state.config()).of(oldest)
     asked = None if oldest is None or oldest.pod.uid not in state.waiting else Asked(state, state.config(), oldest)
     others = [entry for entry in pods if entry.stage is not Stage.WAITING]
     rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
@@ -203,8 +219,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         uid="",
         verdict=_verdict_of(pods),
         reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
-        schedulable_if=[reason_answer(item) for item in help_for],
-        starts_if=None if asked is None else remedies(asked, go_on=within(TRIAL_S)),
+        **({} if asked is None else why_waiting(asked)),
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
     )
 

@@ -360,17 +360,17 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
     )
 
 
-def reason_answer(reason: Reason, *, pods: int = 0, message: str = "") -> ReasonAnswer:
-    """Return a reason as an answer, with its own words unless others are given."""
+def reason_answer(reason: Reason, *, pods: int = 0, details: Sequence[str] = ()) -> ReasonAnswer:
+    """Return a reason as an answer."""
     fields = msgspec.to_builtins(reason)
     for name in _TIMES & fields.keys():
         fields[name] = time_text(fields[name])
     named = {name: fields.pop(name) for name in _NAMED_FIELDS & fields.keys()}
-    return ReasonAnswer(message=message or str(reason), pods=pods, fields=fields, **named)
+    return ReasonAnswer(message=str(reason), pods=pods, details=list(details), fields=fields, **named)
 
 
 #: Fields of reasons that are times, microseconds since the epoch.
 _TIMES = {"until", "since", "retry_at"}
 
 #: Fields of reasons that are fields of their answers.
-_NAMED_FIELDS = set(ReasonAnswer.__struct_fields__) - {"message", "pods", "fields"}
+_NAMED_FIELDS = set(ReasonAnswer.__struct_fields__) - {"message", "pods", "details", "fields"}

@@ -23,6 +23,8 @@ _PAGE = 1000
 _MOST_STATES, _MOST_STATES_BYTES = 3, 64 * 1024 * 1024
 #: Events between two states that are kept as bytes: so many, and at least one for so many bytes of a state.
 _STEP, _BYTES_PER_EVENT = 2000, 2500
+#: Events that are folded at most for a state that only adds to an answer.
+_NEAR = 12_000
 #: What they may be together.
 _MOST_BYTES = 64 * 1024 * 1024
 
@@ -72,6 +74,18 @@ class PastStates:
                 raise
             self._leave(state)
             return state
+
+    async def near(self, position: int) -> ClusterState | None:
+        """Return what `at` does, where there is a state at most so many events before; None if not.
+
+        Raises: see `at`.
+        """
+        async with self._turn:
+            state = await self._nearest(position)
+            self._leave(state)
+            if position - state.position > _NEAR:
+                return None
+        return await self.at(position)
 
     async def _nearest(self, position: int) -> ClusterState:
         """Return the last state at or before a position that there is; it is no longer left for others."""

@@ -24,13 +24,13 @@ from kaicore.analysis.inquiry.listing import list_rows, summary
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.moments import parse_moment, position_of
 from kaicore.analysis.inquiry.past_states import PastStates
+from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence
 from kaicore.analysis.inquiry.spans import span_of
 from kaicore.analysis.inquiry.topologies import topologies_of
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.inquiry.topology_assignments import topology_assignments
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
@@ -69,8 +69,13 @@ class Inquiry:
         if not at:
             return await self.state(cluster).current()
         position = await position_of(self.log, cluster, parse_moment(at))
-        past = self._past.setdefault(cluster, PastStates(self.log, cluster, progress=self._progress))
-        return await past.at(position)
+        return await self._past_of(cluster).at(position)
+
+    def _past_of(self, cluster: str) -> PastStates:
+        return self._past.setdefault(cluster, PastStates(self.log, cluster, progress=self._progress))
+
+    async def _near(self, cluster: str, position: int) -> ClusterState | None:
+        return await self._past_of(cluster).near(position)
 
     async def follow(self) -> None:
         """Keep the states of all clusters up to date, until cancelled."""
@@ -124,13 +129,15 @@ class Inquiry:
             state = await self.state_at(cluster, at)
             position, recorded_at = state.position, state.recorded_at
             rows = list_rows(state, kind, wanted)
-        shown = rows[: wanted.limit] if wanted.limit else rows
+        end = wanted.skip + wanted.limit if wanted.limit else len(rows)
+        shown = rows[wanted.skip : end]
         return Listing(
             cluster=cluster,
             kind=kind,
             position=position,
             recorded_at=time_text(recorded_at),
             total=len(rows),
+            next=f"{position}-{end}" if end < len(rows) else "",
             items=msgspec.Raw(msgspec.json.encode(shown)),
         )
 
@@ -218,16 +225,18 @@ class Inquiry:
         """
         # First where it ends, then what there is of it: a state that goes on changing is not awaited on.
         upto = await position_of(self.log, cluster, parse_moment(at)) if at else None
-        story: list[Event] = []
+        evidence = PodEvidence((), "")
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
             story = [event async for event in events_of(self.log, cluster, upto=upto, where=where)]
+            end = (await self.log.head(cluster)).position if upto is None else upto
+            evidence = await pod_evidence(self.log, cluster, story, upto=end, state_near=partial(self._near, cluster))
         state = await self.state_at(cluster, at if upto is None else str(upto))
         if kind == "Pod":
-            if not story:
+            if not evidence.uid:
                 close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
                 raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
-            answer = why_pod(state, namespace, name, story)
+            answer = why_pod(state, namespace, name, evidence)
         else:
             match kind:
                 case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":

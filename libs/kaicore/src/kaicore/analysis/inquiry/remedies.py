@@ -1,43 +1,40 @@
 """What would make a waiting pod start, as an answer: changes that were tried, within a bounded time."""
 
 import time
-from collections.abc import Callable
 
 from kaicore.analysis.counterfactuals.asked import Asked
 from kaicore.analysis.counterfactuals.checking import Helpful, check
-from kaicore.analysis.inquiry.answers import RemediesAnswer, RemedyAnswer
 from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.why_answers import RemediesAnswer, RemedyAnswer
 from kaicore.rules.model.quantity import format_amount
 
 #: Seconds of CPU after which no further change is tried.
 TRIAL_S = 0.5
+#: Stands for the name of a node that would be added.
+NEW_NODE = "the new node"
 
 
-def within(seconds: float) -> Callable[[], bool]:
-    """Return what tells whether so many seconds of CPU are not over yet."""
-    end = time.process_time() + seconds
-    return lambda: time.process_time() < end
-
-
-def remedies(asked: Asked, *, go_on: Callable[[], bool]) -> RemediesAnswer:
+def remedies(asked: Asked, *, seconds: float) -> RemediesAnswer:
     """Return what would make a pod start.
 
     Args:
         asked: the pod.
-        go_on: asked before each trial; the others are left out once it says no.
+        seconds: of CPU, after which no further change is tried.
     """
-    checked, uid = check(asked, go_on=go_on), asked.pod.uid
+    end = time.process_time() + seconds
+    checked, uid = check(asked, go_on=lambda: time.process_time() < end), asked.pod.uid
     return RemediesAnswer(
         pod=asked.pod.subject,
         next_cycle="" if checked.as_it_is is None else checked.as_it_is.nodes[uid],
-        remedies=[_remedy(one, uid) for one in checked.helpful],
+        remedies=[_remedy(asked, one) for one in checked.helpful],
         tried=checked.tried,
         untried=checked.untried,
     )
 
 
-def _remedy(helpful: Helpful, uid: str) -> RemedyAnswer:
+def _remedy(asked: Asked, helpful: Helpful) -> RemedyAnswer:
     amendment = helpful.amendment
+    node = helpful.start.nodes[asked.pod.uid]
     return RemedyAnswer(
         kind=amendment.kind,
         message=amendment.message,
@@ -45,6 +42,6 @@ def _remedy(helpful: Helpful, uid: str) -> RemedyAnswer:
         amount=format_amount(amendment.resource, amendment.amount) if amendment.amount else "",
         place=amendment.place,
         until=time_text(amendment.until) if amendment.until else "",
-        node=helpful.start.nodes[uid],
+        node=node if node in asked.state.columns.rows else NEW_NODE,
         evicts=list(helpful.start.evicted),
     )

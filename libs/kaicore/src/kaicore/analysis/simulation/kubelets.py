@@ -4,14 +4,19 @@ Objects go there as their JSON says them and plain data comes back, so that the 
 share any of them.
 """
 
+from importlib.metadata import entry_points
 from typing import Protocol
 
 import msgspec
 
+from kaicore.errors import ConfigurationError
 from kaicore.kube.workloads import Object
 from kaicore.rules.events.observation import held
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts
+
+#: Where a model of kubelets makes itself known.
+_ENTRY_POINTS = "kai_ledger.kubelets"
 
 
 class ZoneHeld(msgspec.Struct, frozen=True):
@@ -88,3 +93,25 @@ class Kubelets(Protocol):
     def remove(self, pod: Object) -> None:
         """Take note that a pod on `spec.nodeName` is gone."""
         ...
+
+
+class FleetKubelets(Kubelets, Protocol):
+    """Kubelets that also know the objects of the nodes of a fleet."""
+
+    def objects(self) -> list[Object]:
+        """Return Nodes and NodeResourceTopologies of the fleet's profile."""
+        ...
+
+
+def find_kubelets(profile: str | None) -> FleetKubelets:
+    """Return the installed model of kubelets, with the nodes of a profile's fleet (docs/decisions/0050).
+
+    Raises:
+        ConfigurationError: none is installed, or the profile makes no sense.
+    """
+    for entry in entry_points(group=_ENTRY_POINTS):
+        model: FleetKubelets = entry.load()(profile)
+        return model
+    raise ConfigurationError(
+        f"no model of kubelets is installed (entry point {_ENTRY_POINTS}): pip install 'kai-ledger[demo]'"
+    )

@@ -126,6 +126,34 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
     no_start: str = ""
 
 
+class CalibrationAnswer(Answer, frozen=True, kw_only=True):
+    """How often forecasts of starts came true.
+
+    Attributes:
+        position: of the log's end when it was measured.
+        groups: that waited, of which the start was foretold as of then, and is known by now.
+        undecided: groups that wait still, and not yet longer than was foretold.
+        started_before_p50, started_before_p90: shares of those for which there was such a time within the horizon;
+            None where there are fewer than 10.
+        median_error_seconds: between p50 and the start; None where there are fewer than 10.
+        from_position, to_position: between which the forecasts were made.
+        left_out: groups of the sample that were not looked at, because of what that costs.
+        text: all that for people.
+    """
+
+    cluster: str
+    position: int
+    groups: int
+    undecided: int
+    started_before_p50: float | None
+    started_before_p90: float | None
+    median_error_seconds: int | None
+    from_position: int
+    to_position: int
+    left_out: int
+    text: str
+
+
 class SubmitAnswer(Answer, frozen=True, kw_only=True):
     """What would become of manifests.
 
@@ -136,6 +164,7 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
         problems: objects that make no sense, one line each; the others are answered for.
         warnings: what of the manifests is read otherwise than it stands there, or left out.
         groups: in order of namespace, name and kind.
+        calibration: how often forecasts came true so far; None where nobody has measured it yet.
     """
 
     cluster: str
@@ -145,8 +174,44 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
     problems: list[str]
     warnings: list[str]
     groups: list[SubmittedGroup]
+    calibration: CalibrationAnswer | None = None
 
     @property
     def good(self) -> bool:
         """Whether all of it makes sense, and starts now."""
         return not self.problems and all(group.verdict is Prospect.STARTS_NOW for group in self.groups)
+
+
+class GroupStart(Answer, frozen=True, kw_only=True):
+    """When a group that waits is likely to start.
+
+    Attributes:
+        kind: of the object that it is a group by, with its API group; Pod for one that is alone.
+        start: None where nothing is foretold.
+        no_start: why nothing is.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    start: StartAnswer | None = None
+    no_start: str = ""
+
+
+class StartsAnswer(Answer, frozen=True, kw_only=True):
+    """When the pods of something that wait are likely to start.
+
+    Attributes:
+        position: of the log, as of which it is answered.
+        recorded_at: of the event there.
+        now: the time for which it is answered.
+        groups: that they are in, in order of their keys; empty where none of them waits.
+        calibration: how often forecasts came true so far; None where nobody has measured it yet.
+    """
+
+    cluster: str
+    position: int
+    recorded_at: str
+    now: str
+    groups: list[GroupStart]
+    calibration: CalibrationAnswer | None = None

@@ -2,15 +2,24 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
 
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.simulation import Located
-from kaicore.analysis.submission.answers import SubmitAnswer
+from kaicore.analysis.submission.answers import CalibrationAnswer, StartsAnswer, SubmitAnswer
+from kaicore.analysis.submission.calibrations import kept_calibration
 from kaicore.analysis.submission.histories import RunHistories
 from kaicore.analysis.submission.submit import submit
+from kaicore.analysis.submission.waiting_starts import waiting_starts
 from kaicore.errors import InvalidObject
+from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.state.snapshot import encode_state
+
+_AnswerT = TypeVar("_AnswerT")
 
 #: Most objects of one question.
 MOST_OBJECTS = 1000
@@ -19,12 +28,20 @@ MOST_OBJECTS = 1000
 class Submissions:
     """One for a process, so that what was read once is kept."""
 
-    def __init__(self, inquiry: Inquiry, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        inquiry: Inquiry,
+        *,
+        calibration: Callable[[str], Awaitable[CalibrationAnswer | None]] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Args:
         inquiry: whose states are asked.
+        calibration: returns how often a cluster's forecasts came true; by default what is kept with its log.
         clock: seconds since the epoch.
         """
         self._inquiry, self._clock = inquiry, clock
+        self._calibration = calibration or partial(kept_calibration, inquiry.log)
         self._histories = RunHistories(inquiry.log)
 
     async def submit(self, cluster: str, objects: Sequence[Located], *, at: str = "") -> SubmitAnswer:
@@ -44,9 +61,32 @@ class Submissions:
         """
         if not 0 < len(objects) <= MOST_OBJECTS:
             raise InvalidObject("manifests", "objects", len(objects), f"must be from 1 to {MOST_OBJECTS}")
+        answer = await self._of_state(cluster, at, lambda body, history, now: submit(body, objects, history, now=now))
+        foretold = any(group.start is not None for group in answer.groups)
+        calibration = await self._calibration(cluster) if foretold else None
+        return msgspec.structs.replace(answer, calibration=calibration)
+
+    async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> StartsAnswer:
+        """Say when what waits already is likely to start; see `waiting_starts`.
+
+        Raises:
+            UnknownSubject: the cluster has no pods of it.
+            UnknownMoment: there is no such moment.
+            EventsRetired: its events are gone.
+            LogUnavailable: the log does not answer.
+        """
+        answer = await self._of_state(
+            cluster, at, lambda body, history, now: waiting_starts(body, kind, namespace, name, history, now=now)
+        )
+        foretold = any(group.start is not None for group in answer.groups)
+        calibration = await self._calibration(cluster) if foretold else None
+        return msgspec.structs.replace(answer, calibration=calibration)
+
+    async def _of_state(self, cluster: str, at: str, ask: Callable[[bytes, RunHistory, int], _AnswerT]) -> _AnswerT:
+        """Ask a question about a state, its history and the time, in a thread of its own."""
         state = await self._inquiry.state_at(cluster, at)
         # The state goes on changing while others are waited for.
         body, position = encode_state(state), state.position
         now = state.recorded_at if at else int(self._clock() * 1_000_000)
         async with self._histories.upto(cluster, position) as history:
-            return await asyncio.to_thread(submit, body, objects, history, now=now)
+            return await asyncio.to_thread(ask, body, history, now)

@@ -94,9 +94,9 @@ def submit_objects(copied: CopiedState, objects: Sequence[Located], *, scheduler
 def _clash(state: ClusterState, item: Located) -> InvalidObject | None:
     """Return why an API server would not create an object; None where nothing of the kind is there."""
     wire = item.object
-    metadata = wire.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(name, str):
+    metadata = _metadata(wire)
+    name = metadata.get("name")
+    if not isinstance(name, str):
         return None
     kind = group_kind(wire["apiVersion"], wire["kind"])
     namespace = metadata.get("namespace") or "default"
@@ -106,9 +106,14 @@ def _clash(state: ClusterState, item: Located) -> InvalidObject | None:
     return InvalidObject(subject, "metadata.name", name, "is in the cluster already")
 
 
+def _metadata(wire: Object) -> Object:
+    metadata = wire.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
 def _there_already(state: ClusterState, fresh: Iterable[Located]) -> list[Located]:
     """Return objects of the cluster on which it depends how manifests are read: priority classes, and nodes' labels."""
-    named = {(item.object["kind"], (item.object.get("metadata") or {}).get("name")) for item in fresh}
+    named = {(item.object["kind"], str(_metadata(item.object).get("name"))) for item in fresh}
     there = [
         Located(
             "the cluster",

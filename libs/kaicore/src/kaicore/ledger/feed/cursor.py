@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from kaicore.errors import CorruptLog, EventsRetired
-from kaicore.ledger.log.chain import GENESIS, event_hash
+from kaicore.ledger.log.chain import GENESIS, continues
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 
@@ -29,9 +29,7 @@ class Cursor:
 
     def continued_by(self, event: Event) -> bool:
         """Whether `event` is certainly the one that comes next."""
-        return (
-            event.position == self.position + 1 and self.hash is not None and event_hash(self.hash, event) == event.hash
-        )
+        return event.position == self.position + 1 and self.hash is not None and continues(self.hash, event)
 
     def at(self, event: Event) -> Self:
         """Return the place of an event."""

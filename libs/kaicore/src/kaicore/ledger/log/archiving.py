@@ -12,6 +12,7 @@ import csv
 import gzip
 import os
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
@@ -21,7 +22,7 @@ import msgspec
 from psycopg import AsyncConnection, sql
 
 from kaicore.errors import ConfigurationError, CorruptLog
-from kaicore.ledger.log.chain import GENESIS, event_hash
+from kaicore.ledger.log.chain import GENESIS, continues
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.rules.events.envelope import Event
 
@@ -104,11 +105,11 @@ def check_archive(file: Path, seals: Sequence[Seal], *, before: dict[str, bytes]
         CorruptLog: an event is missing, there twice, or not what it was; names it.
     """
     hashes, positions = dict(before), {seal.cluster: seal.first_position - 1 for seal in seals}
-    for event in _events(file):
+    for event in read_month(file):
         expected = positions.get(event.cluster)
         if expected is None or event.position != expected + 1:
             raise CorruptLog(f"{file}: cluster {event.cluster}: event {event.position} is not the one that follows")
-        if event_hash(hashes[event.cluster], event) != event.hash:
+        if not continues(hashes[event.cluster], event):
             raise CorruptLog(f"{file}: cluster {event.cluster}: event {event.position}: its hash is another one")
         hashes[event.cluster], positions[event.cluster] = event.hash, event.position
     for seal in seals:
@@ -116,9 +117,41 @@ def check_archive(file: Path, seals: Sequence[Seal], *, before: dict[str, bytes]
             raise CorruptLog(f"{file}: cluster {seal.cluster}: ends at {positions[seal.cluster]}, not at its seal")
 
 
-def _events(file: Path) -> Iterator[Event]:
+#: What reading comes to in a file that is no month, or is cut off.
+_NO_MONTH = (
+    *(EOFError, gzip.BadGzipFile, zlib.error, csv.Error),
+    *(AttributeError, LookupError, TypeError, ValueError),
+)
+
+
+def read_month(file: Path) -> Iterator[Event]:
+    """Yield the events of a month's file, of which nothing has been checked; those of each cluster in order.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+        CorruptLog: it is no such file, or cut off.
+    """
     # Payloads of megabytes are one field.
     csv.field_size_limit(sys.maxsize)
+    try:
+        # A row that was cut off has None where there should be texts.
+        yield from _rows(file)
+    except (
+        EOFError,
+        gzip.BadGzipFile,
+        zlib.error,
+        csv.Error,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise CorruptLog(f"{file}: is no month of a log, or cut off: {error}") from error
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _rows(file: Path) -> Iterator[Event]:
     with gzip.open(file, "rt", encoding="utf-8", newline="") as packed:
         for row in csv.DictReader(cast("IO[str]", packed)):
             yield Event(

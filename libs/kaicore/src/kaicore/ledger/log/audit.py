@@ -7,15 +7,18 @@ the whole database can rewrite all of that too; against this help anchors, posit
 elsewhere.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from kaicore.ledger.log.chain import GENESIS, event_hash
+import msgspec
+
+from kaicore.ledger.log.chain import GENESIS, erasure_mark, event_hash, mark_of
 from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import EventLog, Head
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import FieldsErased
 
 #: Events that a running service looks at between two other things that it has to do.
 _PAGE = 200
@@ -52,6 +55,7 @@ class AuditReport:
         seals: of the retired months, in order.
         anchored: how many anchors were compared.
         unreachable: how many could not be, because their events are in retired months.
+        erased: of how many events something was erased, as the log itself records.
     """
 
     cluster: str
@@ -62,6 +66,7 @@ class AuditReport:
     seals: tuple[Seal, ...] = ()
     anchored: int = 0
     unreachable: int = 0
+    erased: int = 0
 
     @property
     def ok(self) -> bool:
@@ -77,6 +82,8 @@ class AuditReport:
     def __str__(self) -> str:
         retired = f", events up to {self.after} retired and sealed" if self.after else ""
         what = f"cluster {self.cluster}: {self.events} events verified{retired}"
+        if self.erased:
+            what += f", of {self.erased} of them something was erased, as is recorded"
         if self.anchored or self.unreachable:
             what += f", {self.anchored} anchors compared"
         if self.unreachable:
@@ -85,6 +92,34 @@ class AuditReport:
             return f"{what}\nhead {self.head.position} {self.head.hash.hex()}"
         more = ["(further findings left out)"] if len(self.findings) == MOST_FINDINGS else []
         return "\n".join([f"{what}: BROKEN", *map(str, self.findings), *more])
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedErasure:
+    """What the log says of an event of which something was erased.
+
+    Attributes:
+        at: position of the `FieldsErased` that says it, the last one that does.
+        mark: the event's.
+    """
+
+    at: int
+    mark: str
+
+
+def recorded_erasures(records: Iterable[tuple[int, bytes]]) -> dict[int, RecordedErasure]:
+    """Return what was erased, by position of the event.
+
+    Args:
+        records: positions and bodies of all `FieldsErased`, in order; one that is none says nothing, and is found
+            broken by its hash.
+    """
+    erased: dict[int, RecordedErasure] = {}
+    for at, body in records:
+        with suppress(msgspec.MsgspecError):
+            record = msgspec.json.decode(body, type=FieldsErased)
+            erased.update({one.position: RecordedErasure(at, one.mark) for one in record.events if one.position < at})
+    return erased
 
 
 class AuditView(Protocol):
@@ -96,6 +131,15 @@ class AuditView(Protocol):
 
     async def seals(self) -> list[Seal]:
         """Return the seals in order of position."""
+        ...
+
+    async def erasures(self) -> dict[int, RecordedErasure]:
+        """Return what was erased, by position of the event."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether it reaches to the log's end, so that all that was ever erased is recorded in it."""
         ...
 
     def pages(self) -> AsyncIterator[list[Event]]:
@@ -158,7 +202,8 @@ async def verify_since(log: EventLog, cluster: str, since: Head, head: Head) -> 
     """
     if head.position < since.position:
         return Finding(head.position + 1, f"is missing; the log reached to event {since.position}")
-    chain = _Chain(since, {})
+    # That what was erased is recorded, an audit of the whole log says.
+    chain = _Chain(since, {}, whole=False)
     while chain.last.position < head.position:
         page = await log.read(cluster, after=chain.last.position, upto=head.position, limit=_PAGE)
         for event in page:
@@ -178,7 +223,7 @@ async def _verify(view: AuditView, cluster: str, anchors: dict[int, bytes]) -> A
     given = len(anchors)
     findings = list(_check_seals(seals, anchors))
     start = Head(seals[-1].position, seals[-1].hash, seals[-1].recorded_at) if seals else Head(0, GENESIS, 0)
-    chain = _Chain(start, anchors)
+    chain = _Chain(start, anchors, await view.erasures(), whole=view.whole)
     events = 0
     async for page in view.pages():
         events += len(page)
@@ -201,6 +246,7 @@ async def _verify(view: AuditView, cluster: str, anchors: dict[int, bytes]) -> A
         tuple(seals),
         anchored=given - len(anchors),
         unreachable=unreachable,
+        erased=chain.erased,
     )
 
 
@@ -220,6 +266,12 @@ class _Chain:
 
     last: Head
     anchors: dict[int, bytes]
+    #: What was erased, by position, as the log records it.
+    erasures: Mapping[int, RecordedErasure] = field(default_factory=dict)
+    #: Whether all that was erased is recorded there.
+    whole: bool = True
+    #: Of how many events something was erased.
+    erased: int = 0
     #: By stream: version and position of its last event.
     versions: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Hashes that the next event may be chained to: none after a gap, two where hash and contents disagreed.
@@ -249,11 +301,17 @@ class _Chain:
         self.last = Head(event.position, event.hash, event.recorded_at)
 
     def check_hash(self, event: Event) -> Iterator[Finding]:
+        erasure = self.erasures.get(event.position)
+        if mark := mark_of(event):
+            self.erased += 1
+            yield from self._check_erased(event, mark, erasure)
+        elif erasure is not None:
+            yield Finding(event.position, f"event {erasure.at} says that something was erased of it, and nothing was")
         computed = [event_hash(before, event) for before in self._before]
-        if self._before and event.hash not in computed:
+        if self._before and not mark and event.hash not in computed:
             yield Finding(event.position, "its hash is not that of its contents after the event before it")
         # Either the contents were changed and the next event is chained to the hash, or it is the other way round.
-        self._before = (event.hash, *(one for one in computed if one != event.hash))
+        self._before = (event.hash, *(one for one in computed if one != event.hash and not mark))
         anchor = self.anchors.pop(event.position, None)
         if anchor is not None and anchor != event.hash:
             yield Finding(
@@ -263,6 +321,14 @@ class _Chain:
             )
         elif anchor is not None:
             self._agreed = event.position
+
+    def _check_erased(self, event: Event, mark: str, erasure: RecordedErasure | None) -> Iterator[Finding]:
+        if self._before and mark not in [erasure_mark(before, event) for before in self._before]:
+            yield Finding(event.position, "something was erased of it, and what is left is not what was left then")
+        elif erasure is None and self.whole:
+            yield Finding(event.position, "something was erased of it, and no event says so")
+        elif erasure is not None and erasure.mark != mark:
+            yield Finding(event.position, f"something was erased of it, and not what event {erasure.at} says")
 
     def _check_version(self, event: Event) -> Iterator[Finding]:
         if event.stream in self.versions or not self._retired:

@@ -3,11 +3,17 @@
 Each event's hash covers the previous event's hash and every field of its own, each with its length before it, so that
 no two different events give the same input. The chain proves consistency within the log; a role that can rewrite all of
 it can also rewrite all hashes, so seals (position and hash) belong somewhere that the database's owner cannot write.
+
+An event of which something was erased keeps its hash, and its contents no longer give that. Its body begins with a
+mark instead: a digest over the hash before it, its own hash, and what is left of it. So any reader can tell that it
+still is the next event; that it was rightly erased only an audit tells, by the `FieldsErased` that names the mark.
 """
 
 import struct
 from hashlib import sha256
 from uuid import UUID
+
+import msgspec
 
 from kaicore.rules.events.envelope import Event
 
@@ -50,6 +56,46 @@ def link(
 ) -> bytes:
     """Return the hash of an event after an event with hash `previous`."""
     return sha256(previous + _PLACE.pack(position, version, schema, occurred_at, recorded_at) + content).digest()
+
+
+#: Begins a body of which something was erased, before the mark.
+_MARKED = b'{"$erased":"'
+
+
+def continues(previous: bytes, event: Event) -> bool:
+    """Tell whether an event is the next after one with hash `previous`: by its contents, or by an erasure's mark."""
+    if event_hash(previous, event) == event.hash:
+        return True
+    given = mark_of(event)
+    return bool(given) and given == erasure_mark(previous, event)
+
+
+def mark_of(event: Event) -> str:
+    """Return the mark of an event of which something was erased; empty for any other event."""
+    body = bytes(event.body)
+    return body[len(_MARKED) : len(_MARKED) + 64].decode(errors="replace") if body.startswith(_MARKED) else ""
+
+
+def marked(previous: bytes, event: Event) -> Event:
+    """Return an event of which something was erased, with its mark; one that had a mark before gets another."""
+    plain = _without_mark(bytes(event.body))
+    mark = erasure_mark(previous, event).encode()
+    body = _MARKED + mark + b'"' + (b"}" if plain == b"{}" else b"," + plain[1:])
+    return msgspec.structs.replace(event, body=msgspec.Raw(body))
+
+
+def erasure_mark(previous: bytes, event: Event) -> str:
+    """Return the mark that an event must have, after one with hash `previous`, if something was erased of it."""
+    plain = msgspec.structs.replace(event, body=msgspec.Raw(_without_mark(bytes(event.body))))
+    # `event_hash` does not look at the event's own hash, which an erasure leaves as it was.
+    return sha256(b"erased" + event.hash + event_hash(previous, plain)).hexdigest()
+
+
+def _without_mark(body: bytes) -> bytes:
+    if not body.startswith(_MARKED):
+        return body
+    rest = body[len(_MARKED) + 64 + 1 :]
+    return b"{}" if rest == b"}" else b"{" + rest[1:]
 
 
 def event_hash(previous: bytes, event: Event) -> bytes:

@@ -16,6 +16,7 @@ from kaicore.rules.engine.actions.stale_gang import StaleGang
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.engine.placement.placer import PlacingObserver
 from kaicore.rules.engine.session import Session
 
 _ACTIONS: dict[Action, type[CycleAction]] = {
@@ -27,7 +28,7 @@ _ACTIONS: dict[Action, type[CycleAction]] = {
 }
 
 
-def run_cycle(cycle_input: CycleInput, config: EngineConfig) -> CycleResult:
+def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: PlacingObserver | None = None) -> CycleResult:
     """Run the actions one after the other on one copy of the nodes.
 
     1. Restore the reservations for pods that earlier cycles nominated.
@@ -39,9 +40,11 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig) -> CycleResult:
     5. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle.
     6. Ask for nodes where only new ones would help a group: see `kaicore.rules.engine.actions.provision`.
     7. Give each class and each group with pods left its reasons, as they were when it found no node.
+
+    An observer looks on while pods are placed, for explanations; nothing depends on it.
     """
     before = cycle_input.accounts.savepoint()
-    session = Session(cycle_input, config)
+    session = Session(cycle_input, config, observer=observer)
     session.reservations.restore()
     if config.replace_failed_nodes:
         Replace(session).run()

@@ -1,6 +1,7 @@
 """What a cycle asks about a pod: its class, what it requests, how much of the cluster it holds, where it is charged."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from kaicore.rules.engine.cycle_input import CycleInput
@@ -44,19 +45,20 @@ class CyclePods:
             size = self._size_by_class[member.class_key] = self._sizes.of(member.requests)
         return size
 
+    def class_counts(self, members: Iterable[Member]) -> Counter[str]:
+        """Return how many pods there are of each class, by key."""
+        by_uid, class_of = self._class_by_uid, self.class_of
+        return Counter([(by_uid.get(member.pod.uid) or class_of(member)).key for member in members])
+
     def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
         """Return what pods request in all; with `class_of`, as pods of other classes than their own."""
-        total: Amounts = {}
-        counts: dict[str, int] = {}
-        classes: dict[str, PodClass] = {}
-        for pod_class in map(class_of or self.class_of, members):
-            key = pod_class.key
-            counts[key] = counts.get(key, 0) + 1
-            classes[key] = pod_class
-        for key, count in counts.items():
-            for resource, amount in classes[key].requests.items():
-                total[resource] = total.get(resource, 0) + amount * count
-        return total
+        if class_of is None:
+            return self.requests_of_classes(self.class_counts(members))
+        return _total((pod_class, 1) for pod_class in map(class_of, members))
+
+    def requests_of_classes(self, class_counts: Mapping[str, int]) -> Amounts:
+        """Return what so many pods of each class request in all."""
+        return _total((self.classes[key], count) for key, count in class_counts.items())
 
     def charge_of(self, member: Member) -> PodCharge:
         """Return what a running pod is charged with on its node."""
@@ -72,3 +74,11 @@ class CyclePods:
     @cached_property
     def _sizes(self) -> PodSizes:
         return PodSizes(self._input.columns)
+
+
+def _total(counts: Iterable[tuple[PodClass, int]]) -> Amounts:
+    total: Amounts = {}
+    for pod_class, count in counts:
+        for resource, amount in pod_class.requests.items():
+            total[resource] = total.get(resource, 0) + amount * count
+    return total

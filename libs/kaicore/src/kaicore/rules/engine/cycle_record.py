@@ -209,7 +209,7 @@ class CycleRecord:
 
     def _placed(self, assignment: Assignment) -> PodPlaced:
         pod, node = assignment.member.pod, self._nodes[assignment.row]
-        pod_class = self._pods.key_of(assignment.member)
+        pod_class = assignment.pod_class.key
         claims: tuple[str, ...] = ()
         volumes = _NO_VOLUMES
         if pod.claims:
@@ -245,7 +245,7 @@ class CycleRecord:
             name=pod.name,
             node=self._nodes[assignment.row],
             cycle=self._cycle,
-            pod_class=self._pods.key_of(assignment.member),
+            pod_class=assignment.pod_class.key,
             group=assignment.member.group,
             placement=assignment.placement,
         )

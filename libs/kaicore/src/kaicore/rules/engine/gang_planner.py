@@ -1,5 +1,6 @@
 """What must start at once: the next step of a group, and of the groups that start only together with it."""
 
+from collections import Counter
 from collections.abc import MutableMapping, Sequence
 
 from kaicore.rules.engine.config import EngineConfig
@@ -115,8 +116,14 @@ class GangPlanner:
     def request_of(self, pending_group: PendingGroup) -> Amounts:
         """Return what the next step of a group requests; not to be changed."""
         if pending_group.request is None:
-            pending_group.request = self._pods.requests_of(pending_group.step().members)
+            pending_group.request = self._pods.requests_of_classes(self.class_counts_of(pending_group))
         return pending_group.request
+
+    def class_counts_of(self, pending_group: PendingGroup) -> Counter[str]:
+        """Return how many pods of each class the next step of a group has; not to be changed."""
+        if pending_group.class_counts is None:
+            pending_group.class_counts = self._pods.class_counts(pending_group.step().members)
+        return pending_group.class_counts
 
     def requests_of(self, steps: Steps) -> list[tuple[Group, Amounts]]:
         """Return what steps request of the queues, by group."""

@@ -1,5 +1,6 @@
 """A group in a cycle: what of it may still start, and what the cycle has decided about it so far."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from kaicore.rules.engine.placement.placer import Assignment
@@ -24,6 +25,7 @@ class PendingGroup:
         nominated: whether room is reserved for pods of it.
         reasons: why it goes no further.
         blocked: whether this cycle is done with it.
+        class_counts: how many pods of each class its next step has; None until it is worked out.
         request: what its next step asks for; None until it is worked out.
     """
 
@@ -31,6 +33,7 @@ class PendingGroup:
         "_step",
         "assignments",
         "blocked",
+        "class_counts",
         "counts",
         "group",
         "held_back",
@@ -56,6 +59,7 @@ class PendingGroup:
         self.reasons: tuple[Reason, ...] = ()
         self.blocked = False
         self._step: Step | None = None
+        self.class_counts: Counter[str] | None = None
         self.request: Amounts | None = None
 
     def step(self) -> Step:
@@ -66,16 +70,20 @@ class PendingGroup:
 
     def forget_step(self) -> None:
         """Work out the next step anew, since the group's pods have changed."""
-        self._step = self.request = None
+        self._step = self.class_counts = self.request = None
 
     def take(self, members: Iterable[Member]) -> None:
         """Count pods of a step as started, or as nominated."""
         self.forget_step()
         taken: dict[str, set[str]] = {}
+        leaf_of = self.workload.leaf
         for member in members:
-            taken.setdefault(self.workload.leaf(member), set()).add(member.pod.uid)
+            taken.setdefault(leaf_of(member), set()).add(member.pod.uid)
         for leaf, uids in taken.items():
-            self.waiting[leaf] = [member for member in self.waiting[leaf] if member.pod.uid not in uids]
+            waiting = self.waiting[leaf]
+            self.waiting[leaf] = (
+                [member for member in waiting if member.pod.uid not in uids] if len(uids) < len(waiting) else []
+            )
             self.counts[leaf] = self.counts.get(leaf, 0) + len(uids)
 
     def lose(self, member: Member) -> None:

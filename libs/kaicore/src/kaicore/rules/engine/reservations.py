@@ -89,8 +89,8 @@ class Reservations:
                 continue
             row = self._nodes.row(nomination.node)
             expired |= self._input.now - nomination.at >= self._config.nomination_us
-            marks = self._pods.class_of(member).marks
-            recorded = Assignment(member, row, nomination.charge, nomination.placement, marks)
+            pod_class = self._pods.class_of(member)
+            recorded = Assignment(member, row, nomination.charge, nomination.placement, pod_class)
             assignment = self._try_foreign(member, nomination) if nomination.foreign else recorded
             lost |= assignment is None
             idle &= nomination.foreign and row not in self._rows_with_leaving

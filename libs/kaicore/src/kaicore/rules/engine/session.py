@@ -11,7 +11,7 @@ from kaicore.rules.engine.cycle_record import CycleRecord
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
-from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.placement.placer import Assignment, Placer, PlacingObserver
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
@@ -49,7 +49,10 @@ class Session:
         steps_left: how many more sets of victims the searches may try.
     """
 
-    def __init__(self, cycle_input: CycleInput, config: EngineConfig) -> None:
+    def __init__(
+        self, cycle_input: CycleInput, config: EngineConfig, *, observer: PlacingObserver | None = None
+    ) -> None:
+        self._observer = observer
         self.cycle_input = cycle_input
         self.config = config
         self.accounts = cycle_input.accounts
@@ -204,6 +207,7 @@ class Session:
             self.cycle_input.excluded_nodes,
             self.config,
             self._doubts if doubted else None,
+            observer=self._observer,
         )
 
     def _release(self, member: Member, eviction: EvictionDecided) -> None:

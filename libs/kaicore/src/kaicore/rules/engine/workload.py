@@ -278,9 +278,8 @@ class Workload:
     def ready(self, is_ready: Callable[[Member], bool]) -> dict[str, list[Member]]:
         """Return by leaf the waiting pods that may be placed, oldest first, or by rank where pods name theirs."""
         waiting: dict[str, list[Member]] = {}
-        for member in self.waiting.values():
-            if is_ready(member):
-                waiting.setdefault(self.leaf(member), []).append(member)
+        for member in filter(is_ready, self.waiting.values()):
+            waiting.setdefault(self.leaf(member), []).append(member)
         for leaf, members in waiting.items():
             members.sort(key=_age)
             if self.constrained and (source := self._sets[leaf].rank) is not None:

@@ -5,20 +5,24 @@ and the rooms kept for others count as in a cycle. Nothing is evicted, and nothi
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Member
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.pod import Amounts
 
 #: Ends within this, or within this part of the time that has passed, are looked at together.
-_STEP_US, _STEP_PART = 1_000_000, 25
+_STEP_US, _STEP_PART = 1_000_000, 16
 
 #: Returns after how much time a pod that starts ends again, microseconds; -1 if not that is known.
 Lasting = Callable[[Member], int]
@@ -54,14 +58,32 @@ class ScenarioStarts:
     ahead: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class PodEnd(NamedTuple):
+    """What ends with a pod.
+
+    Attributes:
+        charge: what its node is rid of.
+        group: whose queue is rid of `request`; None where it is on no queue's account.
+        request: what it requests.
+        leaving: whether it is gone already on the nodes as they will be when all that leave are gone.
+    """
+
     charge: PodCharge
-    member: Member
-    #: Whether it is on its queue's account.
-    accounted: bool
-    #: Whether it is gone already on the nodes as they will be when all that leave are gone.
-    leaving: bool
+    group: Group | None
+    request: Amounts
+    leaving: bool = False
+
+
+def pod_ends(given: CycleInput, config: EngineConfig, members: Iterable[Member]) -> list[PodEnd]:
+    """Return what ends with pods that run."""
+    pods = CyclePods(given)
+    ends = []
+    for member in members:
+        # What leaves is on no queue's account any more, and what others schedule never was.
+        accounted = member.pod.scheduler_name == config.scheduler_name and not member.releasing
+        group = given.workloads[member.group].group if accounted else None
+        ends.append(PodEnd(pods.charge_of(member), group, pods.class_of(member).requests, member.releasing))
+    return ends
 
 
 class Scenario:
@@ -81,10 +103,10 @@ class Scenario:
         self._lasting, self._work = lasting, work
         self._open = list(self._session.pending_groups.values())
         #: Ends of pods that started, with a number so that equal times have an order.
-        self._later: list[tuple[int, int, _End]] = []
+        self._later: list[tuple[int, int, PodEnd]] = []
         self._number = 0
 
-    def run(self, ends: Sequence[tuple[int, Member]], *, groups: Sequence[str], horizon_us: int) -> ScenarioStarts:
+    def run(self, ends: Iterable[tuple[int, PodEnd]], *, groups: Sequence[str], horizon_us: int) -> ScenarioStarts:
         """Run until all of some groups have started.
 
         Args:
@@ -111,9 +133,9 @@ class Scenario:
                 if wanted <= starts.after_us.keys() or not times or min(times) > horizon_us:
                     return starts
                 now = max(min(times), now + max(_STEP_US, now // _STEP_PART))
-                gone: list[_End] = []
+                gone: list[PodEnd] = []
                 while upcoming is not None and upcoming[0] <= now:
-                    gone.append(self._end_of(upcoming[1]))
+                    gone.append(upcoming[1])
                     upcoming = next(running, None)
                 while self._later and self._later[0][0] <= now:
                     gone.append(heapq.heappop(self._later)[2])
@@ -121,22 +143,15 @@ class Scenario:
         finally:
             self._given.accounts.undo(self._accounts_before)
 
-    def _end_of(self, member: Member) -> _End:
-        ours = member.pod.scheduler_name == self._config.scheduler_name
-        charge = self._session.pods.charge_of(member)
-        # What leaves is on no queue's account any more, and what others schedule never was.
-        return _End(charge, member, accounted=ours and not member.releasing, leaving=member.releasing)
-
-    def _release(self, gone: Sequence[_End]) -> None:
+    def _release(self, gone: Sequence[PodEnd]) -> None:
         session = self._session
         self._work.spend(len(gone))
         for end in gone:
             session.nodes.statement.evict(end.charge)
             if session.nodes.has_future and not end.leaving:
                 session.nodes.future.statement.evict(end.charge)
-            if end.accounted:
-                group = self._given.workloads[end.member.group].group
-                session.accounts.release(group, session.pods.requests_of([end.member]))
+            if end.group is not None:
+                session.accounts.release(end.group, end.request)
 
     def _allocate(self, now: int) -> Iterator[str]:
         """Start what fits; yield the keys of groups of which the first pods start."""
@@ -157,7 +172,9 @@ class Scenario:
         after = self._lasting(assignment.member)
         if after >= 0:
             self._number += 1
-            end = _End(assignment.pod_charge, assignment.member, accounted=True, leaving=False)
+            member = assignment.member
+            group = self._given.workloads[member.group].group
+            end = PodEnd(assignment.pod_charge, group, self._session.pods.class_of(member).requests)
             heapq.heappush(self._later, (now + after, self._number, end))
 
 

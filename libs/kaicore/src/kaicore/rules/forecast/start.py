@@ -17,7 +17,7 @@ from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.forecast.lifetimes import LEAST_RUNS, Lifetimes, PodRun
 from kaicore.rules.forecast.runs import Basis, RunHistory, RunKeys, run_keys
-from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts, WorkExhausted
+from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts, WorkExhausted, pod_ends
 from kaicore.rules.groups.kinds import JOB
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group_source import source_key
@@ -50,6 +50,7 @@ class StartForecast:
         bases: of how many of the pods that run the end is told by which runs.
         unknown: of how many nothing tells it: they are taken to go on.
         deadlines: of how many a deadline (`activeDeadlineSeconds`) bounds it.
+        work: what it cost (`Allowance`).
     """
 
     p50_us: int | None
@@ -63,6 +64,7 @@ class StartForecast:
     bases: dict[Basis, int]
     unknown: int
     deadlines: int
+    work: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +138,13 @@ class _Outlook:
         self._given: CycleInput = replace(given, matters=None, in_backoff=frozenset())
         self._seed = f"{state.cluster}/{state.position}"
         workloads = self._given.workloads.values()
-        self._leaving = [member for workload in workloads for member in workload.leaving.values()]
         self._active = [member for workload in workloads for member in workload.active.values() if not _stays(member)]
         self._runs = [self._pod_run(member, max(now - member.running_since, 0)) for member in self._active]
         self.lifetimes = Lifetimes(history, self._runs)
+        self._active_ends = pod_ends(self._given, config, self._active)
+        leaving = [member for workload in workloads for member in workload.leaving.values()]
+        graces = map(self._grace, leaving)
+        self._leaving_ends = list(zip(graces, pod_ends(self._given, config, leaving), strict=True))
         #: Of pods that start: how long they run, by scenario.
         self._after_start: dict[str, np.ndarray] = {}
 
@@ -185,6 +190,7 @@ class _Outlook:
                 bases={basis: bases[basis] for basis in Basis if bases[basis]},
                 unknown=sum(basis is None for basis in ends.bases),
                 deadlines=int(bounded.any(axis=0).sum()),
+                work=limits.work - max(work.left, 0),
             )
             for key in groups
         }
@@ -192,9 +198,8 @@ class _Outlook:
     def _scenario(self, number: int, after: np.ndarray, groups: Sequence[str], work: Allowance) -> ScenarioStarts:
         ending = np.flatnonzero((after >= 0) & (after <= self._limits.horizon_us))
         order = ending[np.argsort(after[ending], kind="stable")]
-        ends = [(self._grace(member), member) for member in self._leaving]
-        ends += [(int(after[place]), self._active[place]) for place in order.tolist()]
-        ends.sort(key=lambda end: end[0])
+        ends = [(int(after[place]), self._active_ends[place]) for place in order.tolist()]
+        ends = sorted([*self._leaving_ends, *ends], key=lambda end: end[0]) if self._leaving_ends else ends
         scenario = Scenario(self._given, self._config, lasting=lambda member: self._lasting(member, number), work=work)
         return scenario.run(ends, groups=groups, horizon_us=self._limits.horizon_us)
 

@@ -69,6 +69,7 @@ class _Walk:
         #: Resources of which it is open which zones gave them to earlier pods or containers.
         self._open: set[str] = set(node.uncertain)
         self._holdings: list[Holding] = []
+        self._lends_cpus = request.lends_cpus
 
     def run(self) -> Admitted | Rejected:
         hints: list[Hints] = []
@@ -217,6 +218,9 @@ class _Walk:
         lent, free = self._lent[resource], self._node.free[resource]
         inside = zones_of(holding.mask)
         taken = _ascending(free, inside, left)
+        if len(inside) == 1 and taken[inside[0]] == left == need:
+            self._note_choice(holding, resource, {inside[0]: free[inside[0]]}, left)
+            return taken
         others = [zone for zone in range(len(free)) if zone not in inside]
         more = _ascending([free[zone] if zone in others else 0 for zone in range(len(free))], others, left - sum(taken))
         self._note_choice(holding, resource, {zone: lent[zone] for zone in range(len(lent))}, need - left)
@@ -269,12 +273,17 @@ class _Walk:
         drawn = self._drawn(holding, CPU, need)
         taken = drawn or [0] * len(free)
         for zones, part in () if drawn else ((inside, aligned), (range(len(free)), need - aligned)):
+            if not part:
+                continue
             room = {zone: available[zone] - taken[zone] for zone in zones if available[zone] > taken[zone]}
             self._note_choice(holding, CPU, room, part)
             for zone, amount in pack(room, self._node.capacity[CPU], part, threads=threads).items():
                 taken[zone] += amount
         # The whole has it, and only what may be on one zone or another leaves no zone enough.
         taken[0] += need - sum(taken)
+        if not self._lends_cpus:
+            self._settle(holding, CPU, taken, [0] * len(taken))
+            return
         from_lent = [self._from_lent(zone, amount, holding) for zone, amount in enumerate(taken)]
         taken = [amount - more for amount, more in zip(taken, from_lent, strict=True)]
         self._settle(holding, CPU, taken, from_lent)

@@ -24,20 +24,15 @@ from kaicore.rules.numa.zones import NodeDevices, NodeZones
 
 @dataclass(frozen=True, slots=True)
 class RowMark:
-    """What is used of one row's zones at one moment, for `ZoneColumns.restore`."""
+    """What is charged to one row's zones at one moment, for `ZoneColumns.restore`.
 
-    used: Ints
-    releasing: Ints
-    published: Ints
-    assignments: Ints
+    Attributes:
+        figures: the row of `ZoneColumns.charged`.
+        cells: of them, the mask that each zone serves.
+    """
+
+    figures: Ints
     cells: Ints
-    uncertain: Ints
-    repeated: Ints
-
-    def changes(self, after: "RowMark") -> tuple[tuple[str, Ints], ...]:
-        """Return those of another moment's figures that are others than these, by name."""
-        named = ((name, getattr(self, name), getattr(after, name)) for name in self.__slots__)
-        return tuple((name, figures) for name, old, figures in named if old.tobytes() != figures.tobytes())
 
 
 class ZoneColumns(ZoneArrays):
@@ -96,12 +91,8 @@ class ZoneColumns(ZoneArrays):
         return (
             int(self.shape[row]),
             2 * int(self.kubelet[row]) + unknown,
-            self.used[row].tobytes(),
+            self.charged[row, : self._held].tobytes(),
             self.published[row].tobytes() if published or unknown else b"",
-            self.assignments[row].tobytes(),
-            self.cells[row].tobytes(),
-            self.uncertain[row].tobytes(),
-            self.repeated[row].tobytes(),
         )
 
     def likenesses(self, rows: Ints) -> Ints:
@@ -110,16 +101,7 @@ class ZoneColumns(ZoneArrays):
         Rows whose figures are equal are alike; what is published always counts here, and so does what is released.
         """
         numbers = (self.shape[rows], self.kubelet[rows], self.unknown[rows] > 0)
-        figures = (
-            self.used,
-            self.releasing,
-            self.published,
-            self.assignments,
-            self.cells,
-            self.uncertain,
-            self.repeated,
-        )
-        return np.hstack([np.stack(numbers, axis=1), *(one[rows].reshape(len(rows), -1) for one in figures)])
+        return np.hstack([np.stack(numbers, axis=1), self.charged[rows]])
 
     def set_published(self, row: int, topology: NodeTopology) -> None:
         """Take over what the exporter saw free, everything else being as it was."""
@@ -252,39 +234,30 @@ class ZoneColumns(ZoneArrays):
         return self._distances.get(row, ())
 
     def mark(self, row: int) -> RowMark:
-        """Return what is used of a row now."""
-        return RowMark(
-            self.used[row].copy(),
-            self.releasing[row].copy(),
-            self.published[row].copy(),
-            self.assignments[row].copy(),
-            self.cells[row].copy(),
-            self.uncertain[row].copy(),
-            self.repeated[row].copy(),
-        )
+        """Return what is charged to a row now."""
+        return RowMark(self.charged[row].copy(), self.cells[row].copy())
 
     def restore(self, row: int, mark: RowMark) -> None:
         """Put a row back to where it was; rows, zones and resources must be the same."""
-        self.used[row] = mark.used
-        self.releasing[row] = mark.releasing
-        self.published[row] = mark.published
-        self.assignments[row] = mark.assignments
-        self.cells[row] = mark.cells
-        self.uncertain[row] = mark.uncertain
-        self.repeated[row] = mark.repeated
+        self.charged[row] = mark.figures
 
-    def memory(self, row: int, *, empty: bool = False, free: Ints | None = None) -> MemoryZones:
+    def memory(self, row: int) -> MemoryZones:
         """Return a row's zones as its memory manager counts them."""
         zones = int(self.zone_count[row])
-        columns = self._memory.items()
-        allocatable = {name: self.allocatable[row, :zones, column].tolist() for name, column in columns}
-        if empty:
-            left = {name: list(amounts) for name, amounts in allocatable.items()}
-            return MemoryZones(allocatable, left, [0] * zones, [0] * zones)
-        if free is None:
-            free = self.allocatable[row, :zones] - self.used[row, :zones]
-        left = {name: free[:, column].tolist() for name, column in columns}
-        return MemoryZones(allocatable, left, self.assignments[row, :zones].tolist(), self.cells[row, :zones].tolist())
+        allocatable = self.allocatable[row, :zones]
+        free = allocatable - self.used[row, :zones]
+        return self._memory_zones(row, _by_resource(allocatable), _by_resource(free), empty=False)
+
+    def _memory_zones(
+        self, row: int, allocatable: list[list[int]], free: list[list[int]], *, empty: bool
+    ) -> MemoryZones:
+        columns, zones = self._memory.items(), int(self.zone_count[row])
+        return MemoryZones(
+            {name: allocatable[column] for name, column in columns},
+            {name: list(free[column]) for name, column in columns},
+            [0] * zones if empty else self.assignments[row, :zones].tolist(),
+            [0] * zones if empty else self.cells[row, :zones].tolist(),
+        )
 
     def _suspect(self, row: int, cells: list[int]) -> None:
         """Where the exporter sees less memory free than the records tell, a pod holds it: most likely one zone's."""
@@ -307,46 +280,51 @@ class ZoneColumns(ZoneArrays):
         """
         zones = int(self.zone_count[row])
         settings = self.kubelets[int(self.kubelet[row])]
-        free = self.allocatable[row, :zones] if empty else self.free(row, zones=zones, reconstruct=reconstruct)
+        # Lists of Python's numbers from here on: there are few, and each is looked at by itself.
+        capacity, allocatable = _by_resource(self.capacity[row, :zones]), _by_resource(self.allocatable[row, :zones])
+        free = allocatable if empty else _by_resource(self.free(row, zones=zones, reconstruct=reconstruct))
+        reported = self.reported[row].tolist()
         counted = [
             (name, column)
             for name, column in self.resources.items()
-            if not is_memory(name) and self.reported[row, column] and (name != CPU or settings.static_cpu)
+            if reported[column] and name not in self._memory and (name != CPU or settings.static_cpu)
         ]
-        capacity = {name: self.capacity[row, :zones, column].tolist() for name, column in counted}
-        left = {name: free[:, column].tolist() for name, column in counted}
-        memory = self.memory(row, empty=empty, free=free)
+        memory = self._memory_zones(row, allocatable, free, empty=empty)
         if self.unknown[row] and not empty:
             self._suspect(row, memory.cells)
-        uncertain = [name for name, column in counted if self.uncertain[row, column]] if not empty else ()
-        repeated = {}
-        if not empty and self.repeated[row].any():
+        doubtful = () if empty else self.uncertain[row].tolist()
+        repeated: dict[str, list[int]] = {}
+        if not empty and np.count_nonzero(self.repeated[row]):
             repeated = {name: self.repeated[row, :zones, column].tolist() for name, column in counted}
         return NodeZones(
             zones,
             settings,
-            capacity,
-            left,
+            {name: capacity[column] for name, column in counted},
+            {name: list(free[column]) for name, column in counted},
             memory,
-            self._perhaps_broken(row, zones, empty=empty),
+            self._perhaps_broken(row, capacity, allocatable, empty=empty),
             dict(devices or {}),
-            frozenset(uncertain),
+            frozenset([name for name, column in counted if doubtful[column]] if any(doubtful) else ()),
             {name: amounts for name, amounts in repeated.items() if any(amounts)},
             self._distances.get(row, ()),
         )
 
-    def _perhaps_broken(self, row: int, zones: int, *, empty: bool) -> list[int]:
+    def _perhaps_broken(
+        self, row: int, capacity: list[list[int]], allocatable: list[list[int]], *, empty: bool
+    ) -> list[int]:
         """Each CPU of a zone that a pod has, and one that is reserved without its sibling, may have broken a core."""
-        column = self.resources.get(CPU)
+        column, zones = self.resources.get(CPU), int(self.zone_count[row])
         if column is None:
             return [0] * zones
-        allocatable = self.allocatable[row, :zones, column]
-        broken: Ints = (self.capacity[row, :zones, column] - allocatable) // 1000 % 2
-        if not empty:
+        reserved = [(all_ - left) // 1000 % 2 for all_, left in zip(capacity[column], allocatable[column], strict=True)]
+        if empty:
+            return reserved
+        used = self.used[row, :zones, column].tolist()
+        if self.unknown[row]:
             # Where no record tells of some pods, the exporter does.
-            unseen = self.published[row, :zones, column] if self.unknown[row] else allocatable
-            broken = broken + np.maximum(self.used[row, :zones, column], allocatable - unseen) // 1000
-        return [int(cores) for cores in broken]
+            seen = zip(allocatable[column], self.published[row, :zones, column].tolist(), strict=True)
+            used = [max(held, left - free) for held, (left, free) in zip(used, seen, strict=True)]
+        return [odd + held // 1000 for odd, held in zip(reserved, used, strict=True)]
 
     def free(self, row: int, *, zones: int, reconstruct: bool) -> Ints:
         """Return what is free on a row's zones; shape (zones, resources).
@@ -386,3 +364,9 @@ class ZoneColumns(ZoneArrays):
             self.used[row, :zones, column] = self.allocatable[row, :zones, column] - free
         self.assignments[row, :zones] = memory.assignments
         self.cells[row, :zones] = memory.cells
+
+
+def _by_resource(figures: Ints) -> list[list[int]]:
+    """Return figures of shape (zones, resources) as one list for each resource."""
+    by_resource: list[list[int]] = figures.T.tolist()
+    return by_resource

@@ -54,9 +54,8 @@ class AlignedRequest:
     @property
     def lends_cpus(self) -> bool:
         """Whether ordinary init containers have CPUs of their own, which later containers take over."""
-        return any(
-            container.kind is ContainerKind.INIT and dict(container.amounts).get(CPU) for container in self.containers
-        )
+        inits = (container for container in self.containers if container.kind is ContainerKind.INIT)
+        return any(resource == CPU and amount for container in inits for resource, amount in container.amounts)
 
     def nothing(self) -> "AlignedRequest":
         """Return a request for nothing."""

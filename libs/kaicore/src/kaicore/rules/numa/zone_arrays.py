@@ -3,6 +3,7 @@
 Rows are nodes, the second axis zones (in order of NUMA id), the third resources. A cell that a node does not have is 0.
 """
 
+import math
 from collections.abc import Iterable
 from copy import copy
 from typing import Self, TypeVar
@@ -17,6 +18,12 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+
+#: What pods and exporters change of a row, in the order in which it lies side by side; what pods hold comes first.
+_PER_ZONE = ("assignments", "cells")
+_PER_RESOURCE = ("uncertain",)
+_HELD = ("used", *_PER_ZONE, *_PER_RESOURCE, "repeated")
+_CHARGED = (*_HELD, "published", "releasing")
 
 
 class ZoneArrays:
@@ -39,6 +46,11 @@ class ZoneArrays:
         self.reported: Flags = np.zeros((0, 0), np.bool_)
         self.capacity: Ints = np.zeros((0, 0, 0), np.int64)
         self.allocatable: Ints = np.zeros((0, 0, 0), np.int64)
+        #: All that follows side by side, a row for each node: the others are views of it. So a row is copied, put back
+        #: or compared as one.
+        self.charged: Ints = np.zeros((0, 0), np.int64)
+        #: How many figures of a row say what pods hold.
+        self._held = 0
         self.published: Ints = np.zeros((0, 0, 0), np.int64)
         self.used: Ints = np.zeros((0, 0, 0), np.int64)
         self.releasing: Ints = np.zeros((0, 0, 0), np.int64)
@@ -69,19 +81,33 @@ class ZoneArrays:
         shape = (new_rows, new_zones, new_resources)
         for name in ("zone_count", "kubelet", "shape", "unknown", "unknown_since"):
             setattr(self, name, _resized(getattr(self, name), shape[:1]))
-        for name in ("assignments", "cells"):
-            setattr(self, name, _resized(getattr(self, name), shape[:2]))
-        for name in ("capacity", "allocatable", "published", "used", "releasing", "repeated"):
+        for name in ("capacity", "allocatable"):
             setattr(self, name, _resized(getattr(self, name), shape))
         self.reported = _resized(self.reported, (new_rows, new_resources))
-        self.uncertain = _resized(self.uncertain, (new_rows, new_resources))
+        before = [getattr(self, name) for name in _CHARGED]
+        self._lay_out(shape)
+        for name, figures in zip(_CHARGED, before, strict=True):
+            getattr(self, name)[tuple(slice(0, size) for size in figures.shape)] = figures
 
     def copy(self) -> Self:
         """Return columns that can be charged without touching these."""
         other = copy(self)
-        for name in ("published", "used", "releasing", "assignments", "cells", "uncertain", "repeated"):
-            setattr(other, name, getattr(self, name).copy())
+        other._lay_out(self.capacity.shape, self.charged.copy())  # noqa: SLF001
         return other
+
+    def _lay_out(self, shape: tuple[int, int, int], charged: Ints | None = None) -> None:
+        """Have all that is charged side by side in one array; nothing is charged if none is given."""
+        rows, zones, resources = shape
+        dims: dict[str, tuple[int, ...]] = dict.fromkeys(_CHARGED, (zones, resources))
+        dims |= dict.fromkeys(_PER_ZONE, (zones,)) | dict.fromkeys(_PER_RESOURCE, (resources,))
+        widths = {name: math.prod(size) for name, size in dims.items()}
+        self.charged = np.zeros((rows, sum(widths.values())), np.int64) if charged is None else charged
+        self._held = sum(widths[name] for name in _HELD)
+        begin = 0
+        for name in _CHARGED:
+            end = begin + widths[name]
+            setattr(self, name, self.charged[:, begin:end].reshape(rows, *dims[name]))
+            begin = end
 
     def own_settings(self) -> None:
         """Have kubelets' settings and what zones report of one's own, to set them otherwise than a copied state has."""

@@ -342,4 +342,5 @@ class ClusterState(PodIndexes):
         payloads.CycleCompleted: _cycle_completed,
         payloads.PodsLeftWaiting: _pods_left_waiting,
         payloads.ConfigRecorded: _config_recorded,
+        payloads.FieldsErased: _only_counted,
     }

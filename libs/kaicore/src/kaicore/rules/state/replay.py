@@ -16,7 +16,7 @@ import msgspec
 
 from kaicore.errors import KaiError
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
-from kaicore.rules.engine.decisions import Decision, DecisionBatch, GroupDecision
+from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, GroupDecision
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
@@ -57,6 +57,10 @@ _DECISIONS_ARE_PAYLOADS = 2
 _OF_THE_ENGINE = ("engine_version", "config_digest", "decisions_digest")
 
 
+#: What the name of a pod has in it whose own name was erased (`kaicore.rules.events.erasure`); no other name has.
+_PSEUDONYMS = (b"~erased-", b"!erased-")
+
+
 class UnreplayableCycle(KaiError):
     """A cycle was recorded without what it takes to run it again."""
 
@@ -73,6 +77,7 @@ class _Recording:
         expected: the events that are to follow: reports, and all decisions but the stale ones; None where the cycle was
             not run.
         replayed: the record that came out.
+        result: and the decisions.
         recorded: what follows, with positions.
     """
 
@@ -82,6 +87,7 @@ class _Recording:
     schema: int
     expected: list[Payload] | None = None
     replayed: CycleCompleted | None = None
+    result: CycleResult | None = None
     recorded: list[tuple[int, Payload]] = field(default_factory=list)
 
     @property
@@ -185,7 +191,7 @@ class Replay:
         if proposal is not None:
             replayed, *reports = (new.payload for new in proposal.units[0].events if _compared(new.payload))
             assert isinstance(replayed, CycleCompleted)
-            recording.replayed = replayed
+            recording.replayed, recording.result = replayed, proposal.result
             recording.expected = [*reports, *self._fresh(proposal, event.schema)]
         self._recording = recording
 
@@ -245,6 +251,9 @@ class Replay:
         """Only where nothing else differs: what is not recorded, such as stale decisions, does."""
         mine, theirs = recording.summary.decisions_digest, replayed.decisions_digest
         if mine != theirs and recording.schema >= _DECISIONS_ARE_PAYLOADS and not recording.other_engine:
+            if _names_erased(recording):
+                self.report.erased += 1
+                return
             kind = "CycleCompleted: decisions_digest"
             self._differ(recording, recording.position, "decisions_digest", mine, theirs, kind=kind)
 
@@ -310,6 +319,15 @@ class Replay:
 def _compared(payload: Payload) -> bool:
     """Whether an event of a cycle's append is compared; a configuration is, by its digest in the cycle's record."""
     return not isinstance(payload, ConfigRecorded)
+
+
+def _names_erased(recording: _Recording) -> bool:
+    """Tell whether a cycle's decisions or reasons name a pod whose name was erased since; its digest is of the name."""
+    result = recording.result
+    if result is None:
+        return False
+    text = msgspec.json.encode([list(result.decisions), result.pending, result.groups])
+    return any(sign in text for sign in _PSEUDONYMS)
 
 
 def _as_recorded(batch: DecisionBatch, schema: int) -> Sequence[Decision]:

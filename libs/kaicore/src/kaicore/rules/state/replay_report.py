@@ -55,6 +55,7 @@ class ReplayReport:
         late: decisions that were not recorded since their batch was stale.
         unreachable: cycles of the range that were not run again: what they were decided on is retired.
         other_engine: cycles that another engine version decided.
+        erased: cycles whose digest is over names that were erased since: their decisions were compared one by one.
         engine_versions: how many cycles each engine version decided.
         differences: of cycles that this engine version decided, in order of position; the first `MOST_DIFFERENCES`.
         kinds: how many differences of each kind there are, of such cycles.
@@ -70,6 +71,7 @@ class ReplayReport:
     late: int = 0
     unreachable: int = 0
     other_engine: int = 0
+    erased: int = 0
     engine_versions: dict[str, int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     kinds: dict[str, int] = field(default_factory=dict)
@@ -94,6 +96,7 @@ def merged(reports: Iterable[ReplayReport]) -> ReplayReport:
         first.late += other.late
         first.unreachable += other.unreachable
         first.other_engine += other.other_engine
+        first.erased += other.erased
         first.engine_versions = dict(Counter(first.engine_versions) + Counter(other.engine_versions))
         first.kinds = dict(Counter(first.kinds) + Counter(other.kinds))
         first.otherwise_kinds = dict(Counter(first.otherwise_kinds) + Counter(other.otherwise_kinds))

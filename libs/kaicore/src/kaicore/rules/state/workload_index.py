@@ -1,5 +1,7 @@
 """All groups with their pods, kept up to date as pods are folded: what a cycle would otherwise count up each time."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from kaicore.rules.engine.workload import Workload
@@ -95,8 +97,9 @@ class WorkloadIndex:
             return True
         return False
 
-    def records(self) -> list[WorkloadRecord]:
-        """Return what does not follow from the pods."""
+    def records(self, keys: Iterable[str] | None = None) -> list[WorkloadRecord]:
+        """Return what does not follow from the pods; of all workloads, or of those of some keys."""
+        there = self.workloads if keys is None else self.workloads.keys() & set(keys)
         return [
             WorkloadRecord(
                 key,
@@ -106,7 +109,7 @@ class WorkloadIndex:
                 workload.reached,
                 workload.ending,
             )
-            for key, workload in sorted(self.workloads.items())
+            for key, workload in ((key, self.workloads[key]) for key in sorted(there))
         ]
 
     def restore(self, records: list[WorkloadRecord]) -> None:

@@ -4,7 +4,7 @@
 
 const news = document.getElementById("news");
 let loading = null;
-let following = 0;
+let source = null;
 
 function time() { return document.getElementById("time"); }
 
@@ -51,35 +51,35 @@ async function show(address, history) {
 
 function say(text) { if (news.textContent !== text) news.textContent = text; }
 
-// Follows the log's end while the page is live and seen.
-async function follow() {
-  const turn = ++following;
+// Follows the log's end while the page is live and seen; shows it anew at most once a second.
+function follow() {
+  if (source) source.close();
+  source = null;
   const here = time();
-  if (!here || !("live" in here.dataset)) return;
-  let position = Number(here.dataset.position);
-  const address = `/v1/clusters/${encodeURIComponent(here.dataset.cluster)}/position`;
-  for (let pause = 1000; turn === following;) {
-    try {
-      if (document.hidden) await new Promise((seen) => document.addEventListener("visibilitychange", seen, { once: true }));
-      const answer = await fetch(`${address}?beyond=${position}&wait=25`);
-      if (answer.status === 401) { location.reload(); return; }
-      if (!answer.ok) throw new Error(answer.statusText);
-      const head = (await answer.json()).position;
-      if (turn !== following) return;
-      if (head > position) {
-        position = head;
-        await show(location.href, null);
-        say("");
-      }
-      time().classList.remove("lost");
-      pause = 1000;
-    } catch (error) {
-      if (turn !== following) return;
-      if (error.name !== "AbortError") { time().classList.add("lost"); say("The connection is lost; trying again."); pause = Math.min(2 * pause, 30000); }
-    }
-    await new Promise((over) => setTimeout(over, pause));
+  if (!here || !("live" in here.dataset) || document.hidden) return;
+  let shown = Number(here.dataset.position), head = shown, due = 0;
+  const mine = source = new EventSource(`/clusters/${encodeURIComponent(here.dataset.cluster)}/news?after=${shown}`);
+  const lost = (yes) => { time().classList.toggle("lost", yes); say(yes ? "The connection is lost; trying again." : ""); };
+  async function refresh() {
+    due = 0;
+    if (mine !== source) return;
+    const wanted = head;
+    try { await show(location.href, null); shown = wanted; } catch (error) { if (error.name !== "AbortError") lost(true); }
+    if (mine === source && head > shown && !due) due = setTimeout(refresh, 1000);
   }
+  mine.onopen = () => { if (mine === source) lost(false); };
+  mine.onmessage = (event) => {
+    head = Number(event.data);
+    if (head > shown && !due) due = setTimeout(refresh, 300);
+  };
+  mine.onerror = () => {
+    if (mine !== source) return;
+    lost(true);
+    // Refused: perhaps the session has ended, and the page leads to where one logs in.
+    if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (mine === source) travel(location.href, null); }, 5000);
+  };
 }
+document.addEventListener("visibilitychange", follow);
 
 function at(position) {
   const address = new URL(location.href);
@@ -96,19 +96,21 @@ function prepare() {
   let due = 0;
   slider.addEventListener("input", () => {
     slider.setAttribute("aria-valuetext", `position ${slider.value} of ${slider.max}`);
-    following++;
+    if (source) source.close();
+    source = null;
     clearTimeout(due);
     due = setTimeout(() => travel(at(slider.value), "pushState").catch(() => {}), 120);
   });
 }
 
 async function travel(address, history) {
-  following++;
+  if (source) source.close();
+  source = null;
   try {
     if (await show(address, history)) say(document.querySelector("#time .now").textContent.replace(/\s+/g, " ").trim());
   } catch (error) {
-    if (error.name !== "AbortError") say("The page could not be loaded.");
-    return;
+    if (error.name === "AbortError") return;
+    say("The page could not be loaded.");
   }
   follow();
 }

@@ -10,13 +10,14 @@ from typing import Self
 import msgspec
 
 from kaicore.errors import ConfigurationError, CorruptLog, EventsRetired, LogUnavailable
-from kaicore.ledger.log.audit import Finding
+from kaicore.ledger.log.audit import Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.files.reader import LogFile, decode_lines
 from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
+from kaicore.rules.events.payloads import FieldsErased
 
 #: Streams that are looked for in a bundle's text before it is decoded; of more of them some event is in most bundles.
 _SOUGHT = 8
@@ -215,6 +216,23 @@ class FileAuditView:
             return []
         name = self._file.path.name
         return [Seal(self._file.header.cluster, after.position, 1, after.hash, after.recorded_at, f"before {name}", 0)]
+
+    @property
+    def whole(self) -> bool:
+        """See `AuditView.whole`: what was erased may be recorded behind a file's end."""
+        return False
+
+    async def erasures(self) -> dict[int, RecordedErasure]:
+        """See `AuditView.erasures`."""
+        text = _text("type", FieldsErased.__name__)
+        records = [
+            (event.position, bytes(event.body))
+            for bundle in range(len(self._file.footer.bundles))
+            if text in (lines := self._file.lines(bundle))
+            for event in decode_lines(lines, name=str(self._file.path))
+            if event.type == FieldsErased.__name__
+        ]
+        return recorded_erasures(records)
 
     async def pages(self) -> AsyncIterator[list[Event]]:
         """See `AuditView.pages`."""

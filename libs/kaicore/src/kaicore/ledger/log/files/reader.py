@@ -11,7 +11,7 @@ from typing import BinaryIO, Self
 import msgspec
 
 from kaicore.errors import ConfigurationError, CorruptLog
-from kaicore.ledger.log.chain import event_hash
+from kaicore.ledger.log.chain import continues
 from kaicore.ledger.log.files.layout import (
     END_SIZE,
     Footer,
@@ -206,7 +206,7 @@ def check_next(before: Head, event: Event) -> str:
         return f"event {before.position + 1} is missing; the next event is {event.position}"
     if event.position != before.position + 1:
         return f"event {event.position} is there twice"
-    if event_hash(before.hash, event) != event.hash:
+    if not continues(before.hash, event):
         return f"event {event.position}: its hash is not that of its contents after the event before it"
     return ""
 

@@ -10,7 +10,7 @@ from typing import Self
 import msgspec
 
 from kaicore.errors import ConfigurationError, CorruptLog
-from kaicore.ledger.log.chain import event_hash
+from kaicore.ledger.log.chain import continues
 from kaicore.ledger.log.files.layout import (
     BUNDLE_BYTES,
     BUNDLE_EVENTS,
@@ -92,7 +92,7 @@ class LogFileWriter:
 
     def _add(self, event: Event) -> None:
         before = self._before
-        if event.position != before.position + 1 or event.hash != event_hash(before.hash, event):
+        if event.position != before.position + 1 or not continues(before.hash, event):
             raise CorruptLog(
                 f"cluster {event.cluster}: event {event.position} does not follow event {before.position}: "
                 "`kai audit verify` says what is broken"

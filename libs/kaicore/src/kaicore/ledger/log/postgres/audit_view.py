@@ -5,18 +5,21 @@ from collections.abc import AsyncIterator, Mapping
 from psycopg import sql
 
 from kaicore.ledger.log import partitions
-from kaicore.ledger.log.audit import MOST_FINDINGS, Finding
+from kaicore.ledger.log.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.connections import Connection
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import FieldsErased
 
 #: Events fetched at a time.
 _PAGE = 2000
 
 _EVENTS = sql.SQL("SELECT {} FROM event WHERE cluster = %s ORDER BY position").format(sql.SQL(COLUMNS))
+
+_ERASURES = "SELECT position, body::text FROM event WHERE cluster = %s AND type = %s ORDER BY position"
 
 _WRONG_IDS = """
     SELECT event.position, found.position
@@ -59,6 +62,16 @@ class PostgresAuditView:
     async def seals(self) -> list[Seal]:
         """See `AuditView.seals`."""
         return await partitions.seals(self._connection, self._cluster)
+
+    @property
+    def whole(self) -> bool:
+        """See `AuditView.whole`."""
+        return True
+
+    async def erasures(self) -> dict[int, RecordedErasure]:
+        """See `AuditView.erasures`."""
+        rows = await self._connection.execute(_ERASURES, [self._cluster, FieldsErased.__name__])
+        return recorded_erasures((position, text.encode()) for position, text in await rows.fetchall())
 
     async def pages(self) -> AsyncIterator[list[Event]]:
         """See `AuditView.pages`."""

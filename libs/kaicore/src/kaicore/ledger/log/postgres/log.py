@@ -17,9 +17,11 @@ from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
+from kaicore.ledger.log.postgres import erasing
 from kaicore.ledger.log.postgres.append import Appender
 from kaicore.ledger.log.postgres.audit_view import PostgresAuditView
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
+from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.listen import Listener
 from kaicore.ledger.log.postgres.read import select_events
@@ -313,6 +315,18 @@ class PostgresLog:
     async def import_file(self, file: LogFile, *, progress: Callable[[int, int], None]) -> int:
         """Append what an exported log has and this one has not; see `importing.import_file`."""
         return await import_file(self._connections, file, progress=progress)
+
+    async def erase(self, cluster: str, request: ErasureRequest) -> ErasureReport:
+        """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.postgres.erasing.erase`.
+
+        Raises:
+            LogUnavailable: the server does not answer.
+        """
+
+        async def erase(connection: Connection) -> ErasureReport:
+            return await erasing.erase(connection, cluster, request, now=await self._now(connection))
+
+        return await self._connections.run(erase, repeat=False)
 
     async def seals(self, cluster: str) -> list[Seal]:
         """Return the seals of a cluster's detached months, in order."""

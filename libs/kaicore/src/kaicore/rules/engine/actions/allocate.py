@@ -52,7 +52,9 @@ class Allocate(CycleAction):
         """Place the pods of steps that start at once; otherwise leave the reasons with their groups."""
         session = self.session
         members = members_of(steps)
-        class_counts = Counter(map(session.pods.key_of, members))
+        class_counts = session.gangs.class_counts_of(steps[0][0])
+        for pending_group, _ in steps[1:]:
+            class_counts = class_counts + session.gangs.class_counts_of(pending_group)
         own, takeable = session.reservations.usable_by(steps)
         constrained = any(pending_group.workload.constrained for pending_group, _ in steps)
         shape = session.step_placer.shape(steps) if constrained else ()

@@ -59,6 +59,18 @@ class ConstraintEvaluator:
             feasible &= scores == scores[feasible].max()
         return np.where(feasible, ranking, never)
 
+    def preferences(self, ranking: Ints, *, never: np.int64) -> Ints | None:
+        """Return how much each row is preferred that no rule refuses, -1 for the others; None where all are alike.
+
+        Args: see `ranked`.
+        """
+        if self.indifferent:
+            return None
+        feasible = ranking != never
+        for one in self.filters():
+            feasible &= ~one.mask
+        return np.where(feasible, self._preferences.scores(feasible) if self._preferences else 0, -1)
+
     def limits(self) -> Ints:
         """Return how many pods of the class the rules let each row take at most, whatever pods of it others get."""
         limits = np.full(len(self._columns.present), NO_LIMIT)

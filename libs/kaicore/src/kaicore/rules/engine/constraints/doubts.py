@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kaicore.rules.engine.placement.statement import Statement
+from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.arrivals import Arrival, applies_to, has_stages, is_certain
 from kaicore.rules.numa.requests import AlignedRequest
-from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.numa.verdict import Admitted, Rejected
 from kaicore.rules.numa.zones import NodeZones
 
 
@@ -50,6 +51,7 @@ class Doubts:
         self._arrivals: dict[int, tuple[Arrival, ...]] = {}
         self._ending: dict[int, EndingPods] = {}
         self._answers: dict[object, bool] = {}
+        self._clear: dict[object, bool] = {}
         #: When the first of the doubts ends by itself for which a pod was refused a node; 0 while there are none.
         self.due = 0
 
@@ -61,11 +63,10 @@ class Doubts:
             self._ending[row] = self._matters.ending(row)
         arrivals = (*self._arrivals[row], *self._statement.arrivals(row))
         reserved, was_reserved = self._statement.reserved(row)
-        split = tuple(charge.split for charge in reserved)
-        return _identities(arrivals), tuple(self._ending[row].amounts.items()), split, was_reserved
+        return _identities(arrivals), tuple(self._ending[row].amounts.items()), _split(reserved), was_reserved
 
     def admits(self, row: int, request: AlignedRequest, *, created_at: int, node: Callable[[], NodeZones]) -> bool:
-        """Tell whether a node that admits a pod, as it is accounted, does so for certain.
+        """Tell whether a node that admits a pod, as it is accounted, does so for certain, and beside what is reserved.
 
         Args:
             row: the node.
@@ -79,12 +80,14 @@ class Doubts:
         zones = self._statement.columns.zones
         settings = zones.kubelets[int(zones.kubelet[row])]
         staged = has_stages(request, settings)
+        reserved, was_reserved = self._statement.reserved(row)
+        if reserved and not self._keeps_clear(row, request, reserved, node):
+            return False
         if not (arrivals or staged) or not applies_to(settings) or not zones.zone_count[row]:
             return True
         if row not in self._ending:
             self._ending[row] = self._matters.ending(row)
         ending = self._ending[row]
-        reserved, was_reserved = self._statement.reserved(row)
         ages = [*(arrival.created_at for arrival in arrivals), created_at]
         quiet = not ending.amounts and not self._arrivals[row] and not was_reserved
         if quiet and ages == sorted(ages) and not any(arrival.request.lends_cpus for arrival in arrivals):
@@ -105,19 +108,47 @@ class Doubts:
             self.due = min(self.due or ending.until, ending.until)
         return self._answers[key]
 
+    def _keeps_clear(
+        self, row: int, request: AlignedRequest, reserved: Sequence[PodCharge], node: Callable[[], NodeZones]
+    ) -> bool:
+        """Tell whether a kubelet, which knows nothing of what is reserved, leaves it alone when a pod comes to it."""
+        key = self._statement.states.kind(row), id(request), _split(reserved)
+        if key not in self._clear:
+            columns = self._statement.columns
+            mark = columns.mark(row)
+            for pod_charge in reserved:
+                columns.charge(row, pod_charge.requests, sign=-1)
+                columns.zones.release(row, pod_charge.charge)
+                columns.zones.assume(row, pod_charge.charge, sign=-1)
+            as_the_kubelet_sees = node()
+            columns.restore(row, mark)
+            self._clear[key] = _zones(admit(as_the_kubelet_sees, request)) == _zones(admit(node(), request))
+        return self._clear[key]
+
 
 def _identities(arrivals: tuple[Arrival, ...]) -> tuple[tuple[int, int, int, bool, bool], ...]:
     return tuple((id(one.request), id(one.charge), one.created_at, one.shaken, one.may_end) for one in arrivals)
 
 
+def _split(reserved: Sequence[PodCharge]) -> tuple[object, ...]:
+    return tuple(pod_charge.charge.split for pod_charge in reserved)
+
+
+def _zones(verdict: Admitted | Rejected) -> object:
+    """Return what of which zones a pod gets; None if it is rejected."""
+    if isinstance(verdict, Rejected):
+        return None
+    return [(one.mask, one.amounts, [(block.mask, block.drawn) for block in one.blocks]) for one in verdict.holdings]
+
+
 def _with_reserved(
-    ending: Mapping[str, tuple[int, ...]], reserved: Sequence[ZoneCharge], *, zones: int
+    ending: Mapping[str, tuple[int, ...]], reserved: Sequence[PodCharge], *, zones: int
 ) -> Mapping[str, tuple[int, ...]]:
     """Count what is reserved among what may end: a pod that comes to the kubelet finds that room."""
     if not reserved:
         return ending
     amounts = {resource: list(by_zone) for resource, by_zone in ending.items()}
-    for charge in reserved:
-        for zone, resource, amount in charge.split:
+    for pod_charge in reserved:
+        for zone, resource, amount in pod_charge.charge.split:
             amounts.setdefault(resource, [0] * zones)[zone] += amount
     return {resource: tuple(by_zone) for resource, by_zone in sorted(amounts.items())}

@@ -8,9 +8,10 @@ whose turn it is when the room is there is the next cycle's to decide.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
@@ -21,7 +22,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass, base_key
 from kaicore.rules.engine.readiness import class_refusal
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.ending_groups import EndingGroups
-from kaicore.rules.engine.workload import Member, Step
+from kaicore.rules.engine.workload import Member, Step, Workload
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
@@ -242,12 +243,39 @@ class Remedies:
     def _ending(self) -> EndingGroups:
         return EndingGroups(self._session)
 
+    def ends(self, group_key: str, *, most: int) -> list[Workload]:
+        """Return running groups after each of whose ends a waiting group would fit, those preferred first.
+
+        Args:
+            group_key: of the waiting group.
+            most: so many are returned.
+        """
+        steps = self._steps_of(group_key)
+        if not steps or self._exhausted:
+            return []
+        savepoint = self._session.nodes.statement.savepoint()
+        outcome = self._place(steps, self._session.nodes.now)
+        self._session.nodes.statement.rollback(savepoint)
+        return [] if outcome.starts else list(islice(self._ends(steps, refused=bool(outcome.refusal)), most))
+
     def _later(self, steps: _Steps, *, refused: bool) -> Reason | None:
         """Return after whose end the step fits: of all who leave, or of one group."""
-        session = self._session
         leaving = self._given.leaving
         if leaving and self._fits_without(steps, leaving):
             return FitsAfter(pods=len(leaving), example=min(member.node for member in leaving))
+        for workload in self._ends(steps, refused=refused):
+            group = workload.group
+            members = [*workload.active.values(), *workload.leaving.values()]
+            return FitsAfter(
+                group=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
+                pods=len(members),
+                example=min(member.node for member in members),
+            )
+        return None
+
+    def _ends(self, steps: _Steps, *, refused: bool) -> Iterator[Workload]:
+        """Yield the groups after each of whose ends the step fits."""
+        session = self._session
         own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         classes = Counter(session.pods.key_of(member) for _, step in steps for member in step.members)
         savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
@@ -262,20 +290,14 @@ class Remedies:
         session.accounts.undo(accounts)
         tried = 0
         for workload in promising:
-            group = workload.group
-            if group.key in own:
+            if workload.group.key in own:
                 continue
             tried += 1
             if tried > MOST_ENDS or self._exhausted:
-                return None
+                return
             members = [*workload.active.values(), *workload.leaving.values()]
             if self._fits_without(steps, members):
-                return FitsAfter(
-                    group=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
-                    pods=len(members),
-                    example=min(member.node for member in members),
-                )
-        return None
+                yield workload
 
     def _fits_without(self, steps: _Steps, gone: Sequence[Member]) -> bool:
         """Tell whether the step fits when some pods have ended."""

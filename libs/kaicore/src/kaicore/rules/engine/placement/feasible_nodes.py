@@ -5,6 +5,7 @@ Evaluated once per cycle and class; afterwards only the rows that were charged m
 
 from array import array
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.reasons.node import NoNodes
 from kaicore.rules.reasons.reason import Reason
 
-#: Score of a row that cannot take the pod, and of a state that was not evaluated yet.
+#: Score and rank of a row that cannot take the pod, and rank of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
 #: Scores of node rules are per mille; this keeps a place for the name's order below them.
@@ -38,6 +39,29 @@ _ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
 _FEW = 16
 #: Room for so many states at first.
 _STATES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RowScore:
+    """By what a row was ranked that can take a pod; the first part in which two rows differ decides between them.
+
+    Attributes:
+        row: the row.
+        preference: how much the pod's own preferences are met, 0 and more; rows with less than the most come last.
+        leaves_devices: whether it leaves alone devices that the pod does not ask for.
+        avoided: whether pods of the class come here last, because of what happened to one.
+        keeps_policy: whether it keeps the pod's own policy `best-effort`; also where the pod has none.
+        zones: how well its zones serve the pod, -1 to 100 (`kaicore.rules.numa.scoring`).
+        full: per mille in use of what the class asks for, afterwards; the more the better unless pods are spread.
+    """
+
+    row: int
+    preference: int
+    leaves_devices: bool
+    avoided: bool
+    keeps_policy: bool
+    zones: int
+    full: int
 
 
 class FeasibleNodes:
@@ -68,20 +92,25 @@ class FeasibleNodes:
         self._class = pod_class
         self._columns = columns
         self._config = config
-        self._avoided = frozenset(avoid)
-        self._avoid = np.zeros(len(columns.present), np.bool_)
-        self._avoid[list(avoid)] = True
         self._need = columns.vector(pod_class.requests)
         #: Decides which rows may take a pod, and tells why others may not.
         self.filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts)
         self._numa = self.filters.numa
         self._constraints = self.filters.constraints
         self._states = states
-        self._order = columns.name_order()
-        #: Scores by the state of a row, `_NO` for one that cannot take the pod.
-        self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
+        #: What a row's rank is below its state's: its place by name, and more if it is avoided.
+        self._handicap: Ints = columns.name_order()
+        if avoid:
+            self._handicap = self._handicap.copy()
+            self._handicap[list(avoid)] += _AVOIDED * _PLACE
+        #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
+        self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN)
         self._eligible = self.filters.eligible
         self._eligible_bytes = self._eligible.tobytes()
+        #: States whose kubelets admit a pod for certain, whatever comes, and what it gets there.
+        self._admitting: set[int] = set()
+        self._predicted: dict[int, PredictedPlacement | None] = {}
+        self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
         #: How many of the cycle's charges are taken into account.
         self.charges_seen = 0
@@ -126,7 +155,41 @@ class FeasibleNodes:
         return None
 
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
-        return not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
+        state = self._states.state(row)
+        if state in self._admitting:
+            return True
+        takes = not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
+        if takes and not self.doubted:
+            self._admitting.add(state)
+        return takes
+
+    def ranked_rows(self) -> Ints:
+        """Return the rows that can take a pod, as they are now, the best first; for explanations."""
+        ranking = self._ranking.by_row
+        rows = np.flatnonzero(ranking != _NO)
+        preferred = self._constraints.preferences(ranking, never=np.int64(_NO))
+        if preferred is None:
+            return np.array(sorted(rows.tolist(), key=lambda row: -ranking[row]), np.int64)
+        rows = rows[preferred[rows] >= 0]
+        ordered: Ints = rows[np.lexsort((-ranking[rows], -preferred[rows]))]
+        return ordered
+
+    def row_score(self, row: int) -> RowScore:
+        """Return by what a row is ranked that can take a pod as it is now; for explanations."""
+        preferred = self._constraints.preferences(self._ranking.by_row, never=np.int64(_NO))
+        preference = 0 if preferred is None else int(preferred[row])
+        own = self._class.numa_policy
+        _, keeps, zones = self._numa.fit(row) if self._config.numa and self._numa.discerns else (True, True, 0)
+        spared = any(self._columns.allocatable[row, column] for column in self._spared_columns)
+        return RowScore(
+            row=int(row),
+            preference=preference,
+            leaves_devices=not spared,
+            avoided=bool(self._handicap[row] >= _PLACE),
+            keeps_policy=own is None or own.binding or keeps,
+            zones=zones,
+            full=abs(int(self._scores(np.array([row]))[0]) + _DEVICES * spared),
+        )
 
     @property
     def non_monotonic(self) -> bool:
@@ -202,11 +265,16 @@ class FeasibleNodes:
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
-        return self._numa.predict(row) if self._config.numa else None
+        if not self._config.numa:
+            return None
+        state = self._states.state(row)
+        if state not in self._predicted:
+            self._predicted[state] = self._numa.predict(row)
+        return self._predicted[state]
 
     def volumes(self, row: int) -> tuple[GivenVolume, ...]:
         """Return the volumes that a pod gets on a row (`ConstraintEvaluator.volumes`)."""
-        return self._constraints.volumes(row)
+        return self._constraints.volumes(row) if self._class.volumes.wanted else ()
 
     def refresh(self, rows: "array[int]") -> None:
         """Evaluate rows again that were charged; one may be there more than once."""
@@ -214,62 +282,57 @@ class FeasibleNodes:
             self._refresh(np.frombuffer(rows, np.int64))
             return
         # Bytes, for they are read one by one many times faster than an array.
-        eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
+        eligible, state_of, ranks = self._eligible_bytes, self._states.state, self._ranks_by_state
         for row in set(rows) if len(rows) > 1 else rows:
             if eligible[row]:
                 state = state_of(row)
-                score = int(scores[state]) if state < len(scores) else _UNKNOWN
-                if score == _UNKNOWN:
+                rank = int(ranks[state]) if state < len(ranks) else _UNKNOWN
+                if rank == _UNKNOWN:
                     score = self._score(row)
+                    rank = score if score == _NO else score * _PLACE
                     self._reserve()
-                    scores = self._scores_by_state
-                    scores[state] = score
-                self._ranking.set(row, self._ranked(score, row))
+                    ranks = self._ranks_by_state
+                    ranks[state] = rank
+                self._ranking.set(row, rank if rank == _NO else rank - int(self._handicap[row]))
 
     def _refresh(self, rows: Ints, *, all_rows: bool = False) -> None:
         """Evaluate rows; of those in one state, the first."""
-        rows = rows[self._eligible[rows]]
+        if all_rows or not self._all_eligible:
+            rows = rows[self._eligible[rows]]
         if not len(rows):
             return
         states = self._states.states_of_many(rows) if all_rows else self._states.states(rows)
         if states is None:
-            self._rank(rows, self._evaluated(rows))
+            self._rank(rows, _ranks(self._evaluated(rows)))
             return
         self._reserve()
-        scores = self._scores_by_state[states]
-        unknown = scores == _UNKNOWN
+        ranks = self._ranks_by_state[states]
+        unknown = ranks == _UNKNOWN
         if np.count_nonzero(unknown):
             examples = np.full(self._states.count, -1)
             # Of equal ones the last is kept.
             examples[states[unknown][::-1]] = rows[unknown][::-1]
-            self._find_scores(np.sort(examples[examples >= 0]))
-            scores = self._scores_by_state[states]
-        self._rank(rows, scores)
+            self._find_ranks(np.sort(examples[examples >= 0]))
+            ranks = self._ranks_by_state[states]
+        self._rank(rows, ranks)
 
-    def _find_scores(self, rows: Ints) -> None:
-        """Evaluate rows, and keep their scores for all rows of the same states."""
-        scores = self._evaluated(rows)
+    def _find_ranks(self, rows: Ints) -> None:
+        """Evaluate rows, and keep their ranks for all rows of the same states."""
+        ranks = _ranks(self._evaluated(rows))
         states = self._states.states(rows)
         self._reserve()
-        self._scores_by_state[states] = scores
+        self._ranks_by_state[states] = ranks
 
     def _reserve(self) -> None:
-        """Make room for the scores of all states."""
-        short = self._states.count - len(self._scores_by_state)
+        """Make room for the ranks of all states."""
+        short = self._states.count - len(self._ranks_by_state)
         if short > 0:
-            more = np.full(max(short, len(self._scores_by_state)), _UNKNOWN)
-            self._scores_by_state = np.concatenate([self._scores_by_state, more])
+            more = np.full(max(short, len(self._ranks_by_state)), _UNKNOWN)
+            self._ranks_by_state = np.concatenate([self._ranks_by_state, more])
 
-    def _rank(self, rows: Ints, scores: Ints) -> None:
-        """Set the ranking of rows by their scores."""
-        ranking = (scores - self._avoid[rows] * _AVOIDED) * _PLACE - self._order[rows]
-        ranking[scores == _NO] = _NO
-        self._ranking.set_many(rows, ranking)
-
-    def _ranked(self, score: int, row: int) -> int:
-        if score == _NO:
-            return score
-        return (score - _AVOIDED * (row in self._avoided)) * _PLACE - int(self._order[row])
+    def _rank(self, rows: Ints, ranks: Ints) -> None:
+        """Set the ranking of rows by the ranks of their states."""
+        self._ranking.set_many(rows, np.maximum(ranks - self._handicap[rows], _NO))
 
     def reasons(self) -> tuple[Reason, ...]:
         """Say why nodes cannot take a pod of the class, counted over nodes, most frequent first."""
@@ -327,3 +390,8 @@ class FeasibleNodes:
         if len(self._spared):
             full -= _DEVICES * columns.allocatable[rows][:, self._spared].any(axis=1)
         return full
+
+
+def _ranks(scores: Ints) -> Ints:
+    """Return the ranks of states by their scores."""
+    return np.where(scores == _NO, _NO, scores * _PLACE)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -25,7 +26,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     """Where a pod is to go, and what it is charged with there.
 
     Attributes:
-        marks: what it leaves there (`kaicore.rules.engine.constraints.pod_marks`).
+        pod_class: as which it is placed.
         volumes: what it gets there for each volume that its class's demand wants.
     """
 
@@ -33,8 +34,13 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     row: int
     charge: ZoneCharge
     placement: Placement | None
-    marks: tuple[str, ...] = ()
+    pod_class: PodClass
     volumes: tuple[GivenVolume, ...] = ()
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What it leaves there (`kaicore.rules.engine.constraints.pod_marks`)."""
+        return self.pod_class.marks
 
     @property
     def pod_charge(self) -> PodCharge:
@@ -57,14 +63,30 @@ class ExcludedNodes:
     avoid: Mapping[str, set[int]] = field(default_factory=dict)
 
 
-def in_placement_order(members: Iterable[Member], class_of: Callable[[Member], PodClass]) -> list[Member]:
-    """Return pods in the order in which they are placed: the largest first, of equal ones as they are given."""
-    members = list(members)
-    classes = {pod_class.key: pod_class for pod_class in map(class_of, members)}
-    if len(classes) <= 1:
-        return members
-    sizes = {key: pod_class.size for key, pod_class in classes.items()}
-    return sorted(members, key=lambda member: sizes[class_of(member).key], reverse=True)
+def in_placement_order(
+    members: Iterable[Member], class_of: Callable[[Member], PodClass]
+) -> list[tuple[Member, PodClass]]:
+    """Return pods and their classes in the order of placing: the largest first, of equal ones as they are given."""
+    ordered = [(member, class_of(member)) for member in members]
+    classes = {pod_class.key: pod_class for _, pod_class in ordered}
+    if len(classes) > 1:
+        sizes = {key: pod_class.size for key, pod_class in classes.items()}
+        ordered.sort(key=lambda one: sizes[one[1].key], reverse=True)
+    return ordered
+
+
+class PlacingObserver(Protocol):
+    """Looks on while pods are put on rows, and changes nothing."""
+
+    def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
+        """Take notice that a pod is about to be charged to a row, for certain or on trial.
+
+        Args:
+            member: the pod.
+            row: the row.
+            feasible: what is known of its class on the rows as they are before it is charged.
+        """
+        ...
 
 
 class Placer:
@@ -77,8 +99,11 @@ class Placer:
         excluded_nodes: ExcludedNodes,
         config: EngineConfig,
         doubts: Doubts | None = None,
+        *,
+        observer: PlacingObserver | None = None,
     ) -> None:
         self.statement = statement
+        self._observer = observer
         self._doubts = doubts
         #: Returns the class as which a pod is placed.
         self.class_of = class_of
@@ -114,12 +139,12 @@ class Placer:
             charged.
         """
         assignments: list[Assignment] = []
-        for member in in_placement_order(members, self.class_of):
+        for member, pod_class in in_placement_order(members, self.class_of):
             assignment = None
             if member.nomination is not None:
                 row = self.statement.columns.rows.get(member.nomination.node)
                 assignment = None if row is None else self.place_on(member, row)
-            assignment = assignment or self.place(member)
+            assignment = assignment or self._place(member, pod_class)
             if assignment is None:
                 return assignments, member
             assignments.append(assignment)
@@ -127,7 +152,9 @@ class Placer:
 
     def place(self, member: Member, *, besides: int | None = None) -> Assignment | None:
         """Put a pod on the best row, besides one that is not wanted; None when there is none."""
-        pod_class = self.class_of(member)
+        return self._place(member, self.class_of(member), besides)
+
+    def _place(self, member: Member, pod_class: PodClass, besides: int | None = None) -> Assignment | None:
         feasible = self.feasible_nodes(pod_class)
         row = feasible.best(created_at=member.pod.created_at, besides=besides)
         return None if row is None else self._put(member, row, feasible, pod_class)
@@ -164,6 +191,8 @@ class Placer:
         return row_counts(feasible, self.statement, put, most=most, created_at=created_at, among=among)
 
     def _put(self, member: Member, row: int, feasible: FeasibleNodes, pod_class: PodClass) -> Assignment:
+        if self._observer is not None:
+            self._observer.placing(member, row, feasible)
         predicted = feasible.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
         volumes = feasible.volumes(row)
@@ -180,4 +209,4 @@ class Placer:
             arrival=arrival,
         )
         placement = None if predicted is None else predicted.placement
-        return Assignment(member, row, self.statement.place(pod_charge).charge, placement, pod_class.marks, volumes)
+        return Assignment(member, row, self.statement.place(pod_charge).charge, placement, pod_class, volumes)

@@ -57,7 +57,7 @@ class Ranking:
         if rank > highest:
             self._highest[block] = rank
         elif before == highest:
-            self._highest[block] = self._blocks[block].max()
+            self._highest[block] = np.maximum.reduce(self._blocks[block])
 
     def set_many(self, rows: Ints, ranks: Ints) -> None:
         """Set the ranks of rows; a row that is there twice has the same rank twice."""

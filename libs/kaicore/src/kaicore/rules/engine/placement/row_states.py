@@ -43,7 +43,6 @@ class _Effect(msgspec.Struct, frozen=True, gc=False):
         charge: as it came about.
         state: the row's state afterwards.
         after: the row afterwards.
-        zones: those arrays of the zones that are others than before, by name.
     """
 
     requests: Amounts
@@ -51,7 +50,6 @@ class _Effect(msgspec.Struct, frozen=True, gc=False):
     charge: ZoneCharge
     state: int
     after: NodeMark
-    zones: tuple[tuple[str, Ints], ...]
 
 
 class RowStates:
@@ -136,28 +134,28 @@ class RowStates:
         Returns:
             the charge as it came about: memory is drawn from what is free now.
         """
-        key = self.state(row), id(requests), id(charge), releasing
-        effect, columns = self._effects.get(key), self._columns
+        columns, state = self._columns, self._states[row]
+        if state < 0:
+            state = self.state(row)
+        key = state, id(requests), id(charge), releasing
+        effect = self._effects.get(key)
         if effect is None:
-            before = self._keep(row, self.state(row)).mark
             columns.charge(row, requests, releasing=releasing)
             placed = columns.zones.charge(row, charge, releasing=releasing)
             columns.zones.assume(row, placed)
             self._set(row, -1)
             state = self.state(row)
-            after = self._keep(row, state).mark
-            self._effects[key] = _Effect(requests, charge, placed, state, after, before.zones.changes(after.zones))
+            self._effects[key] = _Effect(requests, charge, placed, state, self._keep(row, state).mark)
             return placed
-        after, zones = effect.after, columns.zones
+        after = effect.after
         if len(after.used) == columns.used.shape[1]:
             columns.used[row] = after.used
             if releasing:
                 columns.releasing[row] = after.releasing
-            for name, figures in effect.zones:
-                getattr(zones, name)[row] = figures
+            columns.zones.charged[row] = after.zones.figures
         else:
             columns.restore(row, after)
-        self._set(row, effect.state)
+        self._states[row] = self._states_array[row] = effect.state
         return effect.charge
 
     def states_of_many(self, rows: Ints) -> Ints | None:

@@ -111,7 +111,8 @@ class Statement:
         """Charge a pod to a node; returns it with its memory as it is drawn there."""
         before = self.states.before(pod_charge.row)
         placed = self._charge(pod_charge)
-        self.leave(placed)
+        if placed.marks or placed.volumes:
+            self.leave(placed)
         self._take(_Operation(_OperationKind.PLACE, placed, before))
         return placed
 
@@ -143,19 +144,19 @@ class Statement:
         placed = (one.pod_charge for one in operations if one.kind is _OperationKind.PLACE)
         return tuple(pod_charge.arrival for pod_charge in placed if pod_charge.arrival is not None)
 
-    def reserved(self, row: int) -> tuple[tuple[ZoneCharge, ...], bool]:
+    def reserved(self, row: int) -> tuple[tuple[PodCharge, ...], bool]:
         """Return what is charged to a row for pods that do not come now, and whether anything ever was.
 
         A kubelet knows nothing of it.
         """
-        charges: dict[str, ZoneCharge] = {}
+        charges: dict[str, PodCharge] = {}
         ever = False
         for number in self._of_row.get(row, ()):
             operation = self._operations[number]
             pod_charge = operation.pod_charge
             aligned = bool(pod_charge.charge.amounts or pod_charge.charge.blocks)
             if operation.kind is _OperationKind.PLACE and pod_charge.arrival is None and aligned:
-                charges[pod_charge.uid] = pod_charge.charge
+                charges[pod_charge.uid] = pod_charge
                 ever = True
             elif operation.kind is _OperationKind.EVICT:
                 charges.pop(pod_charge.uid, None)

@@ -81,7 +81,7 @@ class UnitTrial:
         """Place the pods on rows by their uids; None, and nothing is changed, where not all can be there."""
         savepoint = self.placer.statement.savepoint()
         assignments: list[Assignment] = []
-        for member in in_placement_order(self.asked.members, self.placer.class_of):
+        for member, _ in in_placement_order(self.asked.members, self.placer.class_of):
             row = rows.get(member.pod.uid)
             assignment = None if row is None else self.placer.place_on(member, row)
             if assignment is None:

@@ -224,7 +224,7 @@ class VictimSearch:
             if placed is None or self._takes_too_many():
                 return None
             assignments += placed
-        for member in in_placement_order(plain, self._session.pods.class_of):
+        for member, _ in in_placement_order(plain, self._session.pods.class_of):
             assignment = self._placer.place(member) or self._evict_and_place(member)
             if assignment is None:
                 return None

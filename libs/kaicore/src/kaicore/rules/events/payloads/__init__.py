@@ -27,6 +27,7 @@ from kaicore.rules.events.payloads.decisions import (
     PodNominated,
     PodPlaced,
 )
+from kaicore.rules.events.payloads.erasures import ErasedEvent, FieldsErased
 from kaicore.rules.events.payloads.nodes import NodeDeleted, NodeObserved, TopologyDeleted, TopologyObserved
 from kaicore.rules.events.payloads.outcomes import BindFailed, EvictionFailed, PodBound, PodEvicted
 from kaicore.rules.events.payloads.pods import PlacementObserved, PodDeleted, PodObserved, PodRejected, PredictionMissed
@@ -74,9 +75,11 @@ __all__ = [
     "ClassPending",
     "ConfigRecorded",
     "CycleCompleted",
+    "ErasedEvent",
     "EvictionCost",
     "EvictionDecided",
     "EvictionFailed",
+    "FieldsErased",
     "FlavorDeleted",
     "FlavorObserved",
     "GroupPending",

@@ -1,4 +1,4 @@
-"""Reasons in full sentences: with what is asked for, for which object, and the node that is closest to taking it.
+"""What a recorded reason does not say itself: how much is asked for, of which object it is told, the closest node.
 
 Reasons are recorded once for thousands of pods, so that they cannot name what differs from pod to pod. That is added
 when one pod is asked about.
@@ -34,10 +34,9 @@ _WITH_AMOUNT = (NodeTooSmall, InsufficientResource, NumaNeverFits, NumaZoneShort
 _OF_GROUP = (GangIncomplete, GangDoesNotFit)
 
 
-def sentence(asked: Asked, reason: Reason) -> str:
-    """Say a reason with what it lacks: resource, amount, object and place."""
-    more = "; ".join(_details(asked, reason))
-    return f"{reason} [{more}]" if more else str(reason)
+def details(asked: Asked, reason: Reason) -> list[str]:
+    """Return what a reason itself does not say: resource, amount, object and place, as far as they are lacking."""
+    return list(_details(asked, reason))
 
 
 def asks_for(requests: Amounts) -> str:

@@ -1,0 +1,90 @@
+"""The kubelets of a simulated history: which nodes they are on, and which pods they have, as facts come and go."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kaicore.analysis.history.manifests import held_zones, node_object, pod_object, topology_object
+from kaicore.analysis.simulation.kubelets import KubeletAnswer, Kubelets
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.cluster_state import ClusterState
+
+
+@dataclass(slots=True)
+class _Held:
+    pod: Pod
+    placement: Placement | None
+
+
+@dataclass(slots=True)
+class _NodeKubelet:
+    """A kubelet: what it was made of, and its pods in the order in which they came."""
+
+    made_of: bytes
+    pods: dict[str, _Held] = field(default_factory=dict)
+
+
+class SimulatedKubelets:
+    """Answers what a node's kubelet would, with the nodes as a state has them."""
+
+    def __init__(self, state: ClusterState, model: Kubelets) -> None:
+        """Take up all nodes, and what runs on them.
+
+        Args:
+            state: folded on by the caller; a node that changes is to be looked at again.
+            model: decides.
+        """
+        self.warnings: list[str] = []
+        self._state = state
+        self._model = model
+        self._nodes: dict[str, _NodeKubelet] = {}
+        for name in sorted(state.columns.rows):
+            self.look_at(name)
+        charged = [entry for entry in state.pods.values() if entry.charged and entry.pod.node_name]
+        for entry in sorted(charged, key=lambda entry: (entry.charged_at, entry.pod.uid)):
+            self.take_up(entry.pod, entry.node, entry.observed or entry.predicted)
+
+    def has(self, node: str) -> bool:
+        """Whether there is such a node."""
+        return node in self._nodes
+
+    def look_at(self, node: str) -> None:
+        """A node may be new, gone, or changed: one that has changed in what a kubelet starts with is started anew."""
+        columns = self._state.columns
+        row = columns.rows.get(node)
+        fact = None if row is None else columns.facts[row]
+        if fact is None or row is None:
+            self._nodes.pop(node, None)
+            return
+        topology = columns.topologies[row]
+        objects = node_object(fact), None if topology is None else topology_object(topology)
+        made_of = msgspec.json.encode(objects)
+        before = self._nodes.get(node)
+        if before is not None and before.made_of == made_of:
+            return
+        # Guesses about what nothing publishes are the same in every run.
+        self._model.add_node(*objects)
+        self._nodes[node] = _NodeKubelet(made_of)
+        for held in () if before is None else before.pods.values():
+            self.take_up(held.pod, node, held.placement)
+
+    def take_up(self, pod: Pod, node: str, placement: Placement | None) -> None:
+        """Take up a pod that runs already."""
+        kubelet = self._nodes.get(node)
+        if kubelet is not None:
+            self.warnings += self._model.add_running(pod_object(pod, node), held_zones(placement))
+            kubelet.pods[pod.uid] = _Held(pod, placement)
+
+    def admit(self, pod: Pod, node: str) -> KubeletAnswer:
+        """Return what the node's kubelet answers to a pod that was bound to it; the node is there."""
+        answer = msgspec.convert(self._model.admit(pod_object(pod, node)), KubeletAnswer)
+        if answer.refusal is None:
+            self._nodes[node].pods[pod.uid] = _Held(pod, answer.placement)
+        return answer
+
+    def remove(self, pod: Pod, node: str) -> None:
+        """Take note that a pod holds nothing any more; one that is not there is no error."""
+        kubelet = self._nodes.get(node)
+        if kubelet is not None and kubelet.pods.pop(pod.uid, None) is not None:
+            self._model.remove(pod_object(pod, node))

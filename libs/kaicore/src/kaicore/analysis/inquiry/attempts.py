@@ -1,0 +1,201 @@
+"""In which cycles a pod was tried, and how the reasons for which it waits have changed; from the records of cycles."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.why_answers import AttemptChange, AttemptsAnswer
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
+from kaicore.rules.engine.placement.pod_class import base_key, class_identity, pod_class
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending, PodObserved
+from kaicore.rules.reasons import group, pods_nearby
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry
+
+#: How far back cycles are looked at one by one: so many events at first, doubled until there are so many cycles.
+_WINDOW, _ENOUGH = 4000, 200
+#: Cycles read at once, and of the beginning, to know how each shard counted then.
+_PAGE, _FIRST = 1000, 20
+#: Changes of reasons that are told, the last ones.
+_MOST_CHANGES = 20
+
+#: For these a cycle tries no node.
+_HELD_BACK = (
+    group.SchedulingGated,
+    group.Unsupported,
+    group.Malformed,
+    group.FlavorNotFound,
+    group.GangIncomplete,
+    group.GangGroupWaits,
+    group.WaitsAfterFailedBinds,
+    group.GroupNotFound,
+    group.PodGroupNotInWorkload,
+    group.SubGroupNotFound,
+    group.SubGroupNotNamed,
+    group.OwnerNotFound,
+    pods_nearby.VolumeNotReady,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRecords:
+    """What the log has of the cycles since a pod has waited.
+
+    Attributes:
+        since: position from which on it has waited; `since_at` is when that was recorded.
+        first: the first cycles of that time.
+        last: the last ones, in order; all of them where `looked_from` is 0.
+        looked_from: position after which the last ones are.
+        classes: the classes of which the pod was, as it was seen, each with the position from which on.
+    """
+
+    since: int
+    since_at: int
+    first: Sequence[Event] = ()
+    last: Sequence[Event] = ()
+    looked_from: int = 0
+    classes: Sequence[tuple[int, str]] = ()
+
+
+async def cycle_records(log: EventLog, cluster: str, own: Sequence[Event], *, since: Event, upto: int) -> CycleRecords:
+    """Read the cycles since an event, by the index of types, so that it takes no longer for a longer log.
+
+    Args:
+        log: the cluster's.
+        cluster: its name.
+        own: the events of the pod.
+        since: the one with which it began to wait.
+        upto: the last position that counts.
+    """
+    observed = ((event.position, decode_payload(event)) for event in own)
+    classes = [
+        (position, pod_class(payload.pod, class_identity(payload.pod)).key)
+        for position, payload in observed
+        if isinstance(payload, PodObserved)
+    ]
+    where = Filter(types=(CycleCompleted.__name__,))
+    first = await log.read(cluster, after=since.position, upto=upto, limit=_FIRST, where=where)
+    window = _WINDOW
+    while True:
+        after = max(since.position, upto - window)
+        last: list[Event] = []
+        while page := await log.read(
+            cluster, after=last[-1].position if last else after, upto=upto, limit=_PAGE, where=where
+        ):
+            last += page
+        if after == since.position or len(last) >= _ENOUGH:
+            looked_from = 0 if after == since.position else after
+            return CycleRecords(since.position, since.recorded_at, first, last, looked_from, classes)
+        window *= 2
+
+
+@dataclass(slots=True)
+class _Reasons:
+    """What cycles have recorded of a pod's class and group, as one after the other is looked at."""
+
+    classes: Sequence[tuple[int, str]]
+    group: str
+    alone: SingleStartKind | None
+    by_class: dict[str, dict[str, ClassPending]] = field(default_factory=dict)
+    by_group: dict[str, GroupPending] = field(default_factory=dict)
+
+    def take(self, cycle: CycleCompleted) -> None:
+        for one in cycle.groups:
+            if one.group == self.group:
+                if one.pods:
+                    self.by_group[cycle.shard] = one
+                else:
+                    self.by_group.pop(cycle.shard, None)
+        for pending in cycle.pending:
+            self.by_class.setdefault(base_key(pending.pod_class), {})[cycle.shard] = pending
+
+    def at(self, position: int) -> list[Reason]:
+        """Return why the pod waited, as a cycle recorded it that knew this position."""
+        key = next((key for since, key in reversed(self.classes) if since <= position), "")
+        return waiting_reasons(self.by_group, self.by_class.get(key, {}), alone=self.alone)
+
+
+def attempts(state: ClusterState, entry: PodEntry, records: CycleRecords) -> AttemptsAnswer:
+    """Return in which cycles a waiting pod was tried."""
+    workload = state.workload_index.workloads.get(entry.group)
+    alone = None
+    if workload is not None and not workload.is_gang:
+        alone = SingleStartKind(workload.group.queue, workload.group.priority)
+    reasons = _Reasons(records.classes, entry.group, alone)
+    changes: list[AttemptChange] = []
+    tried = skipped = 0
+    last: CycleCompleted | None = None
+    for event in records.last:
+        cycle = decode_payload(event)
+        assert isinstance(cycle, CycleCompleted)
+        reasons.take(cycle)
+        if cycle.input_position < records.since:
+            # It did not know of the pod yet.
+            continue
+        last = cycle
+        now: Sequence[Reason] = (
+            reasons.at(cycle.input_position) if entry.group_problem is None else [entry.group_problem]
+        )
+        held = bool(now) and all(isinstance(one, _HELD_BACK) for one in now)
+        tried, skipped = tried + (not held), skipped + held
+        _note(changes, event, cycle, now, held=held)
+    return AttemptsAnswer(
+        since=time_text(records.since_at),
+        cycles=_count(records, last),
+        tried=tried,
+        skipped=skipped,
+        last_cycle="" if last is None else last.cycle,
+        last_position=0 if last is None else records.last[-1].position,
+        last_at="" if last is None else time_text(records.last[-1].recorded_at),
+        looked_from=records.looked_from,
+        changes=changes[-_MOST_CHANGES:],
+    )
+
+
+def _note(
+    changes: list[AttemptChange], event: Event, cycle: CycleCompleted, now: Sequence[Reason], *, held: bool
+) -> None:
+    codes = [reason.code for reason in now]
+    cycles = 1
+    if changes and changes[-1].reasons == codes:
+        before = changes.pop()
+        cycles, cycle_id, position, at = before.cycles + 1, before.cycle, before.position, before.recorded_at
+    else:
+        cycle_id, position, at = cycle.cycle, event.position, time_text(event.recorded_at)
+    changes.append(
+        AttemptChange(
+            cycle=cycle_id,
+            position=position,
+            recorded_at=at,
+            cycles=cycles,
+            reasons=codes,
+            message=str(now[0]) if now else "",
+            skipped=held,
+        )
+    )
+
+
+def _count(records: CycleRecords, last: CycleCompleted | None) -> int:
+    """Return how many cycles there have been, by the shards' own numbers."""
+    if last is None:
+        return 0
+    first: dict[str, int] = {}
+    for event in records.first:
+        cycle = decode_payload(event)
+        if isinstance(cycle, CycleCompleted) and cycle.input_position >= records.since:
+            first.setdefault(cycle.shard, _number(cycle))
+    latest = {}
+    for event in records.last:
+        cycle = decode_payload(event)
+        if isinstance(cycle, CycleCompleted) and cycle.input_position >= records.since:
+            latest[cycle.shard] = _number(cycle)
+    return sum(number - first.get(shard, number) + 1 for shard, number in latest.items())
+
+
+def _number(cycle: CycleCompleted) -> int:
+    """Return the number of a cycle in its shard: `default/12` is the twelfth."""
+    return int(cycle.cycle.rpartition("/")[2])

@@ -1,0 +1,66 @@
+"""Why a pod was put where it is: the recorded cycle is run again, and an observer looks on."""
+
+from dataclasses import dataclass, field
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.cycle import run_cycle
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes, RowScore
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.cycle_input import cycle_input
+
+#: Nodes that are told of those that could have taken the pod.
+_MOST_RANKED = 5
+
+
+@dataclass(slots=True)
+class PlacementScores:
+    """What a cycle knew when it put a pod on a node.
+
+    Attributes:
+        ranked: nodes that could have taken the pod, by name, the best first; the chosen one is among them.
+        ruled_out: why the others could not.
+        able: how many could.
+    """
+
+    ranked: list[tuple[str, RowScore]] = field(default_factory=list)
+    ruled_out: tuple[Reason, ...] = ()
+    able: int = 0
+
+
+class _Onlooker:
+    """Keeps what was known when a pod was put on a node for the last time."""
+
+    def __init__(self, uid: str, node: str, names: list[str]) -> None:
+        self.scores: PlacementScores | None = None
+        self._uid = uid
+        self._node = node
+        self._names = names
+
+    def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
+        if member.pod.uid != self._uid or self._names[row] != self._node:
+            return
+        rows = feasible.ranked_rows().tolist()
+        shown = rows[:_MOST_RANKED] if row in rows[:_MOST_RANKED] else [*rows[: _MOST_RANKED - 1], row]
+        ranked = [(self._names[one], feasible.row_score(one)) for one in shown]
+        self.scores = PlacementScores(ranked, feasible.reasons(), len(rows))
+
+
+def placement_scores(
+    state: ClusterState, config: EngineConfig, *, cycle: str, now: int, uid: str, node: str
+) -> PlacementScores | None:
+    """Run a recorded cycle again and tell what it knew when it placed a pod; None where it does not place it so.
+
+    Args:
+        state: as it was at the cycle's input position; not changed.
+        config: with which the cycle was decided.
+        cycle: its id.
+        now: its clock, microseconds since the epoch.
+        uid: the pod's.
+        node: where it was placed.
+    """
+    onlooker = _Onlooker(uid, node, list(state.columns.names))
+    result = run_cycle(cycle_input(state, config, now=now, cycle=cycle), config, observer=onlooker)
+    placed = any(one.uid == uid and one.node == node for one in result.placements)
+    return onlooker.scores if placed else None

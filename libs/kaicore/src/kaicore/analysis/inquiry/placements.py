@@ -1,0 +1,118 @@
+"""Why a placed pod is where it is: by what nodes were ranked, which zones were predicted, and what came of it."""
+
+from dataclasses import dataclass
+
+from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.placement_scores import PlacementScores
+from kaicore.analysis.inquiry.why_answers import NodeScore, PlacementAnswer
+from kaicore.rules.engine.placement.feasible_nodes import RowScore
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import PodPlaced
+from kaicore.rules.model.quantity import is_native
+from kaicore.rules.state.agreement import Agreement
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.why import miss_notes, zones_text
+
+_COMPARED = {
+    Agreement.EXACT: "as predicted, to the amount",
+    Agreement.SAME_ZONES: "on the predicted zones, in other shares",
+    Agreement.DIFFERENT: "not as predicted",
+}
+#: Parts of a score, the most important first, with how they are called.
+_PARTS = {
+    "preference": "the pod's preferences",
+    "leaves_devices": "leaving devices alone that it does not ask for",
+    "avoided": "not being avoided",
+    "keeps_policy": "keeping its own NUMA policy",
+    "zones": "zones",
+    "full": "how full it gets",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedPlacement:
+    """The decision that placed a pod, with what its cycle knew.
+
+    Attributes:
+        scores: None where the cycle was not run again, or not so; `not_ranked` says why.
+    """
+
+    event: Event
+    decision: PodPlaced
+    scores: PlacementScores | None = None
+    not_ranked: str = ""
+
+
+def placement_answer(state: ClusterState, entry: PodEntry | None, placed: DecidedPlacement) -> PlacementAnswer:
+    """Return why a pod was placed where it is.
+
+    Args:
+        state: as of the answer.
+        entry: the pod as it is now; None for one that is gone.
+        placed: the decision.
+    """
+    decision, scores = placed.decision, placed.scores
+    nodes = [] if scores is None else [_score(name, one, chosen=name == decision.node) for name, one in scores.ranked]
+    observed = "" if entry is None else zones_text(entry.observed).removeprefix(" zones ")
+    agreement = None if entry is None else entry.agreement
+    devices = entry is not None and any(not is_native(name) for name in entry.requests)
+    return PlacementAnswer(
+        node=decision.node,
+        cycle=decision.cycle,
+        position=placed.event.position,
+        at=time_text(placed.event.recorded_at),
+        because=_because(nodes, able=0 if scores is None else scores.able),
+        nodes=nodes,
+        able=0 if scores is None else scores.able,
+        ruled_out=[] if scores is None else [str(reason) for reason in scores.ruled_out],
+        not_ranked=placed.not_ranked,
+        strategy=state.config().strategy(devices=devices).value if nodes else "",
+        predicted=zones_text(decision.placement).removeprefix(" zones "),
+        observed=observed,
+        agreement="" if agreement is None else _COMPARED[agreement],
+        cause="; ".join(miss_notes(decision.uid, state)),
+        domains=decision.domains,
+        rank=decision.rank,
+    )
+
+
+def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
+    return NodeScore(
+        node=name,
+        chosen=chosen,
+        preference=one.preference,
+        leaves_devices=one.leaves_devices,
+        avoided=one.avoided,
+        keeps_policy=one.keeps_policy,
+        zones=one.zones,
+        full=one.full,
+    )
+
+
+def _because(nodes: list[NodeScore], *, able: int) -> str:
+    """Say in what the chosen node was better than the next one."""
+    chosen = next((one for one in nodes if one.chosen), None)
+    if chosen is None:
+        return ""
+    if able == 1:
+        return "no other node could take it"
+    if not nodes[0].chosen:
+        return (
+            f"{nodes[0].node} ranked higher for this pod alone; "
+            f"{chosen.node} is where it goes with the pods that start with it, or where room was kept for it"
+        )
+    second = nodes[1]
+    for part, words in _PARTS.items():
+        mine, theirs = getattr(chosen, part), getattr(second, part)
+        if mine != theirs:
+            return (
+                f"{words}: {_text(part, mine)} against {_text(part, theirs)} on {second.node}, the next of {able} nodes"
+            )
+    return f"{able} nodes could take it and the first of them were alike: of such the first by name is taken"
+
+
+def _text(part: str, value: int) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value / 10:.1f} %" if part == "full" else str(value)

@@ -1,0 +1,121 @@
+"""What is read of a log to explain a pod: cycles since it waits, and the state that the cycle saw which placed it.
+
+All reads go by an index of the log: the pod's name, the type of an event, a position. So they take as long on a long
+log as on a short one.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kaicore.analysis.inquiry.attempts import CycleRecords, cycle_records
+from kaicore.analysis.inquiry.placement_scores import placement_scores
+from kaicore.analysis.inquiry.placements import DecidedPlacement
+from kaicore.analysis.inquiry.pod_history import waits_since
+from kaicore.errors import EventsRetired
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, PodPlaced
+from kaicore.rules.state.cluster_state import ClusterState
+
+#: Events before a decision among which its cycle's record is: they are appended together.
+_BEFORE = 20_000
+
+#: Returns a state at a position if that takes little; None if not.
+StateNear = Callable[[int], Awaitable[ClusterState | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvidence:
+    """What was read.
+
+    Attributes:
+        story: the events of all pods of the name, in order.
+        uid: of the pod that is meant: the last one.
+        cycles: since it has waited; None where it does not wait.
+        placed: the decision that placed it last; None where none did.
+    """
+
+    story: Sequence[Event]
+    uid: str
+    cycles: CycleRecords | None = None
+    placed: DecidedPlacement | None = None
+
+    @property
+    def own(self) -> list[Event]:
+        """The events of the pod that is meant."""
+        return [event for event in self.story if event.stream == f"pod/{self.uid}"]
+
+
+async def pod_evidence(
+    log: EventLog, cluster: str, story: Sequence[Event], *, upto: int, state_near: StateNear
+) -> PodEvidence:
+    """Read what it takes to explain a pod.
+
+    Args:
+        log: the cluster's.
+        cluster: its name.
+        story: the events of the pod's name, in order.
+        upto: the last position that counts.
+        state_near: see there.
+    """
+    events = [event for event in story if event.stream.startswith("pod/")]
+    if not events:
+        return PodEvidence((), "")
+    uid = events[-1].stream.removeprefix("pod/")
+    own = [event for event in events if event.stream == f"pod/{uid}"]
+    since = waits_since(own)
+    if since is not None:
+        return PodEvidence(events, uid, cycles=await cycle_records(log, cluster, own, since=since, upto=upto))
+    placed = next((event for event in reversed(own) if event.type == PodPlaced.__name__), None)
+    if placed is None:
+        return PodEvidence(events, uid)
+    return PodEvidence(events, uid, placed=await _decided(log, cluster, placed, state_near))
+
+
+async def _decided(log: EventLog, cluster: str, placed: Event, state_near: StateNear) -> DecidedPlacement:
+    """Run the cycle again that placed a pod."""
+    decision = decode_payload(placed)
+    assert isinstance(decision, PodPlaced)
+    cycle = await _cycle_of(log, cluster, placed)
+    if cycle is None:
+        return DecidedPlacement(placed, decision, not_ranked=f"the record of cycle {decision.cycle} is not in the log")
+    if cycle.engine_version != ENGINE_VERSION:
+        old = f"cycle {cycle.cycle} was decided by engine {cycle.engine_version}, and this is {ENGINE_VERSION}"
+        return DecidedPlacement(placed, decision, not_ranked=old)
+    config = await _config(log, cluster, cycle.config_digest)
+    try:
+        state = await state_near(cycle.input_position)
+    except EventsRetired as error:
+        return DecidedPlacement(placed, decision, not_ranked=str(error))
+    if state is None or config is None:
+        far = f"position {cycle.input_position} is too far from any snapshot; kai replay --cycle runs it again"
+        return DecidedPlacement(placed, decision, not_ranked=far)
+    scores = placement_scores(state, config, cycle=cycle.cycle, now=cycle.now, uid=decision.uid, node=decision.node)
+    why = "" if scores is not None else f"cycle {cycle.cycle} does not place it so when it is run again"
+    return DecidedPlacement(placed, decision, scores, why)
+
+
+async def _cycle_of(log: EventLog, cluster: str, placed: Event) -> CycleCompleted | None:
+    where = Filter(streams=(f"cycle/{placed.correlation.rpartition('/')[0]}",))
+    window = 500
+    while window <= _BEFORE:
+        after = max(placed.position - window, 0)
+        for event in await log.read(cluster, after=after, upto=placed.position, limit=_BEFORE, where=where):
+            if event.id == placed.cause:
+                cycle = decode_payload(event)
+                return cycle if isinstance(cycle, CycleCompleted) else None
+        window *= 8
+    return None
+
+
+async def _config(log: EventLog, cluster: str, digest: str) -> EngineConfig | None:
+    """Return a configuration by its digest; there are few."""
+    for event in await log.read(cluster, where=Filter(types=(ConfigRecorded.__name__,))):
+        recorded = decode_payload(event)
+        if isinstance(recorded, ConfigRecorded) and recorded.digest == digest:
+            return msgspec.convert(recorded.config, EngineConfig)
+    return None

@@ -1,0 +1,131 @@
+"""A copy of a state to try things on: what never changes is shared, everything else is copied.
+
+What is frozen, and all that is in pods' entries, is replaced and never changed (`ClusterState` itself copies an entry
+before a change as shallowly). A state as bytes and back is a copy as well, but takes several times as long.
+"""
+
+import gc
+import types
+from array import array
+from collections.abc import Callable
+from copy import copy
+from dataclasses import is_dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry
+
+_Copy = Callable[[Any], Any]
+_T = TypeVar("_T")
+
+#: Of these, and of what is derived from them, objects never change.
+_FIXED = (str, bytes, int, float, tuple, frozenset, type, types.FunctionType, types.BuiltinFunctionType, Enum)
+_FIXED_TYPES = frozenset({*_FIXED, types.NoneType, range, ZoneCharge})
+
+
+def fork(state: ClusterState) -> ClusterState:
+    """Return a copy of a state; what is folded into one of the two is not in the other."""
+    # So many new containers at once would have the collector look at all of the process several times, for nothing.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _Fork().of(state)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _Fork:
+    """One copy: what is referred to twice in the original is one thing in the copy as well."""
+
+    def __init__(self) -> None:
+        #: Copies by the id of the original, which is kept so that its id stays its own.
+        self._copies: dict[int, tuple[Any, Any]] = {}
+        self._by_type: dict[type, _Copy] = {}
+        self._slots: dict[type, list[str]] = {}
+
+    def of(self, original: _T) -> _T:
+        kind = type(original)
+        how = self._by_type.get(kind)
+        if how is None:
+            how = self._by_type[kind] = self._how(kind)
+        copied: _T = how(original)
+        return copied
+
+    def _how(self, kind: type) -> _Copy:
+        """Return how objects of a type are copied."""
+        if kind in _FIXED_TYPES or issubclass(kind, _FIXED):
+            return _same
+        if issubclass(kind, msgspec.Struct) and kind.__struct_config__.frozen:
+            return _same
+        if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            return _same
+        if kind is types.MethodType:
+            return lambda method: types.MethodType(method.__func__, self.of(method.__self__))
+        if issubclass(kind, np.ndarray):
+            return lambda original: self._once(original, self._copied_array)
+        if kind is PodEntry or issubclass(kind, array | set):
+            return lambda original: self._once(original, copy)
+        if issubclass(kind, dict):
+            return lambda original: self._once(original, copy, self._fill_dict) if original else copy(original)
+        if issubclass(kind, list):
+            return lambda original: self._once(original, copy, self._fill_list)
+        if issubclass(kind, msgspec.Struct):
+            return lambda original: self._once(original, copy, self._fill_struct)
+        return lambda original: self._once(original, _blank, self._fill_object)
+
+    def _once(self, original: Any, begin: _Copy, fill: Callable[[Any, Any], None] | None = None) -> Any:
+        known = self._copies.get(id(original))
+        if known is not None:
+            return known[0]
+        made = begin(original)
+        self._copies[id(original)] = made, original
+        if fill is not None:
+            fill(original, made)
+        return made
+
+    def _copied_array(self, original: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a copy; of a view, the same view of the copied array."""
+        whole = original.base
+        if not isinstance(whole, np.ndarray):
+            return original.copy()
+        offset = original.ctypes.data - whole.ctypes.data
+        return np.ndarray(original.shape, original.dtype, self.of(whole), offset, original.strides)
+
+    def _fill_dict(self, original: dict[Any, Any], made: dict[Any, Any]) -> None:
+        by_type, of = self._by_type, self.of
+        for key, value in original.items():
+            if by_type.get(type(value)) is not _same:
+                made[key] = of(value)
+
+    def _fill_list(self, original: list[Any], made: list[Any]) -> None:
+        made[:] = [self.of(one) for one in original]
+
+    def _fill_struct(self, original: Any, made: Any) -> None:
+        for name in original.__struct_fields__:
+            setattr(made, name, self.of(getattr(original, name)))
+
+    def _fill_object(self, original: Any, made: Any) -> None:
+        kind = type(original)
+        slots = self._slots.get(kind)
+        if slots is None:
+            slots = self._slots[kind] = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ())]
+        for name in slots:
+            if hasattr(original, name):
+                setattr(made, name, self.of(getattr(original, name)))
+        for name, value in getattr(original, "__dict__", {}).items():
+            made.__dict__[name] = self.of(value)
+
+
+def _same(original: Any) -> Any:
+    return original
+
+
+def _blank(original: Any) -> Any:
+    return object.__new__(type(original))

@@ -1,0 +1,277 @@
+"""What is left of a pod's name after it was erased: nothing in any table, and a log that is verified and replayed."""
+
+import asyncio
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pytest
+from kai_cli.main import main
+from kaicore.analysis.inquiry.log_states import folded
+from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.errors import ConfigurationError, UnknownSubject
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.chain import mark_of
+from kaicore.ledger.log.port import Snapshot
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
+from kaicore.ledger.log.postgres.rows import encode_rows
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
+
+from tests.conftest import as_role
+from tests.recorded import read_log, recorded_logs
+
+Erase = Callable[..., ErasureReport]
+
+
+def recorded() -> list[Event]:
+    (path,) = (path for path in recorded_logs() if path.stem == "demo-blind.jsonl")
+    return read_log(path)
+
+
+EVENTS = recorded()
+CLUSTER = EVENTS[0].cluster
+
+
+def load(url: str, events: list[Event]) -> None:
+    """Put recorded events into a database, as they were recorded."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SELECT kai_lock_head(%s)", [CLUSTER])
+        for recorded_at, group in groupby(events, key=lambda event: event.recorded_at):
+            some = list(group)
+            connection.execute(
+                "SELECT kai_append(%s, %s::json, %s, %s, %s)",
+                [CLUSTER, encode_rows(some), some[-1].position, some[-1].hash, recorded_at],
+            )
+
+
+@pytest.fixture
+def url(superuser_url: str) -> str:
+    load(superuser_url, EVENTS)
+    return superuser_url
+
+
+@pytest.fixture
+def erase(url: str) -> Erase:
+    def run(subject: str, **options: object) -> ErasureReport:
+        async def erased() -> ErasureReport:
+            async with await PostgresLog.open(url) as log:
+                return await log.erase(CLUSTER, ErasureRequest(subject, **options))  # type: ignore[arg-type]
+
+        return asyncio.run(erased())
+
+    return run
+
+
+def deleted_pods() -> list[str]:
+    return [event.subject for event in EVENTS if event.type == "PodDeleted"]
+
+
+def rows_with(url: str, text: str) -> list[str]:
+    """Where a text stands: every table of the database, every row, packed ones unpacked."""
+    with psycopg.connect(url) as connection:
+        tables = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+        ).fetchall()
+        return [
+            table
+            for (table,) in tables
+            for row in connection.execute(f"SELECT * FROM {table}".encode())
+            if any(text.encode() in part for value in row for part in _bytes(value))
+        ]
+
+
+def _bytes(value: object) -> Iterator[bytes]:
+    raw = value if isinstance(value, bytes) else msgspec.json.encode(value) if isinstance(value, dict) else None
+    yield str(value).encode() if raw is None else raw
+    if isinstance(value, bytes):
+        with suppress(zlib.error):
+            yield zlib.decompress(value)
+
+
+def about(check: Callable[[PostgresLog], object], url: str) -> object:
+    async def run() -> object:
+        async with await PostgresLog.open(url) as log:
+            return await check(log)  # type: ignore[misc]
+
+    return asyncio.run(run())
+
+
+def test_no_row_of_any_table_holds_an_erased_name_and_the_log_is_verified_and_replayed(url: str, erase: Erase) -> None:
+    state = ClusterState(CLUSTER).fold_all(EVENTS[:800])
+    snapshot = Snapshot("state", state.position, SNAPSHOT_SCHEMA, encode_state(state))
+    about(lambda log: log.save_snapshot(CLUSTER, snapshot), url)
+    subjects = deleted_pods()
+    before = about(lambda log: folded(log, CLUSTER), url)
+    assert isinstance(before, ClusterState)
+    erased = set()
+    for subject in subjects:
+        name = subject.partition("/")[2]
+        assert "event" in {table.partition("_")[0] for table in rows_with(url, name)}
+        report = erase(subject, reason="ticket 7")
+        assert report.left == ()
+        assert rows_with(url, name) == []
+        erased |= set(report.positions)
+        assert report.pseudonym.endswith(f"erased-{report.uids[0]}")
+    audit = about(lambda log: verify(log, CLUSTER), url)
+    assert str(audit).startswith(f"cluster {CLUSTER}: {len(EVENTS) + len(subjects)} events verified, of {len(erased)} ")
+    replayed = about(lambda log: replay_log(log, CLUSTER), url)
+    assert replayed.differences == []  # type: ignore[attr-defined]
+    assert replayed.cycles == 25  # type: ignore[attr-defined]
+    assert replayed.otherwise == []  # type: ignore[attr-defined]
+    after = about(lambda log: folded(log, CLUSTER), url)
+    assert isinstance(after, ClusterState)
+    assert after.counters == before.counters
+    assert after.pods.keys() == before.pods.keys()
+
+
+def test_an_erasure_changes_names_and_labels_and_nothing_else(url: str, erase: Erase) -> None:
+    subject = deleted_pods()[0]
+    name = subject.partition("/")[2]
+    report = erase(subject)
+    events = about(lambda log: log.read(CLUSTER, limit=5000), url)
+    assert isinstance(events, list)
+    original = {event.position: event for event in EVENTS}
+    for event in events[: len(EVENTS)]:
+        was = original[event.position]
+        assert event.hash == was.hash
+        if event.position not in report.positions:
+            assert event == was
+            continue
+        document, plain = msgspec.json.decode(event.body), msgspec.json.decode(was.body)
+        assert document.pop("$erased") == mark_of(event)
+        restored = msgspec.json.decode(msgspec.json.encode(document).replace(report.pseudonym.encode(), name.encode()))
+        for one in (restored, plain):
+            one.get("pod", {}).pop("labels", None)
+        assert restored == plain
+    labels = [
+        msgspec.json.decode(event.body)["pod"]["labels"]
+        for event in events
+        if event.position in report.positions and event.type == "PodObserved"
+    ]
+    assert all(value == "erased" for each in labels for key, value in each.items() if "/" not in key)
+    (record,) = (event for event in events if event.type == "FieldsErased")
+    assert record.position == len(EVENTS) + 1
+    assert name.encode() not in bytes(record.body)
+    assert erase(report.uids[0]).positions == (), "what is erased is erased"
+
+
+@pytest.mark.parametrize(
+    ("statement", "position", "problem"),
+    [
+        ('body = replace(body::text, \'"node":"\', \'"node":"x\')::json', 0, "what is left is not what was left"),
+        ("actor = 'mallory'", 0, "what is left is not what was left"),
+        ("hash = sha256('x')", 0, "what is left is not what was left"),
+        ("actor = 'mallory'", -1, "its hash is not that of its contents"),
+        ("actor = 'mallory'", 1, "its hash is not that of its contents"),
+    ],
+)
+def test_tampering_with_an_erased_log_is_found(
+    url: str, erase: Erase, statement: str, position: int, problem: str
+) -> None:
+    report = erase(deleted_pods()[0])
+    placed = next(
+        event.position for event in EVENTS if event.position in report.positions and event.type == "PodPlaced"
+    )
+    tampered = placed + position
+    with psycopg.connect(url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(f"UPDATE event SET {statement} WHERE position = {tampered}".encode())
+    audit = about(lambda log: verify(log, CLUSTER), url)
+    assert audit.first_broken == tampered  # type: ignore[attr-defined]
+    assert problem in str(audit)
+
+
+def test_an_erasure_that_nobody_recorded_is_tampering(url: str, erase: Erase) -> None:
+    """Who may write the database can mark a row as the log's owner does; he cannot have it recorded in the chain."""
+    from kaicore.ledger.log.chain import marked
+
+    forged = msgspec.structs.replace(EVENTS[300], actor="mallory")
+    body = bytes(marked(EVENTS[299].hash, forged).body).decode()
+    with psycopg.connect(url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("UPDATE event SET actor = 'mallory', body = %s::json WHERE position = 301", [body])
+    audit = about(lambda log: verify(log, CLUSTER), url)
+    assert str(audit).endswith("event 301: something was erased of it, and no event says so")
+    # And a record without an erasure is a lie.
+    report = erase(deleted_pods()[0])
+    first = report.positions[0]
+    plain = bytes(EVENTS[first - 1].body).decode()
+    with psycopg.connect(url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("UPDATE event SET body = %s::json WHERE position = %s", [plain, first])
+    audit = about(lambda log: verify(log, CLUSTER), url)
+    assert f"event {first}: event {report.recorded[0]} says that something was erased of it" in str(audit)
+
+
+def test_only_the_owner_may_erase(url: str) -> None:
+    for role in ("kai_append", "kai_read"):
+
+        async def erase(role: str = role) -> None:
+            async with await PostgresLog.open(as_role(url, role)) as log:
+                await log.erase(CLUSTER, ErasureRequest(deleted_pods()[0]))
+
+        with pytest.raises(ConfigurationError, match="may not do this"):
+            asyncio.run(erase())
+        with psycopg.connect(as_role(url, role)) as connection:
+            for statement in (
+                "SELECT kai_erase('c', '[]')",
+                "SELECT kai_erase_kept('c', 1, 'state', '', '')",
+                "SET kai.erasing = 'on'; UPDATE event SET subject = 'x'",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute(statement.encode())
+                connection.rollback()
+    with psycopg.connect(url) as connection:
+        for statement in (
+            "UPDATE event SET subject = 'x' WHERE position = 1",
+            "SET kai.erasing = 'on'; UPDATE event SET actor = 'x' WHERE position = 1",
+            "SET kai.erasing = 'on'; DELETE FROM event WHERE position = 1",
+        ):
+            with pytest.raises(psycopg.errors.RestrictViolation):
+                connection.execute(statement.encode())
+            connection.rollback()
+
+
+def test_what_cannot_be_erased_is_refused_and_a_dry_run_changes_nothing(url: str, erase: Erase) -> None:
+    there = next(event for event in EVENTS if event.type == "PodObserved" and event.subject not in deleted_pods())
+    with pytest.raises(ConfigurationError, match=f"pod {there.subject} .* is still there"):
+        erase(there.subject)
+    for unknown in ("default/nobody", "no-such-uid"):
+        with pytest.raises(UnknownSubject, match="never heard of"):
+            erase(unknown)
+    report = erase(deleted_pods()[0], dry_run=True)
+    assert len(report.positions) > 3
+    assert about(lambda log: log.read(CLUSTER, limit=5000), url) == EVENTS
+
+
+def test_the_command_says_what_it_did(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    subject = deleted_pods()[0]
+
+    def kai(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["kai", *arguments, "--database-url", url])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        output = capsys.readouterr()
+        return int(ended.value.code or 0), output.out + output.err
+
+    code, output = kai("erase", "pod", subject, "--dry-run")
+    assert (code, "would be erased" in output, "nothing was changed" in output) == (0, True, True)
+    code, output = kai("erase", "pod", subject)
+    assert (code, "10 events: erased; called two-gpus-burstable-k~erased-" in output) == (0, True), output
+    assert kai("erase", "pod", subject)[0] == 1
+    assert kai("erase", "pod", "a/b/c")[0] == 2
+    code, output = kai("replay")
+    assert code == 0, output
+    code, output = kai("audit", "verify")
+    assert (code, "of them something was erased, as is recorded" in output) == (0, True), output

@@ -1,0 +1,115 @@
+"""Boards and alert rules ask for metrics and labels that services have, in PromQL that can be read."""
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import promql_parser
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+BOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
+RULES = ROOT / "deploy" / "alerts" / "kai-ledger.yaml"
+#: Labels that Prometheus adds.
+_OF_SCRAPES = {"job", "instance"}
+#: Grafana puts a duration in its place.
+_INTERVAL = "$__rate_interval"
+
+
+def metrics() -> dict[str, set[str]]:
+    """Labels by the names under which Prometheus keeps them; the reference page is what the code says."""
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
+    named: dict[str, set[str]] = {}
+    for name, kind, labels in re.findall(r"^\| `(kai_\w+)` \| (\w+) \| (.*?) \|", text, re.MULTILINE):
+        own = set(re.findall(r"`(\w+)`", labels))
+        if kind == "histogram":
+            named |= {f"{name}_bucket": own | {"le"}, f"{name}_sum": own, f"{name}_count": own}
+        else:
+            named[name] = own
+    return named
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Every query with where it is."""
+    for path in BOARDS:
+        for panel in json.loads(path.read_text("utf-8"))["panels"]:
+            for target in panel.get("targets", ()):
+                yield f"{path.name}: {panel['title']}", target["expr"]
+    for group in yaml.safe_load(RULES.read_text("utf-8"))["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+
+
+def grouped(expression: promql_parser.Expr) -> set[str]:
+    """The labels that aggregations keep."""
+    kept: set[str] = set()
+
+    def enter(one: promql_parser.Expr) -> None:
+        if isinstance(one, promql_parser.AggregateExpr) and one.modifier is not None:
+            kept.update(one.modifier.labels)
+
+    promql_parser.walk(expression, enter)
+    return kept
+
+
+def selectors(expression: promql_parser.Expr) -> list[promql_parser.VectorSelector]:
+    """Every selector of a query."""
+    every: list[promql_parser.VectorSelector] = []
+
+    def enter(one: promql_parser.Expr) -> None:
+        if isinstance(one, promql_parser.VectorSelector):
+            every.append(one)
+
+    promql_parser.walk(expression, enter)
+    return every
+
+
+def test_queries_name_metrics_and_labels_that_there_are() -> None:
+    known = metrics()
+    for where, query in queries():
+        expression = promql_parser.parse(query.replace(_INTERVAL, "5m"))
+        named = selectors(expression)
+        assert named, where
+        for selector in named:
+            assert selector.name in known, where
+            labels = {matcher.name for matcher in selector.matchers.matchers}
+            assert labels <= known[selector.name] | _OF_SCRAPES, where
+        assert grouped(expression) <= set.union(*(known[one.name] for one in named)) | _OF_SCRAPES, where
+
+
+def test_a_rule_says_what_is_wrong_and_what_to_do_with_labels_that_its_query_keeps() -> None:
+    groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    known = metrics()
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}, rule["alert"]
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        assert {"summary", "action"} == set(rule["annotations"])
+        expression = promql_parser.parse(rule["expr"])
+        kept = grouped(expression) or set.union(*(known[one.name] for one in selectors(expression)))
+        assert set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) <= kept, rule["alert"]
+
+
+def test_boards_are_what_the_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = _script()
+    monkeypatch.setattr(script, "BOARDS", tmp_path)
+    script.main()
+    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == {
+        path.name: path.read_text("utf-8") for path in BOARDS
+    }, "run `make reference`"
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("boards", ROOT / "scripts" / "boards.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["boards"] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,170 @@
+"""A what-if over history, on the log of a small cluster."""
+
+import asyncio
+
+import msgspec
+import pytest
+from kai_fleet.offline import OfflineKubelets
+from kaicore.analysis.history.comparison import Fares, HistoryComparison, HistoryQuestion, PatchText, compare_history
+from kaicore.errors import ConfigurationError, UnknownMoment
+from kaicore.ledger.log.memory import MemoryLog
+
+from tests.recorded_history import log_of, saturated
+from tests.virtual_storm import VirtualStorm, blow
+
+CLUSTER = "test"
+
+
+@pytest.fixture(scope="module")
+def storm() -> VirtualStorm:
+    return saturated(20)
+
+
+@pytest.fixture(scope="module")
+def short_storm() -> VirtualStorm:
+    return saturated(3, seconds=1)
+
+
+async def ask(log: MemoryLog, *patches: str, **question: object) -> HistoryComparison:
+    texts = tuple(PatchText(name=f"patch-{number}", text=text) for number, text in enumerate(patches))
+    return await compare_history(log, CLUSTER, HistoryQuestion(patches=texts, **question), OfflineKubelets)
+
+
+@pytest.fixture(scope="module")
+def unchanged(storm: VirtualStorm) -> HistoryComparison:
+    return asyncio.run(_ask_unchanged(storm))
+
+
+async def _ask_unchanged(storm: VirtualStorm) -> HistoryComparison:
+    return await ask(await log_of(storm.cluster.events))
+
+
+async def test_an_unchanged_baseline_does_as_was_recorded(unchanged: HistoryComparison) -> None:
+    answer = unchanged
+    assert answer.recorded.pods == answer.baseline.pods == 20
+    assert answer.recorded.started > 10
+    assert abs(answer.validity.started) <= 1
+    assert answer.validity.same_waits >= 0.9
+    assert abs(answer.validity.occupancy) < 0.05
+    assert answer.recorded.rejections == answer.baseline.rejections == 0
+    assert answer.assumptions.observed >= 10
+
+
+async def test_the_unchanged_alternative_is_the_baseline(unchanged: HistoryComparison) -> None:
+    (alternative,) = unchanged.alternatives
+    assert msgspec.structs.replace(alternative.result, name="baseline") == unchanged.baseline
+    assert {queue.fares for queue in alternative.queues} == {Fares.SAME}
+
+
+async def test_the_same_question_has_the_same_bytes(storm: VirtualStorm, unchanged: HistoryComparison) -> None:
+    again = await ask(await log_of(storm.cluster.events))
+    assert msgspec.json.encode(again) == msgspec.json.encode(unchanged)
+
+
+async def test_a_scheduler_blind_to_zones_has_pods_rejected_and_loses(storm: VirtualStorm) -> None:
+    answer = await ask(await log_of(storm.cluster.events), settings=("numa=false",))
+    (blind,) = answer.alternatives
+    assert answer.baseline.rejections == 0
+    # What it places three at a time on a node of two zones comes back, again and again.
+    assert blind.result.rejections > 10
+    assert blind.result.pods == answer.baseline.pods
+    assert blind.result.started <= answer.baseline.started
+
+
+async def test_more_nodes_start_more_pods_and_fewer_start_fewer(storm: VirtualStorm) -> None:
+    answer = await ask(
+        await log_of(storm.cluster.events),
+        "nodes: {add: [{like: gpu-0, count: 2}]}",
+        "nodes: {add: [{profile: mini, count: 3}]}",
+        "nodes: {remove: [gpu-1]}",
+    )
+    baseline = answer.baseline.started
+    more, other, fewer = (alternative.result.started for alternative in answer.alternatives)
+    assert more > baseline > fewer > 0
+    assert other >= baseline
+    assert answer.alternatives[0].queues[0].fares is Fares.GAINS
+    assert max(answer.alternatives[0].result.series.gpus) == 2 * max(answer.baseline.series.gpus)
+
+
+async def test_a_kubelet_that_aligns_nothing_rejects_nothing(storm: VirtualStorm) -> None:
+    patch = "{settings: {numa: false}, nodes: {change: [{nodes: ['gpu-*'], topologyPolicy: none}]}}"
+    answer = await ask(await log_of(storm.cluster.events), patch)
+    assert answer.alternatives[0].result.rejections == 0
+
+
+async def test_a_window_goes_on_with_what_runs_when_it_begins(storm: VirtualStorm) -> None:
+    log = await log_of(storm.cluster.events)
+    half = (await log.head(CLUSTER)).position // 2
+    answer = await ask(log, since=str(half))
+    assert answer.from_position == half
+    assert 0 < answer.baseline.pods < 20
+    assert answer.validity.same_waits >= 0.9
+
+
+async def test_a_storm_again_comes_near_what_was_recorded() -> None:
+    storm = VirtualStorm(_ROOMY, seed=3)
+    blow(storm, 10)
+    answer = await ask(await log_of(storm.cluster.events), until=str(len(storm.cluster.events) - 1))
+    assert answer.validity.same_waits > 0.95
+    assert abs(answer.validity.started) <= 2
+
+
+_ROOMY = """
+groups:
+  - name: gpu
+    count: 6
+    zones: 2
+    perZone: {cpus: 16, memory: 64Gi, devices: {nvidia.com/gpu: 4}}
+    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
+    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 10s}
+    timing: {terminationSeconds: 100ms}
+"""
+
+
+@pytest.mark.parametrize(
+    ("question", "problem"),
+    [
+        ({"settings": ("numa",)}, "--set numa: is no KEY=VALUE"),
+        ({"settings": ("nmua=false",)}, "--set: nmua: there is no such setting; did you mean 'numa'?"),
+        ({"settings": ("numa=perhaps",)}, "--set: numa: Expected `bool`, got `str` - at `$.numa`: 'perhaps'"),
+        ({"settings": ("numa_scoring.strategie=x",)}, "did you mean 'strategy'?"),
+        ({"settings": ("fair_share.window_hours=0",)}, "fair_share.window_hours: fair share: "),
+        ({"since": "9000000"}, "is beyond the log's end"),
+        ({"since": "yesterday"}, "is no moment of a log"),
+        ({"since": "20", "until": "10"}, "the range is empty"),
+    ],
+)
+async def test_a_question_that_makes_no_sense_is_refused(
+    short_storm: VirtualStorm, question: dict[str, object], problem: str
+) -> None:
+    log = await log_of(short_storm.cluster.events)
+    with pytest.raises((ConfigurationError, UnknownMoment)) as error:
+        await ask(log, **question)
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("patch", "problem"),
+    [
+        ("[]", "a patch is a mapping"),
+        ("nodes: {ad: []}", "unknown field `ad` - at `$.nodes`; did you mean 'add'?"),
+        ("nodes: {add: [{like: gpu-9}]}", "there is no node 'gpu-9' in this window; did you mean 'gpu-"),
+        ("nodes: {add: [{count: 2}]}", "say either like or profile"),
+        ("nodes: {add: [{like: gpu-0, count: 0}]}", "Expected `int` >= 1"),
+        ("nodes: {remove: [cpu-*]}", "there is no node 'cpu-*' in this window"),
+        ("nodes: {change: [{matchLabels: {a: b}}]}", "no node has the labels {'a': 'b'}"),
+        ("nodes: {change: [{topologyPolicy: singel}]}", "Invalid enum value 'singel'"),
+        ("queues: {team: {priority: 1}}", "there is no queue 'team' in this window"),
+        ("priorities: {high: 1}", "there is no priority class 'high' in this window"),
+        ("settings: {nmua: false}", "there is no such setting; did you mean 'numa'?"),
+        ("name: baseline", "two runs cannot have one name"),
+        ("a: [", "patch-0: while parsing"),
+    ],
+)
+async def test_a_patch_that_names_what_is_not_there_is_refused(
+    short_storm: VirtualStorm, patch: str, problem: str
+) -> None:
+    log = await log_of(short_storm.cluster.events)
+    with pytest.raises(ConfigurationError) as error:
+        await ask(log, patch)
+    assert problem in str(error.value)

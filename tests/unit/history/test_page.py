@@ -1,0 +1,76 @@
+"""The report of a what-if as one file."""
+
+import asyncio
+import re
+from html.parser import HTMLParser
+
+import pytest
+from kai_fleet.offline import OfflineKubelets
+from kaicore.analysis.history.comparison import HistoryQuestion, PatchText, compare_history
+from kaicore.analysis.history.page import page
+from kaicore.analysis.history.plots import axis
+
+from tests.recorded_history import log_of, saturated
+
+#: Elements that have no end tag.
+_EMPTY = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Outline(HTMLParser):
+    """Checks that elements nest, and keeps what refers to what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: set[str] = set()
+        self.labels: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in _EMPTY:
+            self.open.append(tag)
+        self.ids |= {value for name, value in attrs if name == "id" and value}
+        self.labels |= {value for name, value in attrs if name == "aria-labelledby" and value}
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def report() -> str:
+    async def make() -> str:
+        log = await log_of(saturated(6, seconds=3).cluster.events)
+        patch = PatchText(name="x", text="name: '<b>blind</b> & deaf'\nsettings: {numa: false}")
+        question = HistoryQuestion(patches=(patch, PatchText(name="more", text="nodes: {add: [{like: gpu-0}]}")))
+        return page(await compare_history(log, "test", question, OfflineKubelets))
+
+    return asyncio.run(make())
+
+
+def test_report_is_whole_html_and_needs_nothing_else(report: str) -> None:
+    outline = Outline()
+    outline.feed(report)
+    assert outline.open == []
+    assert not {"script", "link", "img", "iframe"} & set(outline.tags)
+    assert not re.search(r"url\(|@import|https?://|src=", report)
+    assert outline.tags.count("figure") == 5
+    assert outline.labels <= outline.ids
+    assert report.count('role="img"') == 5
+
+
+def test_report_says_what_was_changed_and_names_are_only_text(report: str) -> None:
+    assert "<b>blind" not in report
+    assert "&lt;b&gt;blind&lt;/b&gt; &amp; deaf" in report
+    assert "like: gpu-0" in report
+
+
+def test_axis_ends_at_a_round_figure_beyond_the_largest_value() -> None:
+    for most in (0, 0.003, 0.9, 1, 7, 48, 99.9, 12_345):
+        one = axis(most)
+        assert one.most >= most
+        assert one.ticks[-1][0] == one.most
+        assert 2 <= len(one.ticks) <= 7

@@ -1,0 +1,186 @@
+"""What is said of one pod or group: since when and how often it was tried, what is short, why it is where it is."""
+
+import msgspec
+import pytest
+from kai_cli.why_page import why_text
+from kaicore.analysis.inquiry import past_states
+from kaicore.analysis.inquiry.answers import Why
+from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.rules.events import payloads
+from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import Pod
+
+from tests.factory import amounts, pod
+from tests.hierarchy import queue
+from tests.racks import Racks, asks
+from tests.stored import stored
+from tests.workloads import OWNER, Workloads
+
+ZONE = amounts(cpu=16, gpu=4)
+GPU = "nvidia.com/gpu"
+
+
+def fleet(nodes: int = 3, *, quota_of_b: int = 8) -> Workloads:
+    made = Workloads("c")
+    for name, quota in (("a", 8), ("b", quota_of_b)):
+        made.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
+    for number in range(nodes):
+        made.add_node(f"n{number}", ZONE, ZONE)
+    return made
+
+
+def comes(made: Workloads, name: str, gpu: int, of: str = "a", **spec: object) -> Pod:
+    fields: dict[str, object] = {"cpu": 3, "gpu": gpu, "owner": OWNER, "labels": {"kai.scheduler/queue": of}} | spec
+    return made.add_pod(pod(name, created_at=made.now // 1_000_000, **fields))  # type: ignore[arg-type]
+
+
+async def why(made: Workloads, name: str, kind: str = "Pod", *, at: str = "") -> Why:
+    answer = await Inquiry(await stored(made)).why(made.cluster, kind, "default", name, at=at)
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=Why) == answer, "it is the same over the API"
+    return answer
+
+
+async def test_attempts_tell_cycles_that_tried_it_from_those_that_might_not_and_how_reasons_changed() -> None:
+    made = fleet(1)
+    made.full(comes(made, "there", 4))
+    one = comes(made, "one", 5, scheduling_gates=("example.com/held",))
+    for _ in range(2):
+        made.cycle()
+    made.see(one, scheduling_gates=())
+    for _ in range(3):
+        made.cycle()
+    attempts = (await why(made, "one")).attempts
+    assert attempts is not None
+    assert (attempts.cycles, attempts.tried, attempts.skipped) == (5, 3, 2)
+    assert attempts.last_cycle == "default/6"
+    assert [(change.cycles, change.skipped, change.reasons) for change in attempts.changes] == [
+        (2, True, ["SchedulingGated"]),
+        (3, False, ["NumaNeverFits"]),
+    ]
+
+
+async def test_a_waiting_pods_page_names_what_each_zone_lacks_and_who_is_in_the_way() -> None:
+    made = fleet(2)
+    made.full(comes(made, "small", 2), *[comes(made, f"large-{n}", 4) for n in range(3)])
+    comes(made, "one", 4)
+    made.cycle()
+    answer = await why(made, "one")
+    first = answer.nodes[0]
+    assert (first.node, first.missing) == ("n1", {GPU: "2"})
+    assert {zone.zone: zone.missing for zone in first.zones} == {"node-0": {GPU: "4"}, "node-1": {GPU: "2"}}
+    blockers = {one.group: one for one in answer.blockers}
+    assert blockers["Pod default/small"].suffices
+    assert blockers["Pod default/small"].frees == f"3 cpu, 2 {GPU}"
+    assert blockers["Pod default/small"].because == ["its priority 0 is not below 0"]
+    assert answer.starts_if is not None
+    ends = [one.message for one in answer.starts_if.remedies if one.kind == "end-work"]
+    assert ends[0] == f"end Pod default/large-0 (on n0), which frees 3 cpu, 4 {GPU}"
+    text = why_text(answer)
+    order = [
+        text.index(words)
+        for words in ("pending, since", "tried in 1 of 1", "closest nodes", "in the way", "would make")
+    ]
+    assert order == sorted(order)
+
+
+async def test_a_placed_pod_is_told_against_the_runners_up_as_the_cycle_saw_them() -> None:
+    made = fleet()
+    made.full(comes(made, "first", 4))
+    made.add_node("tiny", cpu=2)
+    made.full(comes(made, "one", 3))
+    # What came later is not what the cycle saw.
+    made.full(comes(made, "later", 4), comes(made, "latest", 4))
+    placed = (await why(made, "one")).placement
+    assert placed is not None
+    assert [(one.node, one.chosen, one.full) for one in placed.nodes] == [
+        ("n0", True, 875),
+        ("n1", False, 375),
+        ("n2", False, 375),
+    ]
+    assert placed.because == "how full it gets: 87.5 % against 37.5 % on n1, the next of 3 nodes"
+    assert placed.ruled_out == ["1 node too small: cpu: 3 needed, 2 in all (such as tiny)"]
+    assert placed.predicted == f"node-1 (cpu 3, {GPU} 3)"
+
+
+async def test_a_placement_whose_cycle_is_far_from_any_state_is_told_without_scores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = fleet()
+    made.full(comes(made, "one", 3))
+    monkeypatch.setattr(past_states, "_NEAR", 2)
+    placed = (await why(made, "one")).placement
+    assert placed is not None
+    assert placed.nodes == []
+    assert "is too far from any snapshot; kai replay" in placed.not_ranked
+
+
+async def test_observed_zones_are_compared_with_the_predicted_ones() -> None:
+    made = fleet()
+    one = comes(made, "one", 3)
+    made.full(one)
+    held = (ContainerPlacement("main", zones=(ZoneAmount("node-1", one.containers[0].requests),)),)
+    seen = payloads.PlacementObserved(one.uid, "default", "one", "n0", Placement(Provenance.OBSERVED, held, ()))
+    made.record(f"pod/{one.uid}", seen, subject=one.subject)
+    placed = (await why(made, "one")).placement
+    assert placed is not None
+    assert (placed.predicted, placed.observed) == (f"node-0 (cpu 3, {GPU} 3)", f"node-1 (cpu 3, {GPU} 3)")
+    assert placed.agreement == "not as predicted"
+
+
+async def test_an_evicted_pod_is_told_for_whom_it_went_and_where_its_successor_is() -> None:
+    made = fleet(1, quota_of_b=0)
+    low = [comes(made, f"low-{number}", 4, "b") for number in range(2)]
+    made.full(*low)
+    comes(made, "one", 4, owner=None)
+    made.now += 5_000_000
+    result = made.cycle()
+    (evicted, *_) = result.evictions
+    made.now += 2_000_000
+    made.go(result)
+    comes(made, f"{evicted.name}-again", 4, "b")
+    made.cycle()
+    (eviction,) = (await why(made, evicted.name)).evictions
+    assert (eviction.reason, eviction.made_way_for, eviction.for_queue) == ("Reclaimed", "Pod default/one", "a")
+    assert eviction.successors == [f"default/{evicted.name}-again, which waits"]
+
+
+async def test_a_rejection_tells_what_was_predicted_and_what_was_learned() -> None:
+    made = fleet(1)
+    one = comes(made, "one", 3)
+    made.full(one)
+    rejected = payloads.PodRejected(one.uid, "default", "one", "n0", "TopologyAffinityError", "cannot be allocated")
+    made.record(f"pod/{one.uid}", rejected, subject=one.subject)
+    (told,) = (await why(made, "one")).rejections
+    assert (told.node, told.reason, told.predicted) == ("n0", "TopologyAffinityError", f"node-0 (cpu 3, {GPU} 3)")
+    assert told.learned == "its kubelet has rejected 1 such pod; none is offered to it until something changes there"
+
+
+async def test_a_group_is_told_by_its_sets_and_the_domains_they_are_in() -> None:
+    made = Racks()
+    made.cluster = made.state.cluster
+    sets = [PodSet(topology=asks("block")), PodSet("a", "", 2, topology=asks("rack")), PodSet("b", "", 1)]
+    made.group("g", sets=sets)
+    made.pods_of("g", range(2), subgroup="a")
+    made.pods_of("g", range(1), subgroup="b")
+    made.cycle()
+    members = {one.name: one for one in (await why(made, "g", "PodGroup")).sub_groups}
+    assert (members["a"].minimum, members["a"].running, members["b"].running) == (2, 2, 1)
+    assert members["a"].domains == {"block": {"b0": 2}, "rack": {"b0/r0": 2}}
+    assert members[""].constraint == "requires one block of topology dc"
+
+
+async def test_of_the_past_only_what_was_recorded_then_is_told() -> None:
+    made = fleet(1)
+    comes(made, "one", 9)
+    made.cycle()
+    then = len(made.events)
+    made.cycle()
+    made.add_node("n9", cpu=64, gpu=16)
+    made.cycle()
+    answer = await why(made, "one", at=str(then))
+    assert answer.attempts is not None
+    assert (answer.attempts.cycles, answer.placement) == (1, None)
+    now = await why(made, "one")
+    assert now.placement is not None
+    assert now.placement.node == "n9"

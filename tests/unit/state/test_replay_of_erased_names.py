@@ -1,0 +1,34 @@
+"""A replay of a log from which a pod's name was erased finds no difference, and says how many digests are of it."""
+
+from kaicore.ledger.log.chain import marked
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.erasure import Erasure, pseudonym
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.state.replay_report import ReplayReport
+
+from tests.workloads import Workloads
+
+
+def replayed(events: list[Event]) -> ReplayReport:
+    replay = Replay(ClusterState(events[0].cluster), [event for event in events if event.type in KNOWN_BEFOREHAND])
+    for event in events:
+        replay.take(event)
+    return replay.finish()
+
+
+def test_cycles_that_name_an_erased_pod_are_compared_decision_by_decision() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=4)
+    cluster.gang("gang", 2, cpu=1)
+    cluster.cycle()
+    cluster.gang("other", 2, cpu=1)
+    cluster.cycle()
+    events = list(cluster.events)
+    assert (replayed(events).differences, replayed(events).erased) == ([], 0)
+    uid = next(event.stream.removeprefix("pod/") for event in events if event.subject.endswith("gang-1"))
+    called = pseudonym(uid, before="gang-0", after="other-0")
+    erasure = Erasure("default", "gang-1", (uid,), called)
+    erased = [event if (one := erasure.redacted(event)) is None else marked(b"", one) for event in events]
+    report = replayed(erased)
+    assert (report.differences, report.erased, report.cycles) == ([], 1, 2)
