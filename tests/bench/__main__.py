@@ -20,6 +20,7 @@ _MODULES = (
     "simulate",
     "questions",
     "replay",
+    "history",
     "submission",
     "dashboard",
     "end_to_end",

@@ -2,13 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 
 import msgspec
 import pytest
 from kaicore.analysis.inquiry.answers import RowSelection
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.ledger.log import trail
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.state.cluster_state import ClusterState
 
+from tests.bench.cluster_life import ClusterLife
+from tests.bench.history import make_log
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_questions import Ask, ask
 
@@ -143,3 +148,21 @@ def test_diff_looks_at_what_was_there_before_or_after(places: dict[str, int], as
     ):
         code, output = ask_log("diff", waits, placed_at, *filters)
         assert (code, why in output) == (exit_code, True), output
+
+
+def test_long_log_that_is_made_for_the_bench_answers_as_one_that_was_appended(
+    empty_database_url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trail, "SPACING", 500)
+    life = ClusterLife("long", nodes=4, gangs=1, step_us=3_600_000_000)
+    end = make_log(empty_database_url, life, 1500)
+    state = ClusterState("long").fold_all(life.events(range(life.waves_for(1500))))
+    assert (state.position, sorted(state.pods)) == (end, ["uid-never"])
+    where = ("--database-url", empty_database_url)
+    assert ask("why", "never", *where)[1].startswith("default/never: pending")
+    middle = life.end(4) + life.wave_size // 3
+    listing = msgspec.json.decode(ask("get", "pods", "--at", str(middle), "-o", "json", *where)[1])
+    placed_at = ClusterState("long").fold_all(islice(life.events(range(6)), middle))
+    assert {row["uid"]: row["node"] for row in listing["items"]} == {
+        entry.pod.uid: entry.node for entry in placed_at.pods.values()
+    }

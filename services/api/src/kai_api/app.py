@@ -6,7 +6,7 @@ caller who may see the whole cluster; `kai_api.auth.middleware.for_namespaces` o
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
@@ -23,6 +23,7 @@ from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
 from kai_api.calibrating import Calibrations
 from kai_api.events import make_events_router
+from kai_api.history_questions import WHAT_IF_DESCRIBED, as_page, read_question
 from kai_api.live import LiveLog
 from kai_api.login import make_login_router
 from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
@@ -116,6 +117,13 @@ def _add_long_answers(app: FastAPI, long_answers: LongAnswers, calibrations: Cal
     async def audit(cluster: str, request: Request) -> Response:
         """Check the log's chain, its gaps and its promises."""
         return await ask(Question.AUDIT, cluster, request)
+
+    @app.post("/v1/clusters/{cluster}/what-if", openapi_extra=WHAT_IF_DESCRIBED)
+    async def what_if(cluster: str, request: Request, format: Literal["json", "html"] = "json") -> Response:  # noqa: A002
+        """Simulate a window of history again with something different, and compare what comes of it."""
+        question = read_question(await request.body())
+        response = await ask(Question.WHAT_IF, cluster, request, {"question": question})
+        return as_page(response) if format == "html" and response.status_code == 200 else response
 
     @app.get("/v1/clusters/{cluster}/calibration")
     async def calibration(cluster: str, request: Request, *, renew: bool = False) -> Response:

@@ -147,12 +147,14 @@ def _remedies(why: Why) -> Iterator[str]:
     if starts.next_cycle:
         yield f"  + the next cycle starts {starts.pod} on {starts.next_cycle}, as things are"
         return
-    more = f", {starts.untried} more were not" if starts.untried else ""
+    count = (
+        f"{starts.tried} of {starts.tried + starts.untried} changes" if starts.untried else f"{starts.tried} changes"
+    )
     if not starts.remedies:
         yield from room
-        yield f"  + no single change makes {starts.pod} start: {starts.tried} were tried{more}"
+        yield f"  + no single change makes {starts.pod} start: {count} were tried"
         return
-    yield f"would make {starts.pod} start ({starts.tried} changes were tried on a copy of the state{more}):"
+    yield f"would make {starts.pod} start ({count} were tried, on a copy of the state):"
     yield from (f"  + {_remedy(one)}" for one in starts.remedies)
 
 

@@ -119,6 +119,27 @@ def test_offered_slots_are_taken_as_by_koordinator(
     assert [found.rows[pod] + 1 for pod in range(pods)] == nodes
 
 
+@pytest.mark.parametrize(
+    ("free", "pods", "blocks"),
+    [
+        ((4, 1, 3, 2, 2), 4, {0: 4}),
+        ((3, 1, 0, 3, 2), 5, {3: 3, 4: 2}),
+        ((3, 0, 3, 2, 2), 5, {2: 3, 3: 2}),
+        ((3, 3, 1, 3, 3), 6, {0: 3, 1: 3}),
+        ((4, 3, 1, 3, 3), 6, {3: 3, 4: 3}),
+        ((2, 2, 2, 0, 4), 5, {0: 2, 1: 2, 2: 1}),
+    ],
+    ids=["one-block", "side-by-side", "not-over-a-full-one", "the-first-of-equals", "least-left-over", "three"],
+)
+def test_blocks_are_neighbours_as_in_slurm(free: tuple[int, ...], pods: int, blocks: dict[int, int]) -> None:
+    tree = tree_of([(f"b{number}",) for number in range(5)])
+    request = SetRequest("set", tuple(range(pods)), constraint=LevelConstraint(preferred=0))
+    placed = search(request, tree, room_of(free, pods), Strategy.CONTIGUOUS)
+
+    assert isinstance(placed, Placed)
+    assert Counter(placed.rows.values()) == blocks
+
+
 def test_a_late_pod_comes_to_the_lowest_common_tier_as_by_volcano() -> None:
     tree = tree_of([("t2-0", "t1-0"), ("t2-0", "t1-1"), ("t2-1", "t1-2"), ("t2-1", "t1-3")])
     held = np.array([0, 0, 0, 1])

@@ -46,14 +46,16 @@ _SUFFIXES = {
 _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d{1,3})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei))?")
 
 
+@lru_cache(maxsize=4096)
 def is_hugepages(resource: str) -> bool:
     """Tell whether the resource is a hugepage size, such as `hugepages-2Mi`."""
     return resource.startswith(HUGEPAGES_PREFIX)
 
 
+@lru_cache(maxsize=4096)
 def is_memory(resource: str) -> bool:
     """Tell whether the memory manager accounts for the resource."""
-    return resource == MEMORY or is_hugepages(resource)
+    return resource == MEMORY or resource.startswith(HUGEPAGES_PREFIX)
 
 
 def is_bytes(resource: str) -> bool:

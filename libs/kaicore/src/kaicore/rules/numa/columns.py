@@ -174,7 +174,7 @@ class ZoneColumns(ZoneArrays):
         kept, _ = shared_blocks(before.blocks, after.blocks)
         if len(kept) < len(after.blocks):
             return None
-        if replace(before, blocks=()) == replace(after, blocks=()) and len(kept) == len(before.blocks):
+        if before.beside_memory == after.beside_memory and len(kept) == len(before.blocks):
             return before
         self.release(row, replace(before, blocks=shared_blocks(before.blocks, kept)[1]), releasing=releasing)
         self._add(row, after, 1, releasing=releasing)

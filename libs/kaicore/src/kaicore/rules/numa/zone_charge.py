@@ -23,6 +23,11 @@ class ZoneCharge:
     repeated: tuple[tuple[int, str, int], ...] = ()
 
     @property
+    def beside_memory(self) -> tuple[object, ...]:
+        """All of it but the blocks."""
+        return self.amounts, self.uncertain, self.repeated
+
+    @property
     def split(self) -> tuple[tuple[int, str, int], ...]:
         """All amounts by zone and resource, memory as it was drawn on admission."""
         total: dict[tuple[int, str], int] = {}

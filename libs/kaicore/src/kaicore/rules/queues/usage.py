@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.model.quantity import MEMORY, PODS, is_hugepages
+from kaicore.rules.model.quantity import PODS, is_memory
 from kaicore.rules.queues.config import HOUR_US, RETENTION_HOURS, FairShareConfig
 from kaicore.rules.queues.division import USAGE_SCALE
 
@@ -54,9 +54,14 @@ class UseHistory(msgspec.Struct):
     def settle(self, at_us: int) -> None:
         """Write down what was used up to a point in time."""
         at_ms = at_us // 1000
-        for resource, hour, amount in self._since(at_ms):
-            by_hour = self.hours.setdefault(resource, {})
-            by_hour[hour] = min(by_hour.get(hour, 0) + amount, _MOST)
+        if at_ms > self.settled_ms:
+            # Most changes are in the hour of the one before: the fold does this for every pod.
+            passed = (
+                self._of_one_hour(at_ms) if at_ms // _HOUR_MS == self.settled_ms // _HOUR_MS else self._since(at_ms)
+            )
+            for resource, hour, amount in passed:
+                by_hour = self.hours.setdefault(resource, {})
+                by_hour[hour] = min(by_hour.get(hour, 0) + amount, _MOST)
         self.settled_ms = at_ms
 
     def forget(self, before_hour: int) -> bool:
@@ -79,6 +84,14 @@ class UseHistory(msgspec.Struct):
                 sums[resource] = sums.get(resource, 0) + amount * weights[hour]
         return sums
 
+    def _of_one_hour(self, at_ms: int) -> Iterable[tuple[str, int, int]]:
+        hour, length = at_ms // _HOUR_MS, at_ms - self.settled_ms
+        return [
+            (resource, hour, scaled * length)
+            for resource, amount in self.rate.items()
+            if resource != PODS and (scaled := weighable(resource, amount))
+        ]
+
     def _since(self, at_ms: int) -> Iterable[tuple[str, int, int]]:
         start = max(self.settled_ms, at_ms - RETENTION_HOURS * _HOUR_MS)
         for resource, amount in self.rate.items():
@@ -95,7 +108,7 @@ class UseHistory(msgspec.Struct):
 
 def weighable(resource: str, amount: int) -> int:
     """Return an amount in the units of histories."""
-    return amount >> 20 if resource == MEMORY or is_hugepages(resource) else amount
+    return amount >> 20 if is_memory(resource) else amount
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from kaicore.rules.model.placement import ContainerPlacement, Placement
-from kaicore.rules.state.agreement import Holdings, comparable_containers, holdings
+from kaicore.rules.state.agreement import Holdings, comparable_containers, holdings, told_as_predicted
 
 
 class MissCause(StrEnum):
@@ -31,12 +31,16 @@ def contradiction(predicted: Placement, observed: Placement) -> MissCause | None
     Of resources whose split the prediction calls uncertain only the sum is compared, and that it lies where it could;
     what init containers perhaps keep may be in the sum or not.
     """
+    if told_as_predicted(predicted, observed):
+        return None
     expected_of, actual_of = comparable_containers(predicted, observed)
     open_ = {name for container in expected_of for name in container.uncertain}
     expected, actual = holdings(expected_of), holdings(actual_of)
     fixed = [{key: amount for key, amount in side.items() if key[1] not in open_} for side in (expected, actual)]
     if fixed[0] != fixed[1]:
         return MissCause.AMOUNTS if _zones(fixed[0]) == _zones(fixed[1]) else MissCause.ZONES
+    if not open_:
+        return None
     least, most = _totals(expected_of), _totals(_shown_of(predicted, expected_of))
     observed_totals = _totals(actual_of)
     for resource in sorted(open_):

@@ -41,9 +41,7 @@ def descend(
     parts = layers[0].depth if layers else tree.depth
     depth, shares = start or (scope.depth, np.array([wanted], np.int64))
     while depth < tree.depth:
-        order = policy.gaps if gaps else policy.order
-        if order is Order.EVEN and depth < gather:
-            order = Order.LARGEST
+        order = _order(policy, gaps=gaps, gathers=depth < gather)
         above, depth = depth, tree.depth if gaps and not layers else depth + 1
         first, room = within.firsts[depth], within.whole[depth]
         of = np.zeros(len(room), np.int64)
@@ -66,8 +64,14 @@ def descend(
             ties=() if depth == tree.depth else (within.pods[depth][open_],),
             pull=None if pull is None else nearness(tree, pull, depth, first + open_),
             unit=next((layer.size for layer in layers if layer.depth >= depth), 1),
+            places=first + open_,
         )
     return shares
+
+
+def _order(policy: Policy, *, gaps: bool, gathers: bool) -> Order:
+    order = policy.gaps if gaps else policy.order
+    return Order.LARGEST if order is Order.EVEN and gathers else order
 
 
 def nearness(tree: OrderedTree, pull: Numbers, depth: int, domains: Numbers) -> Numbers:

@@ -18,6 +18,7 @@ def fill(
     ties: tuple[Numbers, ...] = (),
     pull: Numbers | None = None,
     unit: int = 1,
+    places: Numbers | None = None,
 ) -> Numbers:
     """Return how many pods each domain gets.
 
@@ -30,9 +31,12 @@ def fill(
         ties: what decides between domains with equal room, the first first; the smaller goes first.
         pull: of each domain a rank, the smallest first, before any room is compared; None for all alike.
         unit: so many pods stay together.
+        places: of each domain its place in the tree, ascending; None for one beside the other.
     """
     if order is Order.EVEN:
         return _even(capacities, shares, parents, unit)
+    if order is Order.ADJACENT:
+        return _adjacent(capacities, shares, parents, pull, places)
     pulled = np.zeros(len(capacities), np.int64) if pull is None else pull
     by_room = capacities if order is Order.SMALLEST else -capacities
     sequence = np.lexsort((*ties[::-1], by_room, pulled, parents))
@@ -90,4 +94,33 @@ def _even(capacities: Numbers, shares: Numbers, parents: Numbers, unit: int) -> 
         open_ = np.flatnonzero(room > least)[: share - int(part.sum())]
         part[open_] += 1
         taken[low:high] = part * unit
+    return taken
+
+
+def _adjacent(
+    capacities: Numbers, shares: Numbers, parents: Numbers, pull: Numbers | None, places: Numbers | None
+) -> Numbers:
+    """Fill the shortest run of neighbours in order; of equals the most attracting, the one with the least room left.
+
+    Domains without room lie between others, and make a run longer.
+    """
+    taken = np.zeros_like(capacities)
+    bounds = np.searchsorted(parents, np.arange(len(shares) + 1))
+    for share, low, high in zip(shares.tolist(), bounds, bounds[1:], strict=False):
+        if share <= 0:
+            continue
+        room = capacities[low:high]
+        sums = room.cumsum()
+        before = sums - room
+        ends = np.searchsorted(sums, before + share)
+        begins = np.flatnonzero(ends < len(room))
+        ends = ends[begins]
+        place = np.arange(high - low) if places is None else places[low:high]
+        ranks = np.zeros(len(room), np.int64) if pull is None else pull[low:high]
+        nearest = np.array([ranks[begin : end + 1].min() for begin, end in zip(begins, ends, strict=True)])
+        left = sums[ends] - before[begins] - share
+        best = int(np.lexsort((left, nearest, place[ends] - place[begins]))[0])
+        begin, end = int(begins[best]), int(ends[best])
+        taken[low + begin : low + end + 1] = room[begin : end + 1]
+        taken[low + end] -= left[best]
     return taken

@@ -16,6 +16,9 @@ class Order(StrEnum):
     EVEN = "even"
     """Each pod where the most room is left."""
 
+    ADJACENT = "adjacent"
+    """The shortest run of neighbours, in the order of the tree."""
+
 
 class Strategy(StrEnum):
     """A way to choose domains; the default is BestFit."""
@@ -42,6 +45,9 @@ class Strategy(StrEnum):
     LOWEST_TIER = "LowestTier"
     """The lowest tier at which a domain takes all; of its domains the nearest to running pods, then the fullest
     (Volcano)."""
+
+    CONTIGUOUS = "Contiguous"
+    """As BestFit, but several domains are neighbours: the fewest that lie side by side (Slurm's topology/block)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +84,5 @@ POLICIES = {
     Strategy.SPREAD: Policy(tightest=False, order=Order.EVEN, gaps=Order.EVEN),
     Strategy.OFFER_SLOTS: Policy(begin=0, last_tightest=False, pooled=False, gaps=Order.LARGEST),
     Strategy.LOWEST_TIER: Policy(begin=1, gaps=Order.LARGEST),
+    Strategy.CONTIGUOUS: Policy(fewest=True, order=Order.ADJACENT),
 }
