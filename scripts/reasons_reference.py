@@ -41,7 +41,7 @@ research/train-0: pending, since 2026-11-22T00:53:57.042Z
   - 2 nodes short of nvidia.com/gpu: 4 needed, at most 2 free (such as gpu-1)
   - 1 node cordoned (such as gpu-2)
       research/train-0 asks for 8 cpu, 32Gi memory, 4 nvidia.com/gpu
-would make research/train-0 start (6 changes were tried on a copy of the state, 1 more were not):
+would make research/train-0 start (6 of 7 changes were tried, on a copy of the state):
   + request at most 2 nvidia.com/gpu instead of 4 in research/train-0; then on gpu-1
   + uncordon node gpu-2; then on gpu-2
 ```

@@ -21,6 +21,7 @@ _MODULES = (
     "questions",
     "history",
     "submission",
+    "what_if",
     "dashboard",
     "end_to_end",
 )

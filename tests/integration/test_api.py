@@ -29,7 +29,13 @@ class Api:
         self.url, self._session = url, session
 
     async def get(self, path: str, *, status: int = 200) -> Any:
-        async with self._session.get(self.url + path) as response:
+        return await self._ask("GET", path, status)
+
+    async def post(self, path: str, question: object, *, status: int = 200) -> Any:
+        return await self._ask("POST", path, status, json=question)
+
+    async def _ask(self, method: str, path: str, status: int, **more: Any) -> Any:
+        async with self._session.request(method, self.url + path, **more) as response:
             assert response.status == status, await response.text()
             return await (response.json() if "json" in response.content_type else response.text())
 
@@ -275,3 +281,17 @@ async def test_diff_of_two_moments_is_answered_by_kind(api: Api, cluster_name: s
     assert "is none of" in (await api.get(f"{root}/diff?from=2&kind=podz", status=400))["error"]
     assert "beyond the log's end" in (await api.get(f"{root}/diff?from=2&to=9999", status=400))["error"]
     assert "from" in (await api.get(f"{root}/diff", status=422))["error"]
+
+
+async def test_history_is_simulated_again_as_it_was_asked(api: Api, cluster_name: str) -> None:
+    path = f"/v1/clusters/{cluster_name}/what-if"
+    question = {"settings": ["numa=false"]}
+    answer = await api.post(path, question)
+    assert answer["recorded"]["pods"] == answer["baseline"]["pods"] == 3
+    assert [one["name"] for one in answer["alternatives"]] == ["numa=false"]
+    assert "<svg" in await api.post(f"{path}?format=html", question)
+    wrong = {"patches": [{"name": "mine", "text": "nodes: {remove: [n7]}"}]}
+    assert "mine: there is no node 'n7'" in (await api.post(path, wrong, status=400))["error"]
+    assert "did you mean 'numa'" in (await api.post(path, {"settings": ["nuna=false"]}, status=400))["error"]
+    assert "unknown field `form`" in (await api.post(path, {"form": "1"}, status=400))["error"]
+    await api.post(path, {"from": "1" * 200_000}, status=413)

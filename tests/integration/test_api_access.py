@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 import yaml
 from kai_api.app import make_app
@@ -18,6 +19,7 @@ from kai_api.auth.scopes import View
 from kai_api.long_answers import LongAnswers
 from kai_cli.keys import new
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
@@ -27,6 +29,18 @@ from kaicore.runtime.service.http_server import HttpServer
 from tests.factory import pod
 from tests.integration.scheduling import Facts, scheduling
 
+#: A pod that may have others evicted.
+_URGENT = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "urgent", "namespace": "red"},
+    "spec": {
+        "schedulerName": "kai-ledger",
+        "priority": 1000,
+        "containers": [{"name": "main", "resources": {"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "4"}}}],
+    },
+}
+
 
 class Client:
     """Asks one API, by default with no proof of who asks."""
@@ -34,20 +48,30 @@ class Client:
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self.url, self._session = url, session
 
-    async def get(self, path: str, *, key: str = "", status: int = 200, method: str = "GET", **headers: str) -> Any:
+    async def get(
+        self, path: str, *, key: str = "", status: int = 200, method: str = "GET", body: str = "", **headers: str
+    ) -> Any:
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        async with self._session.request(method, self.url + path, headers=headers, allow_redirects=False) as response:
+        async with self._session.request(
+            method, self.url + path, data=body or None, headers=headers, allow_redirects=False
+        ) as response:
             assert response.status == status, await response.text()
             return await (response.json() if "json" in response.content_type else response.text())
 
 
 @asynccontextmanager
 async def serving(
-    log: EventLog, *, file: Path | None = None, anonymous: Anonymous = "no", per_s: float = 50, burst: int = 500
+    log: EventLog,
+    *,
+    file: Path | None = None,
+    anonymous: Anonymous = "no",
+    per_s: float = 50,
+    burst: int = 500,
+    views: ViewStore | None = None,
 ) -> AsyncIterator[Client]:
     access = Access(anonymous=anonymous, file=AccessFile(file) if file else None, per_s=per_s, burst=burst)
-    app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access)
+    app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access, views=views)
     server = HttpServer(app, host="127.0.0.1", port=0)
     stopping = asyncio.Event()
     task = asyncio.create_task(server.run(stopping))
@@ -123,6 +147,16 @@ async def test_a_caller_sees_his_clusters_and_namespaces_and_nothing_tells_of_ot
         for path in (here, f"{here}/nodes", f"{here}/queues", f"{here}/cycles", f"{here}/topologies", f"{here}/audit"):
             await client.get(path, key=red, status=403)
         await client.get(f"{here}/why/Node/n0", key=red, status=403)
+        await client.get(f"{here}/start/Pod/waits?namespace=red", key=red)
+        for path in ("start/Pod/waits?namespace=blue", "start/Pod/waits"):
+            await client.get(f"{here}/{path}", key=red, status=403)
+        asked = msgspec.json.encode(_URGENT).decode()
+        answer = await client.get(f"{here}/submit", key=red, method="POST", body=asked)
+        assert [group["verdict"] for group in answer["groups"]] == ["StartsAfterEvictions"]
+        assert len(answer["groups"][0]["evictions"]) == 1
+        assert "blue" not in str(answer)
+        elsewhere = asked.replace('"red"', '"blue"')
+        await client.get(f"{here}/submit", key=red, method="POST", body=elsewhere, status=403)
         # Of a cluster that he may not see he learns no more than of one that is none.
         assert await client.get("/v1/clusters", key=stranger) == []
         unseen = await client.get(f"{here}/pods", key=stranger, status=404)

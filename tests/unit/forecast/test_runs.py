@@ -82,6 +82,14 @@ def test_pods_of_a_gang_that_begin_and_end_together_are_one_run() -> None:
     assert lengths(cluster.history()) == [600, 60]
 
 
+def test_pods_of_one_owner_that_run_one_after_the_other_are_runs_of_their_own() -> None:
+    cluster = PastRuns()
+    owner = Owner("Job", "array", "uid-job")
+    for number in range(4):
+        cluster.ran(f"array-{number}", 20, owner=owner)
+    assert lengths(cluster.history()) == [20, 20, 20, 20]
+
+
 def test_a_run_that_was_older_than_the_log_counts_from_the_age_at_which_the_log_begins() -> None:
     cluster = PastRuns()
     start = cluster.now // SECOND - 3600

@@ -5,7 +5,8 @@ import asyncio
 import msgspec
 import pytest
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.history.comparison import Fares, HistoryComparison, HistoryQuestion, PatchText, compare_history
+from kaicore.analysis.history.comparison import Fares, HistoryComparison, compare_history
+from kaicore.analysis.history.question import HistoryQuestion, PatchText
 from kaicore.errors import ConfigurationError, UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
 

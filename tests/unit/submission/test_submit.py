@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kaicore.analysis.simulation import read_world
 from kaicore.analysis.simulation.manifest_text import Reading, read_text
 from kaicore.analysis.submission.answers import Prospect, SubmitAnswer, SubmittedGroup
 from kaicore.analysis.submission.starts import duration_text
@@ -189,6 +190,17 @@ def test_pods_of_another_scheduler_are_not_ours_and_pods_of_none_are_taken_for_o
     assert only(answer).verdict is verdict
     named_none = ["1 pod names no scheduler: answered as if spec.schedulerName were kai-ledger"]
     assert answer.warnings == (named_none if scheduler == "''" else [])
+
+
+def test_more_pods_than_one_question_may_make_are_refused_and_no_more_are_made() -> None:
+    reading = Reading()
+    read_text(reading, "m", (job("a", pods=3) + job("b", pods=2) + job("c")).encode(), is_json=False, named=True)
+    world = read_world(reading.objects, scheduler_name="kai-ledger", most_pods=4)
+    assert [str(problem) for problem in world.problems] == [
+        "m, document 2: Job default/b: spec: more than 4 pods are made in all: 5",
+        "m, document 3: Job default/c: spec: more than 4 pods are made in all: 5",
+    ]
+    assert len(world.pods) == 3
 
 
 def test_several_jobs_share_what_is_free() -> None:

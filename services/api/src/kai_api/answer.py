@@ -9,13 +9,16 @@ import sys
 from collections.abc import Mapping
 
 import msgspec
+from kaicore.analysis.history.comparison import HistoryComparison, compare_history
+from kaicore.analysis.history.question import HistoryQuestion
 from kaicore.analysis.inquiry.audit import audit_log
 from kaicore.analysis.inquiry.moments import parse_moment
 from kaicore.analysis.inquiry.ranges import Range, range_of
 from kaicore.analysis.inquiry.replay import cycle_range, replay_log
 from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
+from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.analysis.submission.calibrations import keep_calibration, measure_calibration
-from kaicore.errors import KaiError, UnknownMoment
+from kaicore.errors import ConfigurationError, InvalidObject, KaiError, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service.process import bound_to_parent
@@ -40,6 +43,24 @@ async def _answer(question: Question, cluster: str, options: Mapping[str, str]) 
                 answer = await measure_calibration(log, cluster)
                 await keep_calibration(log, answer)
                 return answer
+            case Question.WHAT_IF:
+                return await _what_if(log, cluster, options["question"])
+
+
+async def _what_if(log: EventLog, cluster: str, question: str) -> HistoryComparison:
+    """Simulate a window of history again.
+
+    Raises:
+        InvalidObject: the question makes no sense, or names what is not there.
+        ConfigurationError: no model of kubelets is installed.
+    """
+    find_kubelets(None)
+    try:
+        return await compare_history(log, cluster, msgspec.json.decode(question, type=HistoryQuestion), find_kubelets)
+    except UnknownMoment:
+        raise
+    except ConfigurationError as error:
+        raise InvalidObject("question", "what-if", question[:100], str(error)) from error
 
 
 async def _range(log: EventLog, cluster: str, options: Mapping[str, str]) -> Range | None:

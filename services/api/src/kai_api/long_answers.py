@@ -27,6 +27,7 @@ class Question(StrEnum):
     REPLAY = "replay"
     AUDIT = "audit"
     CALIBRATION = "calibration"
+    WHAT_IF = "what-if"
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -54,6 +54,8 @@ def make_submission_router(submissions: Submissions) -> APIRouter:
     @for_namespaces
     async def start(cluster: str, kind: str, name: str, namespace: str = "default", at: str = "") -> StartsAnswer:
         """Say when the pods of something that wait are likely to start."""
+        if not current_view().sees(namespace):
+            raise HTTPException(403, f"namespace {namespace!r} is not yours to ask about")
         return await submissions.starts(cluster, kind, namespace, name, at=at)
 
     return router

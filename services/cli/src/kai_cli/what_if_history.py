@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.history.comparison import HistoryComparison, HistoryQuestion, PatchText, compare_history
+from kaicore.analysis.history.comparison import HistoryComparison, compare_history
+from kaicore.analysis.history.question import HistoryQuestion, PatchText
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 

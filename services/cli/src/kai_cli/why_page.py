@@ -147,12 +147,14 @@ def _remedies(why: Why) -> Iterator[str]:
     if starts.next_cycle:
         yield f"  + the next cycle starts {starts.pod} on {starts.next_cycle}, as things are"
         return
-    more = f", {starts.untried} more were not" if starts.untried else ""
+    count = (
+        f"{starts.tried} of {starts.tried + starts.untried} changes" if starts.untried else f"{starts.tried} changes"
+    )
     if not starts.remedies:
         yield from room
-        yield f"  + no single change makes {starts.pod} start: {starts.tried} were tried{more}"
+        yield f"  + no single change makes {starts.pod} start: {count} were tried"
         return
-    yield f"would make {starts.pod} start ({starts.tried} changes were tried on a copy of the state{more}):"
+    yield f"would make {starts.pod} start ({count} were tried, on a copy of the state):"
     yield from (f"  + {_remedy(one)}" for one in starts.remedies)
 
 
@@ -175,7 +177,7 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.nodes:
         heads = ("", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "FULL")
         yield _indented(table(heads, [_score(one) for one in placed.nodes]))
-        shown = f"the first {len(placed.nodes)} of " if placed.able > len(placed.nodes) else ""
+        shown = f"{len(placed.nodes)} of " if placed.able > len(placed.nodes) else ""
         nodes = "node" if placed.able == 1 else "nodes"
         yield f"  {shown}{placed.able} {nodes} could take it; {placed.strategy}"
     yield from (f"  not: {text}" for text in placed.ruled_out)

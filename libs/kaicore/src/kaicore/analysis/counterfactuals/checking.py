@@ -7,7 +7,7 @@ the pod was placed; where that cycle decided on evictions, these were made to ha
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kaicore.analysis.counterfactuals.amendment import Amendment
+from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.counterfactuals.asked import Asked
 from kaicore.analysis.counterfactuals.group_amendments import group_amendments
 from kaicore.analysis.counterfactuals.node_amendments import node_amendments
@@ -70,7 +70,14 @@ def check(asked: Asked, *, go_on: Callable[[], bool] = lambda: True) -> Checked:
         start = rehearsal.start_of(uid, amendment)
         if start is not None:
             helpful.append(Helpful(amendment, start))
+    helpful.sort(key=_price)
     return Checked(None, tuple(helpful), tried, len(candidates) - tried)
+
+
+def _price(helpful: Helpful) -> int:
+    """Return what a change costs; one by which others are evicted ends work as well."""
+    effort = helpful.amendment.effort
+    return max(effort, Effort.END_WORK) if helpful.start.evicted else effort
 
 
 def amendments(asked: Asked) -> Sequence[Amendment]:

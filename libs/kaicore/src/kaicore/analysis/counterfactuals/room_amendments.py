@@ -234,10 +234,11 @@ def _higher_priority(asked: Asked) -> Iterator[Amendment]:
         words = f"raise the priority of {asked.pod.subject} from {own.group.priority} to {priority + 1}"
         if source is not None:
             raised = edit_source("raise-priority", words, source, edited(source, priority=priority + 1))
-            yield replace(raised, amount=priority + 1, evicts=True)
+            yield replace(raised, amount=priority + 1, evicts=True, effort=Effort.END_WORK)
         else:
             edit = partial(_with_priority, priority=priority + 1)
-            yield asked.edit_pods("raise-priority", words, edit, amount=priority + 1, evicts=True)
+            raised = asked.edit_pods("raise-priority", words, edit, amount=priority + 1, evicts=True)
+            yield replace(raised, effort=Effort.END_WORK)
 
 
 def _with_priority(pod: Pod, *, priority: int) -> Pod:

@@ -14,6 +14,7 @@ from kaicore.analysis.history.alternative import Changes, changes_of
 from kaicore.analysis.history.lineages import RunBasis
 from kaicore.analysis.history.patch import Patch, patch_of
 from kaicore.analysis.history.pod_stories import PodStory
+from kaicore.analysis.history.question import HistoryQuestion
 from kaicore.analysis.history.reading import History, read_history
 from kaicore.analysis.history.rerun import Rerun
 from kaicore.analysis.history.results import QueueResult, RunResult, places_of, result_of
@@ -42,29 +43,6 @@ KubeletModel = Callable[[str | None], FleetKubelets]
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Part of a question or an answer."""
-
-
-class PatchText(_Part, frozen=True, kw_only=True):
-    """A patch as it is written (`kaicore.analysis.history.patch`), and what it is called where it says nothing."""
-
-    name: str
-    text: str
-
-
-class HistoryQuestion(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked.
-
-    Attributes:
-        since: the window's first event (`kaicore.analysis.inquiry.ranges`); empty for the log's first.
-        until: its last event; empty for the log's last.
-        settings: `KEY=VALUE`, of every alternative.
-        patches: one for each alternative; without any, `settings` are the only one.
-    """
-
-    since: str = msgspec.field(name="from", default="")
-    until: str = msgspec.field(name="to", default="")
-    settings: tuple[str, ...] = ()
-    patches: tuple[PatchText, ...] = ()
 
 
 class Assumptions(_Part, frozen=True, kw_only=True):

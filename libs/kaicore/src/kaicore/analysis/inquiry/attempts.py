@@ -42,6 +42,15 @@ _HELD_BACK = (
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedCycle:
+    """A cycle's record with its place in the log."""
+
+    position: int
+    recorded_at: int
+    cycle: CycleCompleted
+
+
+@dataclass(frozen=True, slots=True)
 class CycleRecords:
     """What the log has of the cycles since a pod has waited.
 
@@ -55,8 +64,8 @@ class CycleRecords:
 
     since: int
     since_at: int
-    first: Sequence[Event] = ()
-    last: Sequence[Event] = ()
+    first: Sequence[RecordedCycle] = ()
+    last: Sequence[RecordedCycle] = ()
     looked_from: int = 0
     classes: Sequence[tuple[int, str]] = ()
 
@@ -89,8 +98,19 @@ async def cycle_records(log: EventLog, cluster: str, own: Sequence[Event], *, si
             last += page
         if after == since.position or len(last) >= _ENOUGH:
             looked_from = 0 if after == since.position else after
-            return CycleRecords(since.position, since.recorded_at, first, last, looked_from, classes)
+            return CycleRecords(
+                since.position, since.recorded_at, _recorded(first), _recorded(last), looked_from, classes
+            )
         window *= 2
+
+
+def _recorded(events: Sequence[Event]) -> list[RecordedCycle]:
+    decoded = ((event, decode_payload(event)) for event in events)
+    return [
+        RecordedCycle(event.position, event.recorded_at, cycle)
+        for event, cycle in decoded
+        if isinstance(cycle, CycleCompleted)
+    ]
 
 
 @dataclass(slots=True)
@@ -129,9 +149,8 @@ def attempts(state: ClusterState, entry: PodEntry, records: CycleRecords) -> Att
     changes: list[AttemptChange] = []
     tried = skipped = 0
     last: CycleCompleted | None = None
-    for event in records.last:
-        cycle = decode_payload(event)
-        assert isinstance(cycle, CycleCompleted)
+    for record in records.last:
+        cycle = record.cycle
         reasons.take(cycle)
         if cycle.input_position < records.since:
             # It did not know of the pod yet.
@@ -142,7 +161,7 @@ def attempts(state: ClusterState, entry: PodEntry, records: CycleRecords) -> Att
         )
         held = bool(now) and all(isinstance(one, _HELD_BACK) for one in now)
         tried, skipped = tried + (not held), skipped + held
-        _note(changes, event, cycle, now, held=held)
+        _note(changes, record, now, held=held)
     return AttemptsAnswer(
         since=time_text(records.since_at),
         cycles=_count(records, last),
@@ -156,16 +175,14 @@ def attempts(state: ClusterState, entry: PodEntry, records: CycleRecords) -> Att
     )
 
 
-def _note(
-    changes: list[AttemptChange], event: Event, cycle: CycleCompleted, now: Sequence[Reason], *, held: bool
-) -> None:
+def _note(changes: list[AttemptChange], record: RecordedCycle, now: Sequence[Reason], *, held: bool) -> None:
     codes = [reason.code for reason in now]
     cycles = 1
     if changes and changes[-1].reasons == codes:
         before = changes.pop()
         cycles, cycle_id, position, at = before.cycles + 1, before.cycle, before.position, before.recorded_at
     else:
-        cycle_id, position, at = cycle.cycle, event.position, time_text(event.recorded_at)
+        cycle_id, position, at = record.cycle.cycle, record.position, time_text(record.recorded_at)
     changes.append(
         AttemptChange(
             cycle=cycle_id,
@@ -184,15 +201,13 @@ def _count(records: CycleRecords, last: CycleCompleted | None) -> int:
     if last is None:
         return 0
     first: dict[str, int] = {}
-    for event in records.first:
-        cycle = decode_payload(event)
-        if isinstance(cycle, CycleCompleted) and cycle.input_position >= records.since:
-            first.setdefault(cycle.shard, _number(cycle))
-    latest = {}
-    for event in records.last:
-        cycle = decode_payload(event)
-        if isinstance(cycle, CycleCompleted) and cycle.input_position >= records.since:
-            latest[cycle.shard] = _number(cycle)
+    latest: dict[str, int] = {}
+    for record in records.first:
+        if record.cycle.input_position >= records.since:
+            first.setdefault(record.cycle.shard, _number(record.cycle))
+    for record in records.last:
+        if record.cycle.input_position >= records.since:
+            latest[record.cycle.shard] = _number(record.cycle)
     return sum(number - first.get(shard, number) + 1 for shard, number in latest.items())
 
 

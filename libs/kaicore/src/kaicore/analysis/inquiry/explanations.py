@@ -56,7 +56,7 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         return None
     entry, own = state.pods.get(evidence.uid), evidence.own
     config = state.config()
-    asked = None if entry is None or entry.pod.uid not in state.waiting else Asked(state, config, entry)
+    asked = None if entry is None or not _is_decided_on(state, entry) else Asked(state, config, entry)
     waits: dict[str, Any] = {}
     if asked is not None:
         waits = why_waiting(asked)
@@ -207,7 +207,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         counts.update(dict.fromkeys(pending_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
-    asked = None if oldest is None or oldest.pod.uid not in state.waiting else Asked(state, state.config(), oldest)
+    asked = None if oldest is None or not _is_decided_on(state, oldest) else Asked(state, state.config(), oldest)
     others = [entry for entry in pods if entry.stage is not Stage.WAITING]
     rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
     return Why(
@@ -222,6 +222,11 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         **({} if asked is None else why_waiting(asked)),
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
     )
+
+
+def _is_decided_on(state: ClusterState, entry: PodEntry) -> bool:
+    """Tell whether cycles decide on a pod: it waits, and for our scheduler."""
+    return entry.pod.uid in state.waiting and entry.pod.scheduler_name == state.config().scheduler_name
 
 
 def _verdict_of(pods: Sequence[PodEntry]) -> str:

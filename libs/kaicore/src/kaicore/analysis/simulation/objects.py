@@ -58,14 +58,15 @@ _RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-def read_world(objects: Iterable[Located], *, scheduler_name: str) -> World:
+def read_world(objects: Iterable[Located], *, scheduler_name: str, most_pods: int | None = None) -> World:
     """Make a world of objects; what is wrong with them is collected in `World.problems`.
 
     Args:
         objects: the objects, in any order.
         scheduler_name: `spec.schedulerName` of pods that name none.
+        most_pods: how many pods owners may make in all; the owner with which it is more is a problem, and all after it.
     """
-    return _Reader(scheduler_name).read(list(objects))
+    return _Reader(scheduler_name, most_pods).read(list(objects))
 
 
 def is_read(api_version: str, kind: str) -> bool:
@@ -80,8 +81,11 @@ def _is_namespaced(kind: GroupKind) -> bool:
 
 
 class _Reader:
-    def __init__(self, scheduler_name: str) -> None:
+    def __init__(self, scheduler_name: str, most_pods: int | None) -> None:
         self._scheduler_name = scheduler_name
+        self._most_pods = most_pods
+        #: How many pods owners have made, those included that were too many.
+        self._made = 0
         self._world = World()
         self._identities = Identities()
         self._admission = Admission(scheduler_name, (), ())
@@ -248,7 +252,10 @@ class _Reader:
         metadata = owner["metadata"]
         subject = subject_of(owner["kind"], metadata["namespace"], metadata["name"])
         between: list[Object] = []
+        self._check_made(subject)
         pods = expand(owner, nodes_for=self._nodes_for, between=between.append)
+        self._made += len(pods)
+        self._check_made(subject)
         if owner is not item.object and pods:
             queue, count = kueue_queue(owner), _pods(len(pods))
             done = f"{count} shown as if LocalQueue {queue} admitted it" if queue else f"{count} left out"
@@ -284,6 +291,10 @@ class _Reader:
         for one in between:
             if group_kind(one["apiVersion"], one["kind"]) is not None:
                 self._add_group_source(Located(item.where, one))
+
+    def _check_made(self, subject: str) -> None:
+        if self._most_pods is not None and self._made > self._most_pods:
+            raise InvalidObject(subject, "spec", self._made, f"more than {self._most_pods} pods are made in all")
 
     def _add_group_source(self, item: Located) -> None:
         kind = group_kind(item.object["apiVersion"], item.object["kind"])

@@ -24,6 +24,9 @@ from kaicore.rules.model.group_source import GroupSource, source_key
 from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
 
+#: Most pods of one question: what a cycle over them costs is some seconds.
+MOST_PODS = 10_000
+
 #: Stands for the scheduler of pods that name none, until it is known how many these are.
 _NOT_NAMED = "kai-ledger.not-named"
 
@@ -65,7 +68,7 @@ def submit_objects(copied: CopiedState, objects: Sequence[Located], *, scheduler
             fresh.append(item)
         else:
             submitted.problems.append(str(problem))
-    world = read_world([*fresh, *_there_already(state, fresh)], scheduler_name=_NOT_NAMED)
+    world = read_world([*fresh, *_there_already(state, fresh)], scheduler_name=_NOT_NAMED, most_pods=MOST_PODS)
     submitted.problems += map(str, world.problems)
     submitted.warnings += _warnings(state, world, fresh)
     there = {(entry.pod.namespace, entry.pod.name) for entry in state.pods.values()}
@@ -73,8 +76,10 @@ def submit_objects(copied: CopiedState, objects: Sequence[Located], *, scheduler
     unnamed = 0
     for pod in world.pods:
         wire = _created(pod.wire, copied.now)
+        if wire.metadata.uid in state.pods and (wire.metadata.namespace, wire.metadata.name) not in there:
+            wire = _renamed(wire, len(submitted.uids))
         meta = wire.metadata
-        taken = meta.uid in state.pods or (meta.namespace, meta.name) in there
+        taken = (meta.namespace, meta.name) in there
         if taken or wire.spec.node_name:
             problem_text = "is in the cluster already" if taken else "names its node itself: no scheduler decides on it"
             subject = subject_of("Pod", meta.namespace, meta.name)
@@ -208,3 +213,10 @@ def _created(wire: Any, now: int) -> Any:
     if isinstance(wire, PodObject):
         wire = msgspec.structs.replace(wire, status=type(wire.status)())
     return wire
+
+
+def _renamed(wire: PodObject, number: int) -> PodObject:
+    """Return a pod under another name, where two got the same random suffix, as a controller would try again."""
+    meta = wire.metadata
+    again = msgspec.structs.replace(meta, name=f"{meta.name}-{number}", uid=f"{meta.uid}-{number}")
+    return msgspec.structs.replace(wire, metadata=again)

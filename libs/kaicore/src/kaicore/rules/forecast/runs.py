@@ -33,8 +33,9 @@ RUN_EVENTS = tuple(
 #: So many of the last runs are kept of each kind of runs: what is long ago tells little of today.
 _MOST_OF_A_KIND = 2000
 
-#: Pods of one owner whose runs begin, and end, within this of each other are one run.
-_TOGETHER_US = 60 * 1_000_000
+#: Pods of one owner whose runs begin, and end, within this part of their length of each other are one run; at least so
+#: long, and at most.
+_TOGETHER_PART, _LEAST_TOGETHER_US, _MOST_TOGETHER_US = 20, 1_000_000, 60 * 1_000_000
 
 #: A part of a name that a controller made: of Kubernetes' alphabet without vowels, of five, or eight to ten characters.
 _GENERATED = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}")
@@ -186,9 +187,10 @@ class RunHistory:
         if running is None:
             return
         last = self._last_ends.get(running.owner)
-        end = self._last_ends[running.owner] = _LastEnd(running.started_at, at, ended)
+        end = _LastEnd(running.started_at, at, ended)
         if last is not None and last.ended is ended and _together(last, end):
             return
+        self._last_ends[running.owner] = end
         run = Run(max(at - running.started_at, 1), max(self.since - running.started_at, 0), ended)
         self.ended += ended
         for basis, key in running.keys.items():
@@ -198,4 +200,6 @@ class RunHistory:
 
 
 def _together(one: _LastEnd, other: _LastEnd) -> bool:
-    return abs(one.started_at - other.started_at) <= _TOGETHER_US and abs(one.ended_at - other.ended_at) <= _TOGETHER_US
+    part = (other.ended_at - other.started_at) // _TOGETHER_PART
+    within = min(max(part, _LEAST_TOGETHER_US), _MOST_TOGETHER_US)
+    return abs(one.started_at - other.started_at) <= within and abs(one.ended_at - other.ended_at) <= within

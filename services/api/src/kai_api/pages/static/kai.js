@@ -51,26 +51,31 @@ async function show(address, history) {
 
 function say(text) { if (news.textContent !== text) news.textContent = text; }
 
-// Follows the log's end while the page is live and seen; shows it anew at most once a second.
+// Follows the log's end while the page is live and seen; shows it anew at most once a second, and a page that is slow
+// to make less often.
 function follow() {
   if (source) source.close();
   source = null;
   const here = time();
   if (!here || !("live" in here.dataset) || document.hidden) return;
-  let shown = Number(here.dataset.position), head = shown, due = 0;
+  let shown = Number(here.dataset.position), head = shown, due = 0, rest = 0;
   const mine = source = new EventSource(`/clusters/${encodeURIComponent(here.dataset.cluster)}/news?after=${shown}`);
   const lost = (yes) => { time().classList.toggle("lost", yes); say(yes ? "The connection is lost; trying again." : ""); };
+  function awaitNews() {
+    if (head > shown && !due) due = setTimeout(refresh, Math.max(300, rest - performance.now()));
+  }
   async function refresh() {
-    due = 0;
     if (mine !== source) return;
-    const wanted = head;
+    const wanted = head, began = performance.now();
     try { await show(location.href, null); shown = wanted; } catch (error) { if (error.name !== "AbortError") lost(true); }
-    if (mine === source && head > shown && !due) due = setTimeout(refresh, 1000);
+    rest = performance.now() + Math.max(1000, 5 * (performance.now() - began));
+    due = 0;
+    if (mine === source) awaitNews();
   }
   mine.onopen = () => { if (mine === source) lost(false); };
   mine.onmessage = (event) => {
     head = Number(event.data);
-    if (head > shown && !due) due = setTimeout(refresh, 300);
+    awaitNews();
   };
   mine.onerror = () => {
     if (mine !== source) return;
@@ -137,5 +142,8 @@ theme.addEventListener("click", () => {
   name();
 });
 name();
+// A page of several logs is shown anew from time to time.
+const refresh = Number(document.body.dataset.refresh);
+if (refresh) setInterval(() => { if (!document.hidden) show(location.href, null).catch(() => {}); }, 1000 * refresh);
 prepare();
 follow();
