@@ -22,6 +22,7 @@ _MODULES = (
     "replay",
     "history",
     "submission",
+    "what_if",
     "dashboard",
     "end_to_end",
 )
