@@ -177,7 +177,7 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.nodes:
         heads = ("", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "FULL")
         yield _indented(table(heads, [_score(one) for one in placed.nodes]))
-        shown = f"the first {len(placed.nodes)} of " if placed.able > len(placed.nodes) else ""
+        shown = f"{len(placed.nodes)} of " if placed.able > len(placed.nodes) else ""
         nodes = "node" if placed.able == 1 else "nodes"
         yield f"  {shown}{placed.able} {nodes} could take it; {placed.strategy}"
     yield from (f"  not: {text}" for text in placed.ruled_out)

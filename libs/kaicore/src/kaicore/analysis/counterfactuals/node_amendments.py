@@ -80,7 +80,7 @@ def _labelled(node: Node, labels: dict[str, str | None]) -> _Mended:
     merged = {**node.labels, **news}
     after = {key: value for key, value in merged.items() if value is not None}
     parts = [f"{key}={value}" if value is not None else f"{key}-" for key, value in sorted(news.items())]
-    return edited(node, labels=after), f"label node {node.name} with {', '.join(parts)}"
+    return edited(node, labels=after), f"label node {node.name} with {', '.join(parts)}, if that is true"
 
 
 def _selected(asked: Asked, node: Node, reason: Any) -> _Mended:

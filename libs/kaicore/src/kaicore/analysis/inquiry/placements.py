@@ -62,7 +62,7 @@ def placement_answer(state: ClusterState, entry: PodEntry | None, placed: Decide
         cycle=decision.cycle,
         position=placed.event.position,
         at=time_text(placed.event.recorded_at),
-        because=_because(nodes, able=0 if scores is None else scores.able),
+        because=_because(nodes, decision, able=0 if scores is None else scores.able),
         nodes=nodes,
         able=0 if scores is None else scores.able,
         ruled_out=[] if scores is None else [str(reason) for reason in scores.ruled_out],
@@ -90,7 +90,7 @@ def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
     )
 
 
-def _because(nodes: list[NodeScore], *, able: int) -> str:
+def _because(nodes: list[NodeScore], decision: PodPlaced, *, able: int) -> str:
     """Say in what the chosen node was better than the next one."""
     chosen = next((one for one in nodes if one.chosen), None)
     if chosen is None:
@@ -98,10 +98,9 @@ def _because(nodes: list[NodeScore], *, able: int) -> str:
     if able == 1:
         return "no other node could take it"
     if not nodes[0].chosen:
-        return (
-            f"{nodes[0].node} ranked higher for this pod alone; "
-            f"{chosen.node} is where it goes with the pods that start with it, or where room was kept for it"
-        )
+        domains = [f"{level} {name}" for level, name in decision.domains.items() if name != decision.node]
+        instead = f"its group goes to {domains[-1]}" if domains else "it goes where room was kept for it"
+        return f"{instead}; for this pod alone {nodes[0].node} ranked higher"
     second = nodes[1]
     for part, words in _PARTS.items():
         mine, theirs = getattr(chosen, part), getattr(second, part)

@@ -32,8 +32,8 @@ def _lack(asked: Asked, obstacles: NodeObstacles) -> int:
 def _node(asked: Asked, obstacles: NodeObstacles) -> NodeShortfall:
     return NodeShortfall(
         node=asked.columns.names[obstacles.row],
-        reasons=[reason.code for reason in obstacles.reasons],
-        messages=[str(reason) for reason in obstacles.reasons],
+        reasons=list(dict.fromkeys(reason.code for reason in obstacles.reasons)),
+        messages=list(dict.fromkeys(map(str, obstacles.reasons))),
         missing=_texts(asked.missing(obstacles.row)),
         zones=_zones(asked, obstacles.row),
     )
