@@ -78,7 +78,8 @@ def rows_with(url: str, text: str) -> list[str]:
     """Where a text stands: every table of the database, every row, packed ones unpacked."""
     with psycopg.connect(url) as connection:
         tables = connection.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+            "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace::regnamespace::text "
+            "NOT IN ('pg_catalog', 'information_schema', 'pg_toast')"
         ).fetchall()
         return [
             table

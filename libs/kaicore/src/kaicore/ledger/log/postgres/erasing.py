@@ -28,6 +28,9 @@ ACTOR = "kai erase"
 #: Tables that only cache states, whose rows are deleted.
 CACHES = ("snapshot", "state_trail")
 
+_POD_HISTORY = "UPDATE views.pod_history SET name = %s WHERE cluster = %s AND uid = ANY(%s)"
+_GROUP_HISTORY = 'UPDATE views.pod_history SET "group" = %s WHERE cluster = %s AND "group" = %s'
+
 #: Key of the advisory lock under which logs are changed.
 _LOCK = 0x6B61692D657261
 
@@ -123,6 +126,7 @@ async def _erase(connection: _Connection, cluster: str, request: ErasureRequest,
     for start in range(0, len(changed), _PAGE):
         changed[start : start + _PAGE] = await _replace(connection, cluster, changed[start : start + _PAGE], retired)
     await _empty_caches(connection, cluster)
+    await _redact_views(connection, cluster, erasure)
     await _redact_kept(connection, cluster, erasure)
     recorded = await _record(connection, cluster, erasure, changed, head, reason=request.reason, now=now)
     return ErasureReport(
@@ -259,6 +263,16 @@ async def _replace(connection: _Connection, cluster: str, events: list[Event], r
 async def _empty_caches(connection: _Connection, cluster: str) -> None:
     for table in CACHES:
         await connection.execute(sql.SQL("DELETE FROM {} WHERE cluster = %s").format(sql.Identifier(table)), [cluster])
+
+
+async def _redact_views(connection: _Connection, cluster: str, erasure: Erasure) -> None:
+    """Redact the read model that names pods, where there is one; a pod that is gone is not written there again."""
+    rows = await connection.execute("SELECT to_regclass('views.pod_history') IS NOT NULL")
+    ((there,),) = await rows.fetchall()
+    if there:
+        await connection.execute(_POD_HISTORY, [erasure.pseudonym, cluster, list(erasure.uids)])
+        alone = [f"Pod/{erasure.namespace}/{name}" for name in (erasure.pseudonym, erasure.name)]
+        await connection.execute(_GROUP_HISTORY, [alone[0], cluster, alone[1]])
 
 
 async def _redact_kept(connection: _Connection, cluster: str, erasure: Erasure) -> None:
