@@ -175,7 +175,7 @@ class UnknownMoment(ConfigurationError):
 
 
 class TooManyQuestions(KaiError):
-    """As many questions of a kind wait for each other as may; the same can be asked again a little later."""
+    """More questions of a kind than may would wait for each other; the same can be asked again a little later."""
 
 
 class EmbeddedServerError(KaiError):
