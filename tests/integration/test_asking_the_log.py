@@ -13,7 +13,8 @@ import pytest
 from kai_cli.log_answers import open_log_answers
 from kai_cli.source import AnswerSource
 from kaicore.analysis.inquiry.answers import RowSelection
-from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.port import EventLog, Snapshot
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
 from tests.integration.scheduling import Facts, placed, scheduling
 
@@ -40,6 +41,16 @@ async def test_the_first_question_leaves_a_snapshot_and_the_second_folds_only_wh
         assert (await answers.listing(cluster_name, "pods", RowSelection(limit=1))).total == 3101
         assert answers.state(cluster_name).folded == 1
     assert capsys.readouterr().err == ""
+
+
+async def test_a_warning_is_no_part_of_the_answer(
+    facts: Facts, postgres_log: EventLog, database_url: str, cluster_name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await postgres_log.save_snapshot(cluster_name, Snapshot("state", 1, SNAPSHOT_SCHEMA, b"nonsense"))
+    async with open_log_answers(AnswerSource(database_url=database_url)) as answers:
+        assert (await answers.listing(cluster_name, "nodes", RowSelection())).total == 1
+    printed = capfd.readouterr()
+    assert (printed.out, "snapshot thrown away" in printed.err) == ("", True)
 
 
 @asynccontextmanager

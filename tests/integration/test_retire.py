@@ -12,7 +12,7 @@ import pytest
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.archiving import check_archive
 from kaicore.ledger.log.partitions import Month
-from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.port import Filter, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.integration.scheduling import Facts, placed, scheduling
@@ -76,6 +76,9 @@ async def test_a_month_is_put_away_and_all_goes_on_from_the_state_that_was_kept(
         async with scheduling(log, C):
             await placed(log, C, 2)
         gone = await log.read(C, where=Filter(until=(old + 1).start))
+    with psycopg.connect(url) as connection:
+        # The state at the month's end is folded for it, whatever snapshots of it there are.
+        connection.execute("DELETE FROM snapshot WHERE name = 'state'")
     before = kai("get", "pods", "-o", "json", *there)
 
     tried = kai("retire", str(old), "--to", tmp_path / "away", "--dry-run", *there)
@@ -100,7 +103,11 @@ async def test_a_month_is_put_away_and_all_goes_on_from_the_state_that_was_kept(
         answer = kai(*question, *there)
         assert (answer.returncode, answer.stderr) == (0, ""), question
     replayed = json.loads(kai("replay", "-o", "json", *there).stdout)
-    assert (replayed["differences"], replayed["decisions"]) == ([], 0)
+    assert (replayed["differences"], replayed["decisions"]) == ([], 1)
+    end = gone[-1].position
+    assert f"what reads it starts at {end}\n" in done.stdout
+    assert json.loads(kai("get", "pods", "--at", str(end), "-o", "json", *there).stdout)["total"] == 1
+    assert kai("get", "pods", "--at", str(end - 1), *there).returncode == 1
     assert kai("get", "pods", "-o", "json", *there).stdout == before.stdout
     again = kai("retire", str(old), *there)
     assert (again.returncode, f"month {old} is not in the log" in again.stderr) == (2, True)
@@ -122,14 +129,14 @@ def _brings_back(url: str, month: Month, directory: Path, *, events: int) -> Non
         assert count == events
 
 
-async def test_a_month_without_a_sound_state_behind_it_one_that_is_not_the_oldest_and_one_that_is_not_over_are_refused(
+async def test_a_month_that_a_service_needs_one_that_is_not_the_oldest_and_one_that_is_not_over_are_refused(
     url: str, old: Month
 ) -> None:
     there = ("--database-url", url)
-    with psycopg.connect(url) as connection:
-        connection.execute("UPDATE snapshot SET body = set_byte(body, 9, 7)")
+    async with await PostgresLog.open(url) as log:
+        await log.save_snapshot(C, Snapshot("binder", 1, "1", b"of before its end"))
     for month, expected in (
-        (old, "no sound snapshot 'state' at or after position"),
+        (old, "no sound snapshot 'binder' at or after position"),
         (old + 1, f"month {old} is older than {old + 1} and must be detached first"),
         (old + 40, "is not in the log; its months are"),
     ):

@@ -1,9 +1,11 @@
 """`kai retire`: take the oldest month out of the log, sealed, and put it away."""
 
 import asyncio
+import zlib
+from contextlib import suppress
 from pathlib import Path
 
-from kaicore.errors import ConfigurationError
+from kaicore.errors import ConfigurationError, EventsRetired, UnknownMoment
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
@@ -17,8 +19,8 @@ def retire(
 ) -> int:
     """Take the oldest month out of the log, and seal it; refused where the rest could not start without it.
 
-    It needs, for each cluster, a sound snapshot of the state at or after the month's last event, which is kept: what
-    reads the log starts there from then on. Services save one as they end, and so does `kai get` after many events.
+    It needs, for each service, a sound snapshot at or after the month's last event, which is kept: services save one as
+    they end. The state at the month's end is folded and kept by itself: what reads the log starts there from then on.
 
     Args:
         month: such as 2026-01; over for a day, and the oldest that there is.
@@ -41,6 +43,7 @@ async def _retire(source: LogSource, month: Month, to: Path | None, *, dry_run: 
                 f"month {month} is retired already; its table {month.table} is still there: --to DIR puts it away"
             )
         if not seals:
+            await _leave_states(log, month)
             seals = await log.detach_month(month, dry_run=dry_run)
         for seal in seals:
             print(await _summary(log, seal, dry_run=dry_run))
@@ -56,6 +59,21 @@ async def _retire(source: LogSource, month: Month, to: Path | None, *, dry_run: 
                 print(f"written and read back: {file}")
             print(f"sealed and detached; table {month.table} is dropped")
     return 0
+
+
+async def _leave_states(log: PostgresLog, month: Month) -> None:
+    """Leave each cluster's state at the month's end on its trail: then all that is left can be shown and replayed."""
+    # Folding needs the engine and NumPy, which a refusal does not.
+    from kaicore.analysis.inquiry.moments import Moment, position_of, state_at  # noqa: PLC0415
+    from kaicore.ledger.log.state_snapshot import take_state  # noqa: PLC0415
+
+    for cluster in await log.clusters():
+        # A cluster without events in the month, or whose first ones are gone already, is left as it is.
+        with suppress(UnknownMoment, EventsRetired):
+            end = min((month + 1).start - 1, (await log.head(cluster)).recorded_at)
+            last = await position_of(log, cluster, Moment(time=end))
+            snapshot = take_state(await state_at(log, cluster, last))
+            await log.trail.save(cluster, snapshot, zlib.compress(snapshot.body))
 
 
 async def _summary(log: PostgresLog, seal: Seal, *, dry_run: bool) -> str:

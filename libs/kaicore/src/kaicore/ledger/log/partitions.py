@@ -10,6 +10,8 @@ can still be verified.
 """
 
 import calendar
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -254,6 +256,10 @@ async def _keep_snapshots(connection: AsyncConnection[Any], seal: Seal) -> None:
         names.add(snapshot.name)
         if _leads_past(seal, snapshot, digest):
             newest[snapshot.name] = (snapshot, digest)
+    nearest = await _on_the_trail(connection, seal)
+    if nearest is not None:
+        # The past can be shown, and replayed, from there on.
+        newest[STATE_SNAPSHOT] = nearest
     for name in sorted(names):
         if name not in newest:
             raise ConfigurationError(
@@ -274,6 +280,21 @@ async def _keep_snapshots(connection: AsyncConnection[Any], seal: Seal) -> None:
                 digest,
             ],
         )
+
+
+async def _on_the_trail(connection: AsyncConnection[Any], seal: Seal) -> tuple[Snapshot, bytes] | None:
+    """Return the first sound place of the trail at or after the last event that goes, with its digest."""
+    rows = await connection.execute(
+        "SELECT position, schema, body, digest FROM state_trail WHERE cluster = %s AND position >= %s "
+        "ORDER BY position LIMIT 4",
+        [seal.cluster, seal.position],
+    )
+    for position, schema, packed, digest in await rows.fetchall():
+        with suppress(zlib.error):
+            snapshot = Snapshot(STATE_SNAPSHOT, position, schema, zlib.decompress(packed))
+            if _leads_past(seal, snapshot, digest):
+                return snapshot, digest
+    return None
 
 
 def _leads_past(seal: Seal, snapshot: Snapshot, digest: bytes) -> bool:
