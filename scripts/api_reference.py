@@ -8,7 +8,9 @@ from kai_api.auth.access import Access
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.projections.store import ViewStore
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.postgres.connections import Connections
 
 _INTRODUCTION = """# The API
 
@@ -23,7 +25,13 @@ def api() -> str:
     """Return the page."""
     inquiry = Inquiry(MemoryLog(clock=lambda: 0))
     long_answers = LongAnswers("", at_once=1, most_s=1)
-    app = make_routes(inquiry, long_answers, Access(anonymous="no"), LiveLog(inquiry.log))
+    app = make_routes(
+        inquiry,
+        long_answers,
+        Access(anonymous="no"),
+        LiveLog(inquiry.log),
+        ViewStore(Connections("", size=1, patience_s=1, application="reference")),
+    )
     document = app.openapi()
     return "\n".join([_INTRODUCTION, *_routes(document), *_answers(document)])
 

@@ -30,6 +30,8 @@ from kai_fleet.main import FleetSettings
 from kai_fleet.metrics import Metrics as FleetMetrics
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.settings import IngestSettings
+from kai_projector.main import ProjectorSettings
+from kai_projector.metrics import ProjectorMetrics
 from kai_relay.metrics import RelayMetrics
 from kai_relay.settings import RelaySettings
 from kai_scheduler.main import SchedulerSettings
@@ -65,6 +67,7 @@ PROGRAMS: dict[str, type[ServiceSettings]] = {
     "kai-watcher": WatcherSettings,
     "kai-ingest": IngestSettings,
     "kai-relay": RelaySettings,
+    "kai-projector": ProjectorSettings,
     "kai-scheduler": SchedulerSettings,
     "kai-binder": BinderSettings,
     "kai-api": ApiSettings,
@@ -243,6 +246,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("`kai-watcher`", lambda registry: WatcherMetrics("any", registry=registry))
     of("`kai-ingest`", lambda registry: IngestMetrics(registry=registry))
     of("`kai-relay`", lambda registry: RelayMetrics(registry=registry))
+    of("`kai-projector`", lambda registry: ProjectorMetrics(registry=registry))
     of("`kai-scheduler`", scheduler)
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
     collectors_by_service["`kai-api`"] = [kai_api.app._SECONDS, KeptStates(Inquiry(MemoryLog(clock=lambda: 0)))]  # noqa: SLF001

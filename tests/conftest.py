@@ -74,7 +74,7 @@ def _migrated_template(postgres_url: str) -> Iterator[str]:
             # Roles belong to the whole server, which may be another worker's too (KAI_TEST_DATABASE_URL).
             connection.execute("SELECT pg_advisory_lock(hashtext('kai tests: roles'))")
             upgrade(url)
-            for role in ("kai_append", "kai_read"):
+            for role in ("kai_append", "kai_read", "kai_project"):
                 connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(role)))
         asyncio.run(_make_months(url))
         yield name
@@ -132,7 +132,7 @@ def _new_database(server: str, *, template: str) -> Iterator[str]:
 
 
 def as_role(url: str, role: str) -> str:
-    """Return a migrated database's url for a role: `kai_append` or `kai_read`."""
+    """Return a migrated database's url for a role: `kai_append`, `kai_read` or `kai_project`."""
     split = urlsplit(url)
     return urlunsplit(split._replace(netloc=f"{role}:x@{split.netloc.rpartition('@')[2]}"))
 

@@ -19,8 +19,10 @@ _MODULES = (
     "exporter",
     "simulate",
     "questions",
+    "replay",
     "history",
     "submission",
+    "what_if",
     "dashboard",
     "end_to_end",
 )

@@ -19,6 +19,7 @@ from kai_api.auth.scopes import View
 from kai_api.long_answers import LongAnswers
 from kai_cli.keys import new
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
@@ -61,10 +62,16 @@ class Client:
 
 @asynccontextmanager
 async def serving(
-    log: EventLog, *, file: Path | None = None, anonymous: Anonymous = "no", per_s: float = 50, burst: int = 500
+    log: EventLog,
+    *,
+    file: Path | None = None,
+    anonymous: Anonymous = "no",
+    per_s: float = 50,
+    burst: int = 500,
+    views: ViewStore | None = None,
 ) -> AsyncIterator[Client]:
     access = Access(anonymous=anonymous, file=AccessFile(file) if file else None, per_s=per_s, burst=burst)
-    app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access)
+    app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access, views=views)
     server = HttpServer(app, host="127.0.0.1", port=0)
     stopping = asyncio.Event()
     task = asyncio.create_task(server.run(stopping))

@@ -31,6 +31,7 @@ SERVICES = (
     "kai_scheduler.main",
     "kai_ingest.main",
     "kai_api.main",
+    "kai_projector.main",
     "kai_watcher.main",
     "kai_binder.main",
 )

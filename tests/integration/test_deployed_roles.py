@@ -46,10 +46,10 @@ def as_role(url: str, role: str, password: str) -> str:
 
 
 def test_the_role_that_migrates_owns_the_log_and_others_do_not(database_url: str) -> None:
-    make_roles(database_url, migrate="m1", append="a1", read="r1")
-    make_roles(database_url, migrate="m2", append="it's", read="r2")
+    make_roles(database_url, migrate="m1", append="a1", read="r1", project="p1")
+    make_roles(database_url, migrate="m2", append="it's", read="r2", project="p2")
     upgrade(as_role(database_url, "migrate", "m2"))
-    for role, password in (("append", "it%27s"), ("read", "r2")):
+    for role, password in (("append", "it%27s"), ("read", "r2"), ("project", "p2")):
         with psycopg.connect(as_role(database_url, role, password)) as connection:
             for forbidden in (
                 "CREATE TABLE public.mine (a int)",

@@ -162,6 +162,6 @@ async def test_no_role_of_a_service_is_a_superuser_or_member_of_the_owner(databa
         rows = connection.execute(
             "SELECT rolname, rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls, "
             "pg_has_role(rolname, (SELECT relowner FROM pg_class WHERE relname = 'event'), 'MEMBER') "
-            "FROM pg_roles WHERE rolname IN ('kai_append', 'kai_read') ORDER BY rolname"
+            "FROM pg_roles WHERE rolname IN ('kai_append', 'kai_project', 'kai_read') ORDER BY rolname"
         ).fetchall()
-    assert rows == [("kai_append", False, False), ("kai_read", False, False)]
+    assert rows == [("kai_append", False, False), ("kai_project", False, False), ("kai_read", False, False)]

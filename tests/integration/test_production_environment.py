@@ -15,6 +15,7 @@ SERVICES = (
     "kai-binder",
     "kai-exporter",
     "kai-ingest",
+    "kai-projector",
     "kai-relay",
     "kai-scheduler",
     "kai-watcher",

@@ -200,4 +200,4 @@ async def test_the_roles_of_a_log_are_there_also_for_data_from_before_there_were
             assert len(await log.detach_month(month, without_snapshot=True)) == 1
         async with await psycopg.AsyncConnection.connect(server.url_of("kai_read")) as connection:
             cursor = await connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname LIKE 'kai@_%' ESCAPE '@'")
-            assert await cursor.fetchall() == [(False,)] * 3
+            assert await cursor.fetchall() == [(False,)] * 4

@@ -1,7 +1,6 @@
 """The dashboard's models: what pages say, from states alone."""
 
 import pytest
-from kai_api.pages.capacity import Gpus, gpu_columns, use_per_gpu
 from kai_api.pages.cycles import cycle_page, cycle_steps, steps_of
 from kai_api.pages.domain import domain_page
 from kai_api.pages.frame import duration
@@ -9,13 +8,14 @@ from kai_api.pages.idle_segments import idle_segments
 from kai_api.pages.node_zones import node_page, zones_table
 from kai_api.pages.overview import cluster_figures
 from kai_api.pages.predictions import predictions
-from kai_api.pages.queue_history import charts_of_hours, charts_of_reports
+from kai_api.pages.queue_history import charts_of_hours, charts_of_reports, spans_of
 from kai_api.pages.queue_tree import queue_lines
 from kai_api.pages.search import search
 from kai_api.pages.story import story
 from kai_api.pages.topology_map import rows_within, topology_map
 from kai_api.pages.waiting import waiting_line
 from kaicore.analysis.inquiry.explanations import why_owner
+from kaicore.analysis.projections.capacity import Gpus, gpu_columns, use_per_gpu
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node
@@ -215,6 +215,10 @@ def test_charts_of_queues_step_from_report_to_report(fleet: Fleet) -> None:
     assert language.deserved
     by_hour = charts_of_hours(fleet.state, ["language"], "gpu", span="1d")
     assert (len(by_hour.times), by_hour.charts[0].values[-2]) == (24, "24")
+    assert spans_of(fleet.state) == ("1h", "6h", "1d", "7d")
+    assert spans_of(Workloads().state) == ("1d", "7d")
+    memory = charts_of_hours(fleet.state, ["language"], "memory", span="1d")
+    assert memory.charts[0].values[-2] == "1.5Ti"
     assert charts_of_reports([], ["language"], "gpu", span="1h", ended=ended).charts[0].allocated == ""
 
 

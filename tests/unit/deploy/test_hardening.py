@@ -94,7 +94,13 @@ def test_who_is_called_lets_the_caller_in() -> None:
         )
 
 
-ROLES = {"kai-relay": "read", "kai-api": "read", "kai-webhook": "read", "kai-migrate": "migrate"}
+ROLES = {
+    "kai-relay": "read",
+    "kai-projector": "project",
+    "kai-api": "read",
+    "kai-webhook": "read",
+    "kai-migrate": "migrate",
+}
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
@@ -160,6 +166,7 @@ def test_compose_has_a_user_of_the_log_and_of_the_bus_for_each_service() -> None
         "migrate": "kai_migrate",
         "relay": "kai_read",
         "api": "kai_read",
+        "projector": "kai_project",
         **dict.fromkeys(("watcher", "scheduler", "binder", "ingest"), "kai_append"),
     }
     bus = {name: user(name, "KAI_NATS_URL") for name in services if "KAI_NATS_URL" in env_of(services[name])}

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.projections.questions import ReadModels
+from kaicore.analysis.projections.store import ViewStore
 from kaicore.analysis.submission.submissions import Submissions
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
@@ -23,6 +25,7 @@ from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
 from kai_api.calibrating import Calibrations
 from kai_api.events import make_events_router
+from kai_api.history import make_history_router
 from kai_api.history_questions import WHAT_IF_DESCRIBED, as_page, read_question
 from kai_api.live import LiveLog
 from kai_api.login import make_login_router
@@ -42,7 +45,9 @@ def make_app(
     health: Health,
     long_answers: LongAnswers,
     access: Access | None = None,
+    *,
     live: LiveLog | None = None,
+    views: ViewStore | None = None,
 ) -> Asgi:
     """Make the application that answers from a log.
 
@@ -52,13 +57,16 @@ def make_app(
         long_answers: answers what takes long.
         access: decides who may ask; by default everybody may.
         live: for those who follow a log; by default one of its own.
+        views: read models; without them what they tell is not answered.
     """
     access = access or Access(anonymous="anywhere")
-    app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log))
+    app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log), views)
     return with_health(health, app=_timed(authenticated(app, access)))
 
 
-def make_routes(inquiry: Inquiry, long_answers: LongAnswers, access: Access, live: LiveLog) -> FastAPI:
+def make_routes(
+    inquiry: Inquiry, long_answers: LongAnswers, access: Access, live: LiveLog, views: ViewStore | None
+) -> FastAPI:
     """Make all routes, as yet without asking who asks."""
     # No interactive pages: they would load their scripts from a server elsewhere.
     app = FastAPI(
@@ -76,6 +84,8 @@ def make_routes(inquiry: Inquiry, long_answers: LongAnswers, access: Access, liv
     _add_long_answers(app, long_answers, calibrations)
     app.include_router(make_events_router(inquiry.log, live))
     app.include_router(make_audit_router(inquiry))
+    if views is not None:
+        app.include_router(make_history_router(ReadModels(inquiry.log, views)))
     app.include_router(make_router(inquiry))
     submissions = Submissions(inquiry, calibration=calibrations.current)
     app.include_router(make_submission_router(submissions))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
@@ -88,10 +89,11 @@ async def _answer(context: ServiceContext, settings: ApiSettings, access: Access
         # The states are long-lived and without cycles: collecting them again and again only delays answers.
         gc.set_threshold(*_GC_THRESHOLDS)
         live = LiveLog(log)
-        app.app = make_app(inquiry, context.health, long_answers, access, live)
         ending = asyncio.create_task(_end_streams(context, live))
         try:
-            await inquiry.follow()
+            async with await ViewStore.open(settings.database_url, application="kai-api") as views:
+                app.app = make_app(inquiry, context.health, long_answers, access, live=live, views=views)
+                await inquiry.follow()
         finally:
             ending.cancel()
 

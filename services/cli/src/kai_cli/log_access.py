@@ -46,8 +46,10 @@ async def open_log(source: LogSource) -> AsyncIterator[EventLog]:
 
 
 @asynccontextmanager
-async def opened_source(source: LogSource) -> AsyncIterator[LogSource]:
+async def opened_source(source: LogSource, *, role: str = "kai_append") -> AsyncIterator[LogSource]:
     """Yield where the log that `source` means can be opened any number of times, also by other processes.
+
+    A database that is named is opened as the role named with it, whatever `role` is.
 
     Raises:
         ConfigurationError: there is none.
@@ -55,7 +57,7 @@ async def opened_source(source: LogSource) -> AsyncIterator[LogSource]:
     """
     async with AsyncExitStack() as stack:
         if source.file is None and source.database() is None:
-            url = await _log_in(data_directory(source.data_dir), stack, role="kai_append")
+            url = await _log_in(data_directory(source.data_dir), stack, role=role)
             source = replace(source, data_dir=None, database_url=url)
         yield source
 

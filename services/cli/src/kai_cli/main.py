@@ -193,6 +193,12 @@ webhook.command(
     help="Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.",
 )
 app.command(webhook)
+app.command(
+    "kai_cli.project:project",
+    name="project",
+    group=_UPKEEP,
+    help="Bring the read models up to the log's end; `kai-projector` does so all the time.",
+)
 keys = App(name="keys", help="Keys with which callers prove to the API who they are.", group=_UPKEEP)
 keys.command(
     "kai_cli.keys:new",

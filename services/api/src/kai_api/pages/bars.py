@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kai_api.pages.capacity import Gpus
+from kaicore.analysis.projections.capacity import Gpus
 
 
 @dataclass(frozen=True, slots=True)

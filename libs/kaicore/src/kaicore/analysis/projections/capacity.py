@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY

@@ -1,0 +1,80 @@
+"""Builds read models: begins a generation, or goes on with one, and follows the log with it."""
+
+from collections.abc import Callable
+
+from kaicore.analysis.inquiry.log_states import first_state
+from kaicore.analysis.inquiry.past_states import PastStates
+from kaicore.analysis.projections.projection import PROJECTION_SCHEMA, Projection
+from kaicore.analysis.projections.store import Generation, ViewStore
+from kaicore.ledger.log.port import EventLog
+
+#: Events in one transaction.
+_BATCH = 500
+
+
+class Builder:
+    """Builds one generation of one cluster's read models."""
+
+    def __init__(self, log: EventLog, store: ViewStore, cluster: str, generation: Generation, projection: Projection):
+        """Prefer `resume` or `anew`."""
+        self._log = log
+        self._store = store
+        self._cluster = cluster
+        self.generation = generation
+        self._projection = projection
+
+    @classmethod
+    async def resume(cls, log: EventLog, store: ViewStore, cluster: str) -> "Builder":
+        """Go on with the newest generation that this program's rules have made; begin one where there is none.
+
+        Raises:
+            EventsRetired: events that are needed have left the log, and no snapshot stands for them.
+        """
+        ours = [one for one in await store.generations(cluster) if one.schema == PROJECTION_SCHEMA]
+        if not ours:
+            return await cls.anew(log, store, cluster)
+        generation = next((one for one in ours if one.live), ours[-1])
+        state = await PastStates(log, cluster).at(generation.position)
+        pods = await store.there(cluster, generation.number)
+        return cls(log, store, cluster, generation, Projection(state, pods))
+
+    @classmethod
+    async def anew(cls, log: EventLog, store: ViewStore, cluster: str) -> "Builder":
+        """Begin a generation, beside those that there are.
+
+        Raises:
+            EventsRetired: the log's first events are gone, and no state was kept with them.
+        """
+        state = await first_state(log, cluster)
+        generation = await store.begin(cluster, position=state.position, recorded_at=state.recorded_at)
+        return cls(log, store, cluster, generation, Projection(state, ()))
+
+    async def step(self) -> int:
+        """Take in the next events; return how many there were.
+
+        Raises:
+            Superseded: another one builds this generation, or has deleted it.
+        """
+        events = await self._log.read(self._cluster, after=self.generation.position, limit=_BATCH)
+        for event in events:
+            self._projection.take(event)
+        if events:
+            position, recorded_at = events[-1].position, events[-1].recorded_at
+            await self._store.save(
+                self._cluster, self.generation, self._projection.changes(), position=position, recorded_at=recorded_at
+            )
+            self.generation = self.generation._replace(position=position, recorded_at=recorded_at)
+        return len(events)
+
+    async def catch_up(self, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
+        """Take in all events that there are now; then this generation is the one that is read.
+
+        Args:
+            progress: called with the position that is reached, and the one that will be.
+        """
+        head = await self._log.head(self._cluster)
+        while self.generation.position < head.position and await self.step():
+            progress(self.generation.position, head.position)
+        if not self.generation.live:
+            await self._store.go_live(self._cluster, self.generation.number)
+            self.generation = self.generation._replace(live=True)

@@ -1,0 +1,128 @@
+"""Rows of the read models, as answers and tables have them. Times are microseconds since the epoch, 0 where never."""
+
+import msgspec
+
+
+class PodHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a pod; kept when it is gone.
+
+    Attributes:
+        group: key of its group; empty for a pod of its own.
+        gpus: that it asks for.
+        created_at: at the API server.
+        seen_at: its first event was recorded.
+        tried_at: a cycle first decided on it, or left it waiting.
+        decided_at: a cycle last chose a node for it; `cycle` is which.
+        bound_at: the API server took the binding.
+        started_at: it was first seen running.
+        finished_at: it was seen to have ended, or a kubelet rejected it.
+        gone_at: it was deleted.
+        outcome: its last phase, or Rejected.
+        placements: how often a node was chosen for it.
+        position: of the last event that changed this.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    group: str = ""
+    queue: str = ""
+    node: str = ""
+    cycle: str = ""
+    gpus: int = 0
+    created_at: int = 0
+    seen_at: int = 0
+    tried_at: int = 0
+    decided_at: int = 0
+    bound_at: int = 0
+    started_at: int = 0
+    finished_at: int = 0
+    gone_at: int = 0
+    outcome: str = ""
+    placements: int = 0
+    bind_failures: int = 0
+    rejections: int = 0
+    evictions: int = 0
+    position: int = 0
+
+
+class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a cluster stood at the end of a minute in which something was recorded.
+
+    Attributes:
+        at: when the minute began.
+        position: of the last event of the minute.
+        gpus: of all nodes: the sum of held, releasing, free, stranded and out (`capacity.Gpus`).
+        gpus_waiting: that waiting pods ask for.
+    """
+
+    at: int
+    position: int
+    nodes: int
+    gpus: int
+    gpus_held: int
+    gpus_releasing: int
+    gpus_free: int
+    gpus_stranded: int
+    gpus_out: int
+    gpus_waiting: int
+    pods_waiting: int
+    pods_placed: int
+    pods_bound: int
+
+
+class QueueHour(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue had of a resource in an hour, the queues below it included.
+
+    Attributes:
+        at: when the hour began.
+        seconds: of the hour that are counted.
+        allocated: the resource's amount times seconds.
+        requested: likewise, of what its work holds and waits for.
+        fair_share: likewise, of what the division gives it.
+    """
+
+    at: int
+    queue: str
+    resource: str
+    seconds: int
+    allocated: int
+    requested: int
+    fair_share: int
+
+
+class DecisionsHour(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided in an hour, and what kubelets did.
+
+    Attributes:
+        at: when the hour began.
+        agreed: first observations that were as predicted, by amounts or by zones; less those that changed later.
+        contradicted: those on other zones; likewise.
+        missed: predictions that a kubelet did not follow.
+    """
+
+    at: int
+    cycles: int = 0
+    placed: int = 0
+    bound: int = 0
+    bind_failures: int = 0
+    rejected: int = 0
+    evictions: int = 0
+    agreed: int = 0
+    contradicted: int = 0
+    missed: int = 0
+
+
+class RowChanges(msgspec.Struct, kw_only=True):
+    """What events change in the read models.
+
+    Attributes:
+        pods: rows as they are now.
+        occupancy: new rows.
+        queues, decisions: what is to be added to the rows of their hours.
+    """
+
+    pods: list[PodHistory] = []
+    occupancy: list[Occupancy] = []
+    queues: list[QueueHour] = []
+    decisions: list[DecisionsHour] = []

@@ -1,0 +1,29 @@
+"""What the projector tells of itself."""
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+
+class ProjectorMetrics:
+    """The metrics of all clusters."""
+
+    def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
+        """Args: registry: where the metrics are registered."""
+        self._position = Gauge(
+            "kai_projector_position", "Position up to which the read models are made", ["cluster"], registry=registry
+        )
+        self._lag = Gauge(
+            "kai_projector_lag_events",
+            "Events in the log that are not in the read models",
+            ["cluster"],
+            registry=registry,
+        )
+        self._events = Counter("kai_projector_events", "Events taken in", ["cluster"], registry=registry)
+
+    def took(self, cluster: str, count: int) -> None:
+        """Count events."""
+        self._events.labels(cluster).inc(count)
+
+    def reached(self, cluster: str, *, position: int, head: int) -> None:
+        """Set how far the read models are."""
+        self._position.labels(cluster).set(position)
+        self._lag.labels(cluster).set(max(0, head - position))

@@ -1,0 +1,186 @@
+"""Read models in Postgres: exactly once, made anew beside those that are read, by a role that writes nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psycopg
+import pytest
+from kaicore.analysis.projections import building
+from kaicore.analysis.projections.building import Builder
+from kaicore.analysis.projections.questions import ReadModels
+from kaicore.analysis.projections.rows import PodHistory
+from kaicore.analysis.projections.store import Superseded, ViewStore
+from kaicore.analysis.projections.tables import METADATA, POD_HISTORY
+from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event, NewEvent, Unit
+
+from tests.conftest import as_role
+from tests.integration.test_api_access import Client, serving
+from tests.projected import projected, story
+from tests.service_process import ready, service_process
+
+
+@pytest.fixture
+async def store(superuser_url: str) -> AsyncIterator[ViewStore]:
+    """The read models, for the role that writes them."""
+    async with await ViewStore.open(as_role(superuser_url, "kai_project"), application="test") as opened:
+        yield opened
+
+
+async def copy(log_url: str, events: list[Event], cluster: str) -> None:
+    """Append events of a story, each at its own time."""
+    now = 0
+    async with await PostgresLog.open(log_url, clock=lambda: now) as log:
+        for event in events:
+            now = event.recorded_at
+            new = NewEvent(event.id, event.stream, decode_payload(event), event.actor, event.occurred_at, event.subject)
+            await log.append(cluster, [Unit((new,))])
+
+
+@pytest.fixture
+async def told(database_url: str) -> str:
+    """The name of a cluster whose log has the story of `tests.projected`."""
+    await copy(database_url, story(), "c1")
+    return "c1"
+
+
+async def kept(store: ViewStore, cluster: str) -> dict[str, PodHistory]:
+    live = await store.live(cluster)
+    assert live is not None
+    rows = await store.rows(PodHistory, POD_HISTORY, cluster, live.number, limit=100)
+    return {row.uid: row for row in rows}
+
+
+async def test_rows_are_those_of_the_events_however_often_building_is_broken_off(
+    postgres_log: EventLog, store: ViewStore, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "_BATCH", 3)
+    while await (await Builder.resume(postgres_log, store, told)).step():
+        pass
+    assert await kept(store, told) == projected(story()).pods
+    live = await store.live(told)
+    assert live is not None
+    assert live.position == (await postgres_log.head(told)).position
+
+
+async def test_two_builders_of_one_generation_count_nothing_twice(
+    postgres_log: EventLog, store: ViewStore, told: str
+) -> None:
+    first = await Builder.resume(postgres_log, store, told)
+    second = await Builder.resume(postgres_log, store, told)
+    # Those that wrote the very same thing are both right.
+    await first.step()
+    await second.step()
+    history = ReadModels(postgres_log, store)
+    hours = (await history.decisions(told)).items
+    assert sum(hour.placed for hour in hours) == 3
+    behind = await Builder.resume(postgres_log, store, told)
+    await store.go_live(told, (await Builder.anew(postgres_log, store, told)).generation.number)
+    await copy_more(postgres_log, told)
+    with pytest.raises(Superseded, match="is not at"):
+        await behind.step()
+
+
+async def copy_more(log: EventLog, cluster: str) -> None:
+    last = (await log.read(cluster, limit=1))[0]
+    await log.append(cluster, [Unit((NewEvent(last.id.__class__(int=7), "node/x", decode_payload(last), "test", 0),))])
+
+
+async def test_a_rebuild_is_read_only_when_it_has_caught_up_and_leaves_nothing_of_the_old_rows(
+    postgres_log: EventLog, store: ViewStore, told: str, superuser_url: str
+) -> None:
+    await (await Builder.resume(postgres_log, store, told)).catch_up()
+    before = await kept(store, told)
+    rebuild = await Builder.anew(postgres_log, store, told)
+    assert await kept(store, told) == before, "the old generation is read until the new one is whole"
+    await rebuild.catch_up()
+    assert await kept(store, told) == before
+    assert [one.number for one in await store.generations(told)] == [rebuild.generation.number]
+    with psycopg.connect(superuser_url) as connection:
+        for table in METADATA.sorted_tables:
+            rows = connection.execute(f"SELECT DISTINCT generation FROM {table.fullname}").fetchall()
+            assert rows == [(rebuild.generation.number,)], table.fullname
+
+
+def test_the_migration_makes_the_tables_that_the_code_has(superuser_url: str) -> None:
+    with psycopg.connect(superuser_url) as connection:
+        there = connection.execute(
+            "SELECT table_name, column_name, is_nullable FROM information_schema.columns WHERE table_schema = 'views'"
+        ).fetchall()
+    expected = {(table.name, column.name, "NO") for table in METADATA.sorted_tables for column in table.c}
+    assert set(there) == expected
+
+
+async def test_the_projectors_role_writes_read_models_and_the_apis_role_nothing(
+    database_url: str, superuser_url: str
+) -> None:
+    writing = {
+        "INSERT INTO event_id VALUES ('c', gen_random_uuid(), 1, '')": (False, False),
+        "UPDATE log_head SET position = 0": (False, False),
+        "SELECT kai_lock_head('c')": (False, False),
+        "DELETE FROM state_trail": (False, False),
+        "DELETE FROM views.progress": (True, False),
+        "CREATE TABLE views.mine (a int)": (False, False),
+    }
+    for place, role in enumerate(("kai_project", "kai_read")):
+        with psycopg.connect(as_role(superuser_url, role)) as connection:
+            for statement, may in writing.items():
+                try:
+                    with connection.transaction(force_rollback=True):
+                        connection.execute(statement)
+                    done = True
+                except psycopg.errors.InsufficientPrivilege:
+                    done = False
+                assert done == may[place], f"{role}: {statement}"
+    async with await ViewStore.open(as_role(superuser_url, "kai_read"), application="test") as reading:
+        with pytest.raises(ConfigurationError, match="may not do this"):
+            await reading.begin("c1", position=0, recorded_at=0)
+
+
+async def test_the_api_answers_from_what_the_projector_keeps(
+    postgres_log: EventLog, superuser_url: str, told: str
+) -> None:
+    environment = {"KAI_DATABASE_URL": as_role(superuser_url, "kai_project")}
+    async with (
+        await ViewStore.open(as_role(superuser_url, "kai_read"), application="test") as views,
+        serving(postgres_log, anonymous="loopback", views=views) as client,
+    ):
+        here = f"/v1/clusters/{told}"
+        assert (await client.get(f"{here}/history/pods"))["items"] == [], "before there is a projector"
+        async with service_process("kai_projector.main", environment) as address:
+            await ready(address)
+            head = (await postgres_log.head(told)).position
+            async with asyncio.timeout(30):
+                while (await client.get(f"{here}/series/decisions"))["position"] < head:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            metrics = await Client(f"http://{address}", client._session).get("/metrics")
+            assert f'kai_projector_position{{cluster="{told}"}} {head}.0' in metrics
+        await _check_answers(client, here)
+
+
+async def _check_answers(client: Client, here: str) -> None:
+    names: list[str] = []
+    after = ""
+    while True:
+        page: dict[str, Any] = await client.get(f"{here}/history/pods?limit=3&after={after}")
+        names += [row["name"] for row in page["items"]]
+        if not (after := page["next"]):
+            break
+    assert sorted(names) == ["a", "b", "c", "never"]
+    (ended,) = (await client.get(f"{here}/history/pods?name=a"))["items"]
+    assert (ended["outcome"], ended["queue"], ended["goneAt"] >= ended["finishedAt"]) == ("Succeeded", "team", True)
+    points = (await client.get(f"{here}/series/occupancy"))["items"]
+    hours = (await client.get(f"{here}/series/occupancy?step=1h"))["items"]
+    assert len(hours) < len(points)
+    assert points[-1]["gpus"] == hours[-1]["gpus"] == 4
+    later = await client.get(f"{here}/series/occupancy?from={points[1]['at']}")
+    assert later["items"] == points[1:]
+    use = (await client.get(f"{here}/series/queues?queue=team"))["items"]
+    assert {"2"} == {one["allocated"] for one in use if one["resource"] == "gpu" and one["seconds"] == 3600}
+    assert "shorter than a minute" in (await client.get(f"{here}/series/occupancy?step=1s", status=400))["error"]
+    assert "is no moment" in (await client.get(f"{here}/series/queues?from=x", status=400))["error"]
+    assert "not the `next`" in (await client.get(f"{here}/history/pods?after=x", status=400))["error"]

@@ -1,0 +1,54 @@
+"""Read models tell of pods, of how full a cluster was, and of queues, however often reading restarts."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.analysis.projections.projection import HOUR_US, MINUTE_US
+
+from tests.projected import projected, story
+
+EVENTS = story()
+WHOLE = projected(EVENTS)
+
+
+def test_a_pods_history_has_every_step_and_stays_when_the_pod_is_gone() -> None:
+    pods = {row.name: row for row in WHOLE.pods.values()}
+    ended, rejected, never = pods["a"], pods["c"], pods["never"]
+    steps = (ended.created_at, ended.seen_at, ended.decided_at, ended.bound_at, ended.started_at, ended.finished_at)
+    assert list(steps) == sorted(steps)
+    assert (ended.node, ended.outcome, ended.placements, ended.gpus) == ("n0", "Succeeded", 1, 1)
+    assert ended.gone_at >= ended.finished_at
+    assert (rejected.outcome, rejected.rejections, rejected.started_at) == ("Rejected", 1, 0)
+    assert (never.decided_at, never.node, never.outcome) == (0, "", "Pending")
+    assert never.tried_at > 0
+
+
+def test_occupancy_has_a_row_for_each_minute_with_events_and_its_gpus_add_up() -> None:
+    rows = list(WHOLE.occupancy.values())
+    assert [row.at % MINUTE_US for row in rows] == [0] * len(rows)
+    assert all(
+        row.gpus == row.gpus_held + row.gpus_releasing + row.gpus_free + row.gpus_stranded + row.gpus_out
+        for row in rows
+    )
+    assert {row.gpus for row in rows if row.nodes} == {4}
+    assert max(row.gpus_held for row in rows) == 3
+    assert {row.gpus_waiting for row in rows if row.pods_waiting == 1} == {9}
+
+
+def test_a_queues_use_is_counted_through_hours_in_which_nothing_was_recorded() -> None:
+    use = {(at // HOUR_US, row.resource): row for (at, _, _), row in WHOLE.queues.items()}
+    hours = sorted({hour for hour, resource in use if resource == "gpu"})
+    quiet = use[hours[2], "gpu"]
+    assert quiet.seconds == 3600
+    assert quiet.allocated == 2 * 3600, "two pods hold one GPU each, and the rejected one none"
+
+
+def test_decisions_are_counted_by_the_hour() -> None:
+    sums = [sum(getattr(row, name) for row in WHOLE.decisions.values()) for name in ("placed", "bound", "rejected")]
+    assert sums == [3, 3, 1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, len(EVENTS)), max_size=4))
+def test_rows_are_the_same_wherever_reading_was_broken_off(restarts: list[int]) -> None:
+    again = projected(EVENTS, restarts)
+    assert vars(again) == vars(WHOLE)
