@@ -8,7 +8,7 @@ rights, so that nobody gains any by it. `docs/how-to/audit.md` says how it is us
 from alembic import op
 
 revision = "0007"
-down_revision = "0005"
+down_revision = "0006"
 
 STATEMENTS = (
     """

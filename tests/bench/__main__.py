@@ -19,6 +19,7 @@ _MODULES = (
     "exporter",
     "simulate",
     "questions",
+    "replay",
     "history",
     "submission",
     "what_if",

@@ -131,15 +131,7 @@ class LiveStack:
 
     def ask(self, *arguments: str, code: int = 0) -> Any:
         """Run a `kai` command with `-o json` on the stack's data directory; its answer."""
-        done = subprocess.run(
-            [sys.executable, "-m", "kai_cli.main", *arguments, "--data-dir", str(self.directory.root), "-o", "json"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return json.loads(done.stdout)
+        return alone(*arguments, "--data-dir", str(self.directory.root), code=code)
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[KubeClient]:
@@ -215,6 +207,19 @@ class LiveStack:
                 "SELECT application_name, usename FROM pg_stat_activity WHERE application_name LIKE 'kai-%'"
             )
             return dict(rows.fetchall())
+
+
+def alone(*arguments: str, code: int = 0) -> Any:
+    """Run a `kai` command with `-o json`; its answer."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kai_cli.main", *arguments, "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
 @contextmanager

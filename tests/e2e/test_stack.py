@@ -15,6 +15,7 @@ from tests.e2e.live_stack import (
     KUBELET_AHEAD,
     NEVER,
     LiveStack,
+    alone,
     bound,
     finished,
     miss_causes,
@@ -119,7 +120,32 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     assert [entry.stage for entry in stays] == [Stage.BOUND] * 3
     assert {entry.pod.phase for entry in stays} == {"Running"}, "the kubelets kept them running"
     assert state.counters.bound == 16
+
+    await _goes_on_though_services_are_killed(stack)
     await stack.check()
+    _replayed_from_the_file_alone(stack)
+
+
+async def _goes_on_though_services_are_killed(stack: LiveStack) -> None:
+    for service in ("kai_scheduler.main", "kai_binder.main", "kai_watcher.main", "kai_relay.main"):
+        stack.kill_service(service)
+        name = service.partition(".")[0].replace("_", "-")
+        await stack.create(pod_manifest(f"despite-{name}", cpu="1", memory="1Gi"))
+    await stack.until(bound(4, "despite"))
+
+
+def _replayed_from_the_file_alone(stack: LiveStack) -> None:
+    """Export the whole log, and verify and replay it in processes that know of nothing but the file."""
+    exported = stack.directory.root / "e2e.log.gz"
+    last = stack.ask("export", str(exported))["last"]
+    there = ("--file", str(exported))
+    replayed = alone("replay", *there)
+    assert (replayed["differences"], replayed["position"]) == ([], last["position"])
+    assert replayed["cycles"] > 0
+    audit = alone("audit", "verify", *there)
+    assert (audit["ok"], audit["head"]["hash"]) == (True, last["hash"])
+    verdict = alone("why", f"{stack.namespace}/stays-0", *there)["verdict"]
+    assert verdict == stack.ask("why", f"{stack.namespace}/stays-0")["verdict"]
 
 
 async def test_a_supervisor_that_is_killed_takes_all_with_it_and_the_next_goes_on(own_stack: LiveStack) -> None:

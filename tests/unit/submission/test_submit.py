@@ -124,8 +124,8 @@ def test_what_no_end_of_a_pod_helps_is_not_foretold_and_what_would_help_is_said(
     assert [remedy.code for remedy in group.schedulable_if] == ["FitsIf"]
 
 
-def test_whom_it_would_have_evicted_is_named() -> None:
-    cluster = cluster_of(1)
+def test_whom_it_would_have_evicted_is_named_and_it_starts_when_they_are_gone() -> None:
+    cluster = cluster_of(1, history=20)
     high = PriorityClass(uid="u", name="high", resource_version="1", value=90)
     cluster.record("priorityclass/high", payloads.PriorityClassObserved(high))
     fill(cluster, 1)
@@ -138,6 +138,8 @@ def test_whom_it_would_have_evicted_is_named() -> None:
     )
     assert [(one.name, one.node, one.reason) for one in group.evictions] == [("train-0", "n0", "Preempted")]
     assert [(one.status, one.node) for one in group.pods] == [("Nominated", "n0")]
+    assert group.start is not None
+    assert (group.start.p50_seconds, group.start.p90_seconds) == (30, 30)
 
 
 def test_the_queues_of_the_cluster_bound_what_is_submitted() -> None:

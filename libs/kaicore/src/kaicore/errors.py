@@ -25,6 +25,7 @@ KaiError
 ├── ConfigurationError       settings that cannot work, said before anything is started
 │   ├── NotMigrated          the database has no log of this version, yet
 │   └── UnknownMoment        what was written is no moment of a log, or that log has no such moment
+├── TooManyQuestions         as many questions of a kind wait for each other as may
 └── EmbeddedServerError      an embedded Postgres or NATS does not start; says what its log says
 ```
 
@@ -171,6 +172,10 @@ class NotMigrated(ConfigurationError):
 
 class UnknownMoment(ConfigurationError):
     """A text that is no moment of a log, or a moment before the log's first event or beyond its last."""
+
+
+class TooManyQuestions(KaiError):
+    """More questions of a kind than may would wait for each other; the same can be asked again a little later."""
 
 
 class EmbeddedServerError(KaiError):

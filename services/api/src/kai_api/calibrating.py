@@ -54,10 +54,6 @@ class Calibrations:
 
     async def _renew(self, cluster: str) -> None:
         try:
-            await self.measure(cluster, gone=_never())
+            await self.measure(cluster, gone=asyncio.get_running_loop().create_future())
         except KaiError as error:
             _log.warning("cluster %s: how often forecasts came true cannot be measured: %s", cluster, error)
-
-
-async def _never() -> None:
-    await asyncio.Event().wait()

@@ -1,12 +1,21 @@
 """Which HTTP status says what the library raises."""
 
-from kaicore.errors import EventsRetired, InvalidObject, KaiError, LogUnavailable, UnknownMoment, UnknownSubject
+from kaicore.errors import (
+    EventsRetired,
+    InvalidObject,
+    KaiError,
+    LogUnavailable,
+    TooManyQuestions,
+    UnknownMoment,
+    UnknownSubject,
+)
 
 _STATUS: dict[type[KaiError], int] = {
     InvalidObject: 400,
     UnknownMoment: 400,
     UnknownSubject: 404,
     EventsRetired: 410,
+    TooManyQuestions: 429,
     LogUnavailable: 503,
 }
 

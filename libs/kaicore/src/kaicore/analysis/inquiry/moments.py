@@ -164,4 +164,4 @@ async def state_at(log: EventLog, cluster: str, position: int) -> "ClusterState"
     # A client of the API reads moments, and needs no state.
     from kaicore.analysis.inquiry.past_states import PastStates  # noqa: PLC0415
 
-    return await PastStates(log, cluster).at(position)
+    return await PastStates(log, cluster, once=True).at(position)

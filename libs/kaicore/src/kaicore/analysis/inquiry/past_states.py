@@ -33,13 +33,20 @@ class PastStates:
     """States of one cluster."""
 
     def __init__(
-        self, log: EventLog, cluster: str, *, progress: Callable[[int, int], None] = lambda _, __: None
+        self,
+        log: EventLog,
+        cluster: str,
+        *,
+        once: bool = False,
+        progress: Callable[[int, int], None] = lambda _, __: None,
     ) -> None:
         """Args:
         log: that is folded.
         cluster: whose.
+        once: no second question will come: what is passed is not kept here, which takes as long as folding.
         progress: called with how far a state is folded, and how far it will be, in positions.
         """
+        self._once = once
         self._log = log
         self._cluster = cluster
         self._progress = progress
@@ -133,7 +140,7 @@ class PastStates:
             state.fold_all(page)
             self._progress(state.position, position)
             await self._trail.passed(state.position, partial(take_state, state))
-            if state.position - passed >= self._step():
+            if not self._once and state.position - passed >= self._step():
                 passed = state.position
                 self._pass(take_state(state))
             await asyncio.sleep(0)

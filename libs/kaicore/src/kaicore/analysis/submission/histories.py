@@ -1,9 +1,5 @@
 """How long the pods of logs have run: read by the type of events, once, and then as the logs grow."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.forecast.runs import RUN_EVENTS, RunHistory
@@ -21,28 +17,19 @@ class RunHistories:
         """Args: log: whose clusters are asked about."""
         self._log = log
         self._kept: dict[str, RunHistory] = {}
-        self._turns: dict[str, asyncio.Lock] = {}
 
-    @asynccontextmanager
-    async def upto(self, cluster: str, position: int) -> AsyncIterator[RunHistory]:
-        """Yield what a log up to a position tells of runs; it is not changed meanwhile.
+    async def upto(self, cluster: str, position: int) -> RunHistory:
+        """Return what a log up to a position tells of runs; the next call for the cluster may go on with it.
 
         Raises:
             LogUnavailable: the log does not answer.
         """
-        async with self._turns.setdefault(cluster, asyncio.Lock()):
-            kept = self._kept.get(cluster)
-            if kept is not None and kept.position <= position:
-                yield await self._read(kept, cluster, position)
-                return
-            history = await self._read(RunHistory(), cluster, position)
-            if kept is None:
-                self._kept[cluster] = history
-            yield history
-
-    async def _read(self, history: RunHistory, cluster: str, position: int) -> RunHistory:
+        kept = self._kept.get(cluster)
+        history = kept if kept is not None and kept.position <= position else RunHistory()
         after = max(history.position, position - MOST_EVENTS)
         async for event in events_of(self._log, cluster, after=after, upto=position, where=_WHERE):
             history.take(event)
         history.position = max(history.position, position)
+        if kept is None:
+            self._kept[cluster] = history
         return history

@@ -57,7 +57,7 @@ def _when(forecast: StartForecast) -> str:
     p50, p90 = (None if time is None else -(-time // 1_000_000) for time in (forecast.p50_us, forecast.p90_us))
     if p50 is None:
         return ""
-    within = f"likely to start within {duration_text(p50)} (p50)"
+    within = f"likely to start within {duration_text(p50)} (p50)" if p50 else "likely to start at once (p50)"
     return within if p90 is None else f"{within}, {duration_text(p90)} (p90)"
 
 

@@ -15,14 +15,14 @@ from kaicore.analysis.submission.calibrations import kept_calibration
 from kaicore.analysis.submission.histories import RunHistories
 from kaicore.analysis.submission.submit import submit
 from kaicore.analysis.submission.waiting_starts import waiting_starts
-from kaicore.errors import InvalidObject
+from kaicore.errors import InvalidObject, TooManyQuestions
 from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.state.snapshot import encode_state
 
 _AnswerT = TypeVar("_AnswerT")
 
-#: Most objects of one question.
-MOST_OBJECTS = 1000
+#: Most objects of one question, and most questions about one cluster that wait for each other.
+MOST_OBJECTS, MOST_WAITING = 1000, 8
 
 
 class Submissions:
@@ -43,6 +43,9 @@ class Submissions:
         self._inquiry, self._clock = inquiry, clock
         self._calibration = calibration or partial(kept_calibration, inquiry.log)
         self._histories = RunHistories(inquiry.log)
+        self._turns: dict[str, asyncio.Lock] = {}
+        #: Questions that are being answered or wait for it, by cluster.
+        self._waiting: dict[str, int] = {}
 
     async def submit(self, cluster: str, objects: Sequence[Located], *, at: str = "") -> SubmitAnswer:
         """Say what would become of manifests; see `kaicore.analysis.submission.submit`.
@@ -58,6 +61,7 @@ class Submissions:
             UnknownMoment: there is no such moment.
             EventsRetired: its events are gone.
             LogUnavailable: the log does not answer.
+            TooManyQuestions: about this cluster wait already.
         """
         if not 0 < len(objects) <= MOST_OBJECTS:
             raise InvalidObject("manifests", "objects", len(objects), f"must be from 1 to {MOST_OBJECTS}")
@@ -74,6 +78,7 @@ class Submissions:
             UnknownMoment: there is no such moment.
             EventsRetired: its events are gone.
             LogUnavailable: the log does not answer.
+            TooManyQuestions: about this cluster wait already.
         """
         answer = await self._of_state(
             cluster, at, lambda body, history, now: waiting_starts(body, kind, namespace, name, history, now=now)
@@ -84,9 +89,17 @@ class Submissions:
 
     async def _of_state(self, cluster: str, at: str, ask: Callable[[bytes, RunHistory, int], _AnswerT]) -> _AnswerT:
         """Ask a question about a state, its history and the time, in a thread of its own."""
-        state = await self._inquiry.state_at(cluster, at)
-        # The state goes on changing while others are waited for.
-        body, position = encode_state(state), state.position
-        now = state.recorded_at if at else int(self._clock() * 1_000_000)
-        async with self._histories.upto(cluster, position) as history:
-            return await asyncio.to_thread(ask, body, history, now)
+        if self._waiting.get(cluster, 0) >= MOST_WAITING:
+            raise TooManyQuestions(f"cluster {cluster}: {MOST_WAITING} such questions wait already")
+        self._waiting[cluster] = self._waiting.get(cluster, 0) + 1
+        try:
+            # A copy of a state is large, and is made when it is a question's turn.
+            async with self._turns.setdefault(cluster, asyncio.Lock()):
+                state = await self._inquiry.state_at(cluster, at)
+                # The state goes on changing while others are waited for.
+                body, position = encode_state(state), state.position
+                now = state.recorded_at if at else int(self._clock() * 1_000_000)
+                history = await self._histories.upto(cluster, position)
+                return await asyncio.to_thread(ask, body, history, now)
+        finally:
+            self._waiting[cluster] -= 1

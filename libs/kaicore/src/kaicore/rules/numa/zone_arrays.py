@@ -6,7 +6,7 @@ Rows are nodes, the second axis zones (in order of NUMA id), the third resources
 import math
 from collections.abc import Iterable
 from copy import copy
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ _PER_ZONE = ("assignments", "cells")
 _PER_RESOURCE = ("uncertain",)
 _HELD = ("used", *_PER_ZONE, *_PER_RESOURCE, "repeated")
 _CHARGED = (*_HELD, "published", "releasing")
+
+#: Of so many verdicts and more none is kept for later cycles: one takes about a kilobyte.
+_MOST_MET = 50_000
 
 
 class ZoneArrays:
@@ -64,6 +67,22 @@ class ZoneArrays:
         self._distances: dict[int, tuple[tuple[int, ...], ...]] = {}
         self._kubelet_ids: dict[KubeletSettings, int] = {KubeletSettings(): 0}
         self._shapes: dict[bytes, int] = {}
+        self._met: dict[object, dict[object, Any]] = {}
+
+    def met(self, asking: object) -> dict[object, Any]:
+        """Return what someone has met on rows, by `ZoneColumns.likeness`: to be looked up, and added to.
+
+        It holds for copies, too, and for later moments: what a row is like settles it. So a cycle need not work out
+        again what an earlier one did.
+
+        Args: asking: all else that it depends on.
+        """
+        met = self._met.get(asking)
+        if met is None:
+            if sum(map(len, self._met.values())) > _MOST_MET:
+                self._met.clear()
+            met = self._met[asking] = {}
+        return met
 
     def reserve(self, *, rows: int, zones: int = 0, resources: Iterable[str] = ()) -> None:
         """Make room for rows, zones and resources."""
@@ -78,6 +97,8 @@ class ZoneArrays:
         new_resources = max(old_resources, len(self.resources))
         if (new_rows, new_zones, new_resources) == (old_rows, old_zones, old_resources):
             return
+        # A row's figures are laid out otherwise from now on, and a copy's not.
+        self._met = {}
         shape = (new_rows, new_zones, new_resources)
         for name in ("zone_count", "kubelet", "shape", "unknown", "unknown_since"):
             setattr(self, name, _resized(getattr(self, name), shape[:1]))
@@ -113,6 +134,7 @@ class ZoneArrays:
         """Have kubelets' settings and what zones report of one's own, to set them otherwise than a copied state has."""
         self.kubelet, self.reported = self.kubelet.copy(), self.reported.copy()
         self.kubelets, self._kubelet_ids = list(self.kubelets), dict(self._kubelet_ids)
+        self._met = {}
 
 
 def _grown(old: int, needed: int) -> int:

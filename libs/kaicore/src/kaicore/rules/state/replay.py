@@ -276,7 +276,7 @@ class Replay:
             self._differ(recording, at, _name(replayed), did_not, did, kind=kind, events=(None, replayed))
         if alike:
             where = f"positions {recording.recorded[0][0]} to {recording.recorded[-1][0]}"
-            order = ", ".join(map(_name, expected))
+            order = ", ".join(_name(payload) for payload in expected if isinstance(payload, Decision))
             self._differ(recording, recording.position, "the order of its decisions", where, order, kind="order")
 
     def _compare_fields(self, recording: _Recording, position: int, recorded: Payload, replayed: Payload) -> None:

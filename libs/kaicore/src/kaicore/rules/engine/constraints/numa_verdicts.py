@@ -111,6 +111,8 @@ class NumaVerdicts:
         #: By kind, of nodes that admit such a pod.
         self._placements: dict[int, PredictedPlacement] = {}
         self._empty: dict[object, Admitted | Rejected] = {}
+        #: Of this cycle and of those before it.
+        self._met = columns.zones.met((self._request, self._counting, self._reconstruct))
 
     def may_admit(self, rows: Ints) -> Flags:
         """Tell which of some nodes are not ruled out; shape (rows,)."""
@@ -218,7 +220,11 @@ class NumaVerdicts:
         kind = self._states.kind(row)
         verdict = self._verdicts.get(kind)
         if verdict is None:
-            verdict = self._verdicts[kind] = self._admit(row, empty=False)
+            likeness = self._columns.likeness(row, published=not self._reconstruct)
+            verdict = self._met.get(likeness)
+            if verdict is None:
+                verdict = self._met[likeness] = self._admit(row, empty=False)
+            self._verdicts[kind] = verdict
         return verdict
 
     def likeliest(self, row: int) -> Admitted | Rejected:
