@@ -120,8 +120,8 @@ class _Record:
         if report is not None:
             events.append(self._about_shard(self._next_id(), f"queues/{shard}", report))
         placed = {decision.uid for decision in placements}
-        for waiting in waiting_reports(state, config, shard=shard, placed=placed):
-            events.append(self._about_shard(self._next_id(), f"waiting/{shard}", waiting))
+        reports = waiting_reports(state, config, shard=shard, placed=placed)
+        events += [self._about_shard(self._next_id(), f"waiting/{shard}", waiting) for waiting in reports]
         return Unit(tuple(events))
 
     def batch(self, batch: DecisionBatch) -> Unit:
