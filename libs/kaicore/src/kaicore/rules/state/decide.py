@@ -104,7 +104,7 @@ class _Record:
         # Another scheduler's cycle of the same number is another cycle, also if it began at the same position.
         parts = (summary.cycle, str(state.position), actor, str(summary.now))
         self._id = derived_id(state.cluster, "CycleCompleted", *parts)
-        #: Of the events besides the cycle's first. Parts that are derived one by one would cost as much as the decisions.
+        #: Of the other events. To derive each id from its parts would cost as much as deciding.
         self._numbers = count(1)
         #: What each batch so far is conditional on.
         self._expected: list[Mapping[str, int]] = []
