@@ -7,8 +7,7 @@ so that a new one is built beside the one that is read (`kaicore.analysis.projec
 from alembic import op
 
 revision = "0006"
-# It came to the log after 0007, and stands on it.
-down_revision = "0007"
+down_revision = "0005"
 
 _MAKE_ROLE = """
 DO $$
