@@ -5,7 +5,6 @@ most GPUs were used: no picture depends on when it was taken. Needs a Chromium (
 """
 
 import base64
-import json
 import os
 import select
 import shutil
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,19 +39,17 @@ _TO_WEBP = """async (png) => {
 
 
 @contextmanager
-def demonstration() -> Iterator[tuple[str, str]]:
-    """Run the demonstration until its work is done; yield an address that logs in, and the API's key."""
+def demonstration() -> Iterator[str]:
+    """Run the demonstration until its work is done; yield an address that logs in."""
     kai = Path(sys.executable).parent / "kai"
     with tempfile.TemporaryDirectory() as directory:
         command = [str(kai), "demo", "--data-dir", directory]
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
             _wait(running)
-            login = subprocess.run(
-                [str(kai), "dashboard", "--data-dir", directory], capture_output=True, text=True, check=True
-            )
-            known = json.loads((Path(directory) / "running.json").read_text("utf-8"))
-            yield login.stdout.split()[-1], known["api_key"]
+            asked = [str(kai), "dashboard", "--data-dir", directory]
+            login = subprocess.run(asked, capture_output=True, text=True, check=True)
+            yield login.stdout.split()[-1]
         finally:
             running.terminate()
             running.wait(60)
@@ -74,42 +70,39 @@ def _wait(running: "subprocess.Popen[bytes]") -> None:
 
 
 class Api:
-    """Answers of the API."""
+    """Answers of the API, to a browser that is logged in."""
 
-    def __init__(self, url: str, key: str) -> None:
-        self._url, self._key = url, key
+    def __init__(self, browser: Browser, login: str) -> None:
+        self.url = login.partition("/login")[0]
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(login)
+        page.wait_for_url(f"{self.url}/")
+        self.session = context.storage_state()
+        self._request = context.request
 
-    def get(self, path: str) -> Any:
-        request = urllib.request.Request(self._url + path, headers={"Authorization": f"Bearer {self._key}"})  # noqa: S310
-        with urllib.request.urlopen(request) as answer:  # noqa: S310
-            return json.load(answer)
+    def items(self, path: str) -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = self._request.get(self.url + path).json()["items"]
+        return answer
 
     def busiest(self) -> dict[str, Any]:
         """The cycle after which most GPUs were used."""
-        cycles = self.get("/v1/clusters/demo/cycles")["items"]
-        return max(
-            (one for one in cycles if one["placed"]), key=lambda one: (self._used(one["position"]), one["placed"])
-        )
+        cycles = (one for one in self.items("/v1/clusters/demo/cycles") if one["placed"])
+        return max(cycles, key=lambda one: (self._used(one["position"]), one["placed"]))
 
     def _used(self, position: int) -> int:
-        nodes = self.get(f"/v1/clusters/demo/nodes?at={position}")["items"]
+        nodes = self.items(f"/v1/clusters/demo/nodes?at={position}")
         held = (item for node in nodes for item in node["resources"] if item["resource"].endswith("/gpu"))
         return sum(int(item["used"]) for item in held)
 
 
-def take(browser: Browser, login: str, paths: dict[str, tuple[str, str, dict[str, int]]]) -> None:
+def take(browser: Browser, api: Api, paths: dict[str, tuple[str, str, dict[str, int]]]) -> None:
     """Take pictures: by name the path, `light` or `dark`, and the window's size."""
     encoder = browser.new_page()
-    url = login.partition("/login")[0]
-    state = None
     for name, (path, scheme, size) in paths.items():
-        context = browser.new_context(viewport=size, color_scheme=scheme, storage_state=state)  # type: ignore[arg-type]
+        context = browser.new_context(viewport=size, color_scheme=scheme, storage_state=api.session)  # type: ignore[arg-type]
         page = context.new_page()
-        if state is None:
-            page.goto(login)
-            page.wait_for_url(f"{url}/")
-            state = context.storage_state()
-        page.goto(url + path)
+        page.goto(api.url + path)
         page.wait_for_timeout(300)
         encoded = encoder.evaluate(_TO_WEBP, base64.b64encode(page.screenshot()).decode())
         (PICTURES / f"dashboard-{name}.webp").write_bytes(base64.b64decode(encoded))
@@ -120,28 +113,23 @@ def main() -> None:
     chromium = os.environ.get("KAI_TEST_CHROMIUM") or shutil.which("chromium")
     if chromium is None:
         raise SystemExit("no chromium here; KAI_TEST_CHROMIUM names one")
-    with demonstration() as (login, key):
-        api = Api(login.partition("/login")[0], key)
+    with demonstration() as login, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
+        api = Api(browser, login)
         cycle = api.busiest()
-        at = cycle["position"] + 3 * cycle["placed"]
-        node = next(
-            one["name"]
-            for one in api.get(f"/v1/clusters/demo/nodes?at={at}")["items"]
-            if one["pods"] > 1 and one["zones"]
-        )
+        at = cycle["position"] + 2 * cycle["placed"]
+        nodes = api.items(f"/v1/clusters/demo/nodes?at={at}")
+        node = max(nodes, key=lambda one: (bool(one["zones"]), one["pods"]))["name"]
         here = "/clusters/demo"
         paths = {
             "overview": (f"{here}?at={at}", "light", _SIZE),
             "node": (f"{here}/nodes/{node}?at={at}", "dark", _SIZE),
-            "map": (f"{here}/map?at={at}", "light", _SIZE),
             "waiting": (f"{here}/waiting?at={at}", "light", _SIZE),
             "cycle": (f"{here}/cycles/{cycle['position']}?step=2", "light", _SIZE),
             "phone": (f"{here}?at={at}", "dark", _PHONE),
         }
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
-            take(browser, login, paths)
-            browser.close()
+        take(browser, api, paths)
+        browser.close()
 
 
 if __name__ == "__main__":

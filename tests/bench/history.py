@@ -5,8 +5,6 @@
 
 import asyncio
 import gc
-import os
-import subprocess
 import sys
 import time
 import urllib.request
@@ -26,6 +24,7 @@ from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.bench.cluster_life import ClusterLife
 from tests.bench.figures import Figure, figure
+from tests.bench.questions import cpu_seconds
 from tests.servers import scratch_directory
 from tests.service_process import ready, service_process
 
@@ -121,8 +120,8 @@ async def _commands(url: str, life: ClusterLife, end: int) -> list[Figure]:
     }
     measured = []
     for name, question in questions.items():
-        runs = [await asyncio.to_thread(_seconds, *question, "--database-url", url) for _ in range(RUNS)]
-        measured.append(figure(f"{name}, {end} events, no API", runs, "s"))
+        runs = [await asyncio.to_thread(cpu_seconds, *question, "--database-url", url) for _ in range(RUNS)]
+        measured.append(figure(f"{name}, {end} events, no API: CPU", runs, "s"))
     async with service_process("kai_api.main", {"KAI_DATABASE_URL": url, "KAI_ANONYMOUS": "loopback"}) as address:
         await ready(address)
         root = f"http://{address}/v1/clusters/{life.cluster}"
@@ -137,15 +136,6 @@ async def _commands(url: str, life: ClusterLife, end: int) -> list[Figure]:
                 figure(f"{name}, {end} events, again", took[1:], "ms"),
             ]
     return measured
-
-
-def _seconds(*arguments: str) -> float:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
-    began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "kai_cli.main", *arguments], stdout=subprocess.DEVNULL, check=True, env=environment
-    )
-    return time.perf_counter() - began
 
 
 def _get(url: str) -> float:

@@ -58,7 +58,13 @@ GOES_ON = {"kai up": "Ctrl-C stops it", "kai fleet": "all nodes have joined", "k
 
 #: The month is not in the log of a demonstration; `tests/integration/test_retire.py` retires one. Nor is there a
 #: webhook's Secret (`tests/integration/test_webhook.py`).
-REFUSED = {"kai retire": 2, "kai webhook certificates --previous": 2}
+REFUSED: dict[str, tuple[int, ...]] = {
+    "kai retire": (2,),
+    "kai webhook certificates --previous": (2,),
+    # A kubelet may have rejected a pod, and no pod of a demonstration is gone for certain.
+    "kai audit placements": (0, 1),
+    "kai erase": (1, 2),
+}
 
 #: It is what all others are run on.
 THE_DEMONSTRATION = "kai demo"
@@ -225,9 +231,9 @@ def test_a_documented_command_ends_well_on_the_demonstration(demonstration: Shel
     program = line.partition(" ")[0]
     if program in ("openssl", "kubectl") and shutil.which(program) is None:
         pytest.skip(f"no {program} here")
-    expected = next((code for start, code in REFUSED.items() if line.startswith(start)), 0)
+    expected = next((codes for start, codes in REFUSED.items() if line.startswith(start)), (0,))
     done = demonstration.run(line)
-    assert done.returncode == expected, f"{where}: {line}: {done.stdout}{done.stderr}"
+    assert done.returncode in expected, f"{where}: {line}: {done.stdout}{done.stderr}"
 
 
 def test_migrating_the_demonstrations_own_database_changes_nothing(demonstration: Shell) -> None:

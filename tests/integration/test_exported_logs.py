@@ -141,13 +141,15 @@ async def test_a_byte_that_is_another_one_is_noticed(file: Path, cluster: str, t
     [
         (b"", "is no log"),
         (b"PK\x03\x04 a zip", "not gzip"),
+        (None, "cannot be read"),
         (gzip.compress(b"cluster,position\n"), "is no log"),
         (gzip.compress(b'{"kaiLedgerLog":99}\n'), "layout 99, which a newer kai-ledger wrote"),
     ],
 )
-def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes | None, expected: str) -> None:
     foreign = tmp_path / "foreign.gz"
-    foreign.write_bytes(content)
+    if content is not None:
+        foreign.write_bytes(content)
     with pytest.raises(ConfigurationError, match=expected):
         LogFile(foreign)
 
@@ -222,19 +224,26 @@ async def import_to_empty(url: str, path: Path) -> int:
 def test_a_file_alone_answers_every_question(events: list[Event], file: Path) -> None:
     pod = next(event for event in events if event.type == "PodPlaced")
     there = ("--file", file)
-    replayed = json.loads(kai("replay", "-o", "json", *there).stdout)
+    replayed = json.loads(kai("replay", "--processes", "2", "-o", "json", *there).stdout)
     assert (replayed["differences"], replayed["position"]) == ([], len(events))
-    for question in (("audit", "verify"), ("why", pod.subject), ("get", "nodes")):
+    assert replayed["cycles"] == sum(event.type == "CycleCompleted" for event in events)
+    for question in (("audit", "verify"), ("why", pod.subject)):
         answer = kai(*question, *there)
         assert (answer.returncode, answer.stderr) == (0, ""), question
     for wrong, expected in (
         (("retire", "2026-01", *there), "needs a database"),
+        (("status", *there), "status is of what runs"),
         (("replay", *there, "--data-dir", "x"), "asked alone"),
-        (("get", "pods", *there, "--api-url", "http://x"), "asked alone"),
-        (("replay", "--file", "/no/such/file"), "cannot be read"),
     ):
         refused = kai(*wrong)
         assert (refused.returncode, expected in refused.stderr) == (2, True), refused.stderr
+
+
+def test_a_part_that_cannot_be_replayed_ends_the_replay(file: Path, tmp_path: Path) -> None:
+    damaged = with_another_byte(file, tmp_path / "damaged.gz")
+    failed = kai("replay", "--processes", "2", "--file", damaged)
+    assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
+    assert "cannot be unpacked" in failed.stderr
 
 
 def test_a_range_is_exported_with_the_state_to_start_from(file: Path, events: list[Event], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from kaicore.analysis.history.stranded import stranded_gpus
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.factory import Cluster, amounts, pod
+from tests.racks import Racks, asks
 
 ZONE = amounts(cpu=8, memory=32, gpu=4)
 CONFIG = EngineConfig()
@@ -52,3 +53,13 @@ def test_gpus_of_nodes_that_take_no_pods_are_not_stranded() -> None:
     made.add_node("n0", ZONE, ZONE, unschedulable=True)
     made.add_pod(pod("training", cpu=4, memory=1, gpu=2))
     assert stranded(made) == 0
+
+
+def test_gpus_are_stranded_in_racks_that_are_too_small_for_a_gang_that_must_share_one() -> None:
+    made = Racks(4, per_rack=2, gpu=4)
+    made.group("gang", 3, asks("rack"), gpu=4)
+    assert stranded(made) == 16
+    # Two pods fit in one rack.
+    other = Racks(4, per_rack=2, gpu=4)
+    other.group("gang", 2, asks("rack"), gpu=4)
+    assert stranded(other) == 0

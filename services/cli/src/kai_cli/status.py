@@ -10,7 +10,7 @@ import urllib.request
 
 from kaicore.analysis.inquiry.answers import Answer
 from kaicore.analysis.inquiry.cluster_answers import ClusterRow
-from kaicore.errors import KaiError
+from kaicore.errors import ConfigurationError, KaiError
 
 from kai_cli.answers import ApiAnswers
 from kai_cli.paths import RunningStack, data_directory
@@ -80,6 +80,8 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
 
 
 async def _status(source: AnswerSource) -> StackStatus:
+    if source.file is not None:
+        raise ConfigurationError("--file: status is of what runs; an exported log does not")
     directory = data_directory(source.data_dir)
     running = None if source.api_named or source.database() is not None else directory.running()
     api = source.api() or ""

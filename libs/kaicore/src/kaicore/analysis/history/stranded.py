@@ -10,10 +10,15 @@ import msgspec
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, Evaluator
+from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.engine.workload import Workload
+from kaicore.rules.numa.zone_arrays import Flags
 from kaicore.rules.queues.resources import GPU, counted, gpus_per_unit
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
+from kaicore.rules.topology.placing.request import NO_LEVEL
 
 
 def stranded_gpus(state: ClusterState, config: EngineConfig, *, now: int) -> int:
@@ -37,13 +42,37 @@ def stranded_gpus(state: ClusterState, config: EngineConfig, *, now: int) -> int
     size = len(columns.present)
     serving = columns.present & columns.ready & ~columns.unschedulable
     idle = np.maximum((columns.allocatable[:size] - columns.used[:size]) @ weights, 0) * serving
-    left = set(np.flatnonzero(idle).tolist())
-    seen = set()
+    left = idle > 0
+    seen: set[tuple[str, str]] = set()
     for entry in wanting:
         pod_class = session.pods.class_of(entry)
-        if pod_class.key in seen or not left:
+        workload = state.workload_index.workloads.get(entry.group)
+        topology = None if workload is None else session.topologies.of(workload)
+        # Pods without a constraint are alike, whatever group they are of.
+        key = pod_class.key, "" if topology is None else entry.group
+        if key in seen or not left.any():
             continue
-        seen.add(pod_class.key)
+        seen.add(key)
+        able = left if topology is None or workload is None else left & _roomy(session, workload, topology, pod_class)
         feasible = session.nodes.now.feasible_nodes(pod_class)
-        left = {row for row in left if not feasible.takes(row, created_at=entry.pod.created_at)}
-    return int(idle[sorted(left)].sum()) if left else 0
+        for row in np.flatnonzero(able).tolist():
+            left[row] = not feasible.takes(row, created_at=entry.pod.created_at)
+    return int(idle[left].sum())
+
+
+def _roomy(session: Session, workload: Workload, topology: GroupTopology, pod_class: PodClass) -> Flags:
+    """Return the rows in domains of the required level that could take what of a group is to start at once.
+
+    As if all of its pods were of this class, so that a domain is rather taken for large enough than not.
+    """
+    level, rows = topology.required_level, len(session.nodes.columns.present)
+    if level == NO_LEVEL:
+        return np.ones(rows, np.bool_)
+    needed = max(workload.group.sets[0].min_pods - len(workload.active), 1)
+    room = session.nodes.now.counts(pod_class, most=needed)
+    domains = topology.tree.of_rows[level]
+    # In no domain, as a row beyond the last node, there is no room.
+    large = np.append(topology.tree.sums(room[: len(domains)])[level] >= needed, False)
+    roomy: Flags = np.zeros(rows, np.bool_)
+    roomy[: len(domains)] = large[domains]
+    return roomy

@@ -53,16 +53,17 @@ async def events_of(
 
 
 async def restored(log: EventLog, cluster: str) -> ClusterState:
-    """Return the newest state that was saved, else the last one of the trail, else the empty one.
+    """Return the newest state that was saved, by itself or on the trail, else the empty one.
 
     Raises:
         EventsRetired: there is none, and the log's first events are gone.
     """
     state = await newest(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=partial(read_state, cluster))
-    if state is None and (trail := trail_of(log)) is not None:
+    if (trail := trail_of(log)) is not None:
         end = (await log.head(cluster)).position
         last = await trail.load(cluster, schema=SNAPSHOT_SCHEMA, upto=end)
-        state = None if last is None else content(cluster, last, partial(read_state, cluster), end=end)
+        if last is not None and last.position > (0 if state is None else state.position):
+            state = content(cluster, last, partial(read_state, cluster), end=end) or state
     return await _from_the_beginning(log, cluster) if state is None else state
 
 

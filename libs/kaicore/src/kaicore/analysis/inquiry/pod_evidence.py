@@ -105,9 +105,8 @@ async def _cycle_of(log: EventLog, cluster: str, placed: Event) -> CycleComplete
     while window <= _BEFORE:
         after = max(placed.position - window, 0)
         for event in await log.read(cluster, after=after, upto=placed.position, limit=_BEFORE, where=where):
-            if event.id == placed.cause:
-                cycle = decode_payload(event)
-                return cycle if isinstance(cycle, CycleCompleted) else None
+            if event.id == placed.cause and isinstance(cycle := decode_payload(event), CycleCompleted):
+                return cycle
         window *= 8
     return None
 

@@ -1,0 +1,141 @@
+"""The dashboard's pages over HTTP, from a log in Postgres: what they send along, and what they say of bad input."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from kai_api.app import make_app
+from kai_api.auth.access import Access
+from kai_api.live import LiveLog
+from kai_api.long_answers import LongAnswers
+from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.ledger.log.port import EventLog
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.http_server import HttpServer
+
+from tests.integration.scheduling import Facts, placed, scheduling
+
+
+@asynccontextmanager
+async def served(log: EventLog, access: Access | None = None) -> AsyncIterator[aiohttp.ClientSession]:
+    health, live = Health("log"), LiveLog(log)
+    health.met("log")
+    app = make_app(Inquiry(log), health, LongAnswers("", at_once=1, most_s=1), access, live=live)
+    server = HttpServer(app, host="127.0.0.1", port=0)
+    stopping = asyncio.Event()
+    serving = asyncio.create_task(server.run(stopping))
+    async with aiohttp.ClientSession(f"http://{server.address}", headers={"Accept": "text/html"}) as session:
+        yield session
+    live.close()
+    stopping.set()
+    await serving
+
+
+@pytest.fixture
+async def pages(postgres_log: EventLog, cluster_name: str) -> AsyncIterator[aiohttp.ClientSession]:
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(2)
+    async with scheduling(postgres_log, cluster_name):
+        await facts.add_pods("a", cpu=2, gpu=1)
+        await placed(postgres_log, cluster_name, 1)
+        await facts.add_pods("never", cpu=1, gpu=5)
+    async with served(postgres_log) as session:
+        yield session
+
+
+async def said(session: aiohttp.ClientSession, path: str, *, status: int = 200) -> str:
+    async with session.get(path) as answer:
+        assert (answer.status, answer.content_type) == (status, "text/html"), path
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        return await answer.text()
+
+
+async def test_every_page_is_answered_now_and_at_every_moment(
+    pages: aiohttp.ClientSession, postgres_log: EventLog, cluster_name: str
+) -> None:
+    here, head = f"/clusters/{cluster_name}", (await postgres_log.head(cluster_name)).position
+    assert cluster_name in await said(pages, "/")
+    every = ("", "/map", "/queues", "/waiting", "/cycles", "/predictions", "/segments", "/search?q=a")
+    for path in (*every, "/nodes/n0", "/stories/Pod/default/a"):
+        assert "Live" in await said(pages, here + path)
+    for position in range(head + 1):
+        text = await said(pages, f"{here}?at={position}")
+        assert f"position {position}" in text
+        assert f'href="{here}/waiting?at={position}"' in text
+    assert "default/never" in await said(pages, f"{here}/waiting")
+    assert "Nothing waits" in await said(pages, f"{here}/waiting?at=1")
+
+
+async def test_bad_input_is_answered_by_a_page_that_says_what_is_wrong(
+    pages: aiohttp.ClientSession, postgres_log: EventLog, cluster_name: str
+) -> None:
+    here = f"/clusters/{cluster_name}"
+    for path, status, why in (
+        ("/clusters/none", 404, "no cluster"),
+        (f"{here}?at=99999", 400, "beyond the log"),
+        (f"{here}?at=-1", 400, "no moment"),
+        (f"{here}?at=yesterday", 400, "no moment"),
+        (f"{here}?et=5", 400, "unknown query parameter"),
+        (f"{here}/nodes/n00", 404, "did you mean"),
+        (f"{here}/stories/Pod/default/nevr", 404, "did you mean"),
+        (f"{here}/cycles/1", 404, "no cycle is recorded at position 1"),
+        (f"{here}/domain?path=r9", 404, "no nodes in"),
+        (f"{here}/queues?span=2y", 400, "is none of"),
+        (f"{here}/waiting?number=0", 400, "number"),
+        (f"{here}/segments?sizes=x", 400, "x"),
+        ("/static/none.css", 404, "no file"),
+    ):
+        assert why in await said(pages, path, status=status), path
+    await postgres_log.close()
+    assert "is closed" in await said(pages, here, status=503)
+
+
+async def test_news_tells_positions_as_the_log_grows(
+    pages: aiohttp.ClientSession, postgres_log: EventLog, cluster_name: str
+) -> None:
+    head = (await postgres_log.head(cluster_name)).position
+    async with pages.get(f"/clusters/{cluster_name}/news?after={head}") as answer, asyncio.timeout(30):
+        assert answer.content_type == "text/event-stream"
+        await Later(postgres_log, cluster_name).add_pods("later", cpu=1)
+        lines = [line async for line in _lines(answer, 2)]
+    assert lines == [f"id: {head + 1}", f"data: {head + 1}"]
+
+
+class Later(Facts):
+    """Facts whose ids are not those of the first ones."""
+
+    def __init__(self, log: EventLog, cluster: str) -> None:
+        super().__init__(log, cluster)
+        self._count = 1000
+
+
+async def _lines(answer: aiohttp.ClientResponse, count: int) -> AsyncIterator[str]:
+    """Yield the first lines that are neither empty nor comments."""
+    while count:
+        line = (await answer.content.readline()).decode().strip()
+        if line and not line.startswith(":"):
+            count -= 1
+            yield line
+
+
+async def test_who_is_not_logged_in_is_led_to_the_login_and_back(postgres_log: EventLog, cluster_name: str) -> None:
+    await Facts(postgres_log, cluster_name).add_nodes(1)
+    async with (
+        served(postgres_log, Access(anonymous="no")) as session,
+        session.get(f"/clusters/{cluster_name}?at=1", allow_redirects=False) as answer,
+    ):
+        assert answer.status == 303
+        assert answer.headers["Location"] == f"/login?next=%2Fclusters%2F{cluster_name}%3Fat%3D1"
+
+
+async def test_files_are_kept_by_browsers_and_packed(postgres_log: EventLog) -> None:
+    async with served(postgres_log) as session, session.get("/static/kai.css?v=1") as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert "--accent" in await answer.text()
+    async with served(postgres_log) as session:
+        assert "No cluster yet" in await said(session, "/")
