@@ -124,7 +124,6 @@ def main() -> None:
         paths = {
             "overview": (f"{here}?at={at}", "light", _SIZE),
             "node": (f"{here}/nodes/{node}?at={at}", "dark", _SIZE),
-            "map": (f"{here}/map?at={at}", "light", _SIZE),
             "waiting": (f"{here}/waiting?at={at}", "light", _SIZE),
             "cycle": (f"{here}/cycles/{cycle['position']}?step=2", "light", _SIZE),
             "phone": (f"{here}?at={at}", "dark", _PHONE),

@@ -118,7 +118,7 @@ def node_page(state: ClusterState, name: str) -> NodePage:
         why=why,
         holdings=tuple(_holding(state, row, entry) for entry in state.charges.held_on(name)),
         kept_for=tuple(sorted(kept)),
-        places=tuple(_places(state, row)),
+        places=tuple(dict.fromkeys(_places(state, row))),
     )
 
 

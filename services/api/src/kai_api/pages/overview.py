@@ -125,7 +125,8 @@ def _resource(state: ClusterState, resource: str, title: str) -> ResourceBar:
     )
 
     def text(amount: int) -> str:
-        return format_amount(resource, amount)
+        # Over a whole cluster, parts of a CPU are of no interest.
+        return format_amount(resource, amount - amount % 1000 if resource == CPU else amount)
 
     held = used - releasing
     bar = parts(

@@ -95,7 +95,7 @@ def topology_map(state: ClusterState, *, topology: str = "", level: str = "") ->
     cells = _cells(gpus, columns.of_rows[depth].astype(np.int64), columns.domains[depth])
     return TopologyMap(
         topology=key.text,
-        topologies=tuple(one.text for one in keys),
+        topologies=tuple(dict.fromkeys(one.text for one in keys)),
         level=names[depth],
         levels=tuple(names[depth] for depth in shown),
         blocks=_blocks(cells),
@@ -123,7 +123,7 @@ def _by_name(state: ClusterState, gpus: GpuColumns, *, topologies: list[Topology
     of_rows, domains = _chunks(state)
     return TopologyMap(
         topology="",
-        topologies=tuple(one.text for one in topologies or ()),
+        topologies=tuple(dict.fromkeys(one.text for one in topologies or ())),
         level="",
         levels=(),
         blocks=_blocks(_cells(gpus, of_rows, domains)),
