@@ -45,6 +45,16 @@ async def test_a_cluster_without_a_stream_has_none(bus: Bus, cluster: str) -> No
         await bus.set_limits(cluster, LIMITS)
 
 
+async def test_an_events_place_in_its_trace_travels_with_it(bus: Bus, cluster: str) -> None:
+    await bus.create_stream(cluster, first=1, limits=LIMITS)
+    sent = Message(1, "PodPlaced", b"{}", f"00-{'a' * 32}-{'b' * 16}-01")
+    await bus.publish(cluster, [sent])
+    subscription = await bus.subscribe(cluster, after=0)
+    assert await subscription.ready(timeout_s=10)
+    assert subscription.take(1) == [sent]
+    await subscription.close()
+
+
 @pytest.mark.parametrize("first", [1, 20_001])
 async def test_sequence_is_position_from_the_first_message_on(bus: Bus, cluster: str, first: int) -> None:
     await bus.create_stream(cluster, first=first, limits=LIMITS)

@@ -239,7 +239,7 @@ async def test_a_caller_who_asks_too_often_is_told_when_to_ask_again(postgres_lo
     [
         ("keys: 3", "keys: Input should be a valid list"),
         ("keys: [{name: a, hash: 'sha256:00', scopes: ['*']}]", "keys.0.hash: String should match"),
-        ("claims: [{claim: groups, value: x, scopes: [a/b/c]}]", "is none of CLUSTER"),
+        (f"keys: [{{name: a, hash: 'sha256:{'0' * 64}', scopes: [a/b/c]}}]", "is none of CLUSTER"),
         ("kees: []", "kees: Extra inputs are not permitted"),
         ("keys: [", "is no YAML"),
     ],

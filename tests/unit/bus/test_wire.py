@@ -7,6 +7,7 @@ from kaicore.ledger.bus.names import stream_name, subject_prefix
 from kaicore.ledger.bus.wire import from_message, message_hash, to_message
 from kaicore.rules.events.codec import encode_event
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.trace_context import traceparent
 
 from tests.unreliable import UnreliableLog, append
 
@@ -21,7 +22,7 @@ async def event() -> Event:
 
 def test_an_event_travels_as_it_is(event: Event) -> None:
     message = to_message(event, max_data=10_000)
-    assert message == Message(1, "PodDeleted", encode_event(event))
+    assert message == Message(1, "PodDeleted", encode_event(event), traceparent(event))
     assert from_message(message) == event
     assert message_hash(message) == event.hash
 
@@ -30,7 +31,7 @@ def test_an_event_that_is_too_large_travels_as_its_hash(event: Event) -> None:
     size = len(encode_event(event))
     assert from_message(to_message(event, max_data=size)) == event
     message = to_message(event, max_data=size - 1)
-    assert message == Message(1, "PodDeleted", b"#" + event.hash)
+    assert message == Message(1, "PodDeleted", b"#" + event.hash, traceparent(event))
     assert from_message(message) is None
     assert message_hash(message) == event.hash
 

@@ -1,13 +1,20 @@
 """Ids of events are those of RFC 9562, version 5."""
 
-from uuid import UUID, uuid5
+from uuid import RFC_4122, UUID, uuid5
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.rules.events.envelope import derived_id
+from kaicore.rules.events.envelope import derived_id, numbered_id
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=3))
 def test_derived_id_is_the_uuid_of_version_5_of_its_parts(parts: list[str]) -> None:
     space = UUID("6f0c7c1e-9a0b-5e57-8f7e-1d6b0c7a5d11")
     assert derived_id(*parts) == uuid5(space, "\x1f".join(parts))
+
+
+def test_numbered_ids_differ_in_their_first_eight_bytes_and_stay_of_version_5() -> None:
+    first = derived_id("cycle")
+    ids = [numbered_id(first, number) for number in (1, 2, 2**48 - 1)]
+    assert len({one.hex[:16] for one in (first, *ids)}) == 4
+    assert {(one.version, one.variant, one.hex[12:]) for one in ids} == {(5, RFC_4122, first.hex[12:])}

@@ -128,7 +128,7 @@ def _description(app: FastAPI) -> dict[str, Any]:
         **components,
     }
     parts["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "A key, or a token of the identity provider"},
+        "key": {"type": "http", "scheme": "bearer", "description": "A key"},
         "session": {"type": "apiKey", "in": "cookie", "name": "kai_session", "description": "Of a browser"},
     }
     return document

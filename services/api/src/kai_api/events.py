@@ -8,7 +8,9 @@ import msgspec
 from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from kaicore.analysis.inquiry.event_answers import EventAnswer, EventPage, cloud_event, event_answer, event_body
-from kaicore.errors import KaiError
+from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.analysis.inquiry.traces import TraceAnswer, pod_trace
+from kaicore.errors import KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import event_types
 from kaicore.rules.events.envelope import Event
@@ -134,6 +136,16 @@ def make_events_router(log: EventLog, live: LiveLog) -> APIRouter:  # long: two 
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
+
+    @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/trace")
+    @for_namespaces
+    async def trace(cluster: str, namespace: str, name: str) -> TraceAnswer:
+        """Return the last pod of a name, from its creation to its end, as an OpenTelemetry trace (OTLP in JSON)."""
+        where = Filter(subject=f"{namespace}/{name}")
+        story = [event async for event in events_of(log, cluster, where=where) if event.stream.startswith("pod/")]
+        if not story:
+            raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}")
+        return pod_trace([event for event in story if event.stream == story[-1].stream])
 
     return router
 

@@ -1,8 +1,7 @@
 """Logging in with a browser: `/login`, `/logout`, and tokens for addresses that log in by themselves.
 
 `kai up` and `kai dashboard` print `http://…/login#TOKEN`. What is behind `#` is sent to nobody; the page puts it into
-its form, and gets a cookie for it (HttpOnly, SameSite=Lax), once. A key, or a token of the identity provider, can be
-pasted into the same form.
+its form, and gets a cookie for it (HttpOnly, SameSite=Lax), once. A key can be pasted into the same form.
 """
 
 import html
@@ -12,7 +11,7 @@ from importlib.resources import files
 from string import Template
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from kaicore.analysis.inquiry.answers import Answer
 
@@ -72,7 +71,7 @@ def make_login_router(access: Access) -> APIRouter:
         token, target = form.get("token", [""])[0].strip(), form.get("next", ["/"])[0]
         client = request.client.host if request.client else "?"
         try:
-            identity = await access.prove(token, client, login=True)
+            identity = access.prove(token, client, login=True)
         except Refused as error:
             return _page(target, f"{error}.", status=error.status)
         answer = RedirectResponse(_local(target), status_code=303, headers={"Cache-Control": "no-store"})
@@ -96,6 +95,8 @@ def make_login_router(access: Access) -> APIRouter:
     async def login_token(request: Request) -> LoginToken:
         """Make a token with which a browser logs in as the caller, once."""
         identity: Identity = request.scope["kai.identity"]
+        if not identity.key:
+            raise HTTPException(400, "nobody has to log in here: it answers without a key")
         return LoginToken(path=f"/login#{access.sessions.login_token(identity)}", seconds=LOGIN_S)
 
     @router.get("/v1/whoami")

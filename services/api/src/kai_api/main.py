@@ -40,7 +40,7 @@ class ApiSettings(ServiceSettings):
     database_url: str = Field(description="postgresql://… of the event log")
     long_answers: int = Field(2, ge=1, description="replays and audits at a time, each in a process of its own")
     long_answer_s: float = Field(900, gt=0, description="seconds that a replay or an audit may take")
-    access_file: Path | None = Field(None, description="YAML file of hashed keys and claims with their scopes")
+    access_file: Path | None = Field(None, description="YAML file of hashed keys with their scopes")
     anonymous: Anonymous = Field("no", description="who may ask without a key: no (nobody), loopback or anywhere")
     session_secret_file: Path | None = Field(
         None, description="file with the secret that signs browsers' sessions; by default they end with the process"

@@ -1,4 +1,4 @@
-"""Who a request comes from: a key, an identity token, a browser's session, or nobody where that is allowed.
+"""Who a request comes from: a key, a browser's session, or nobody where that is allowed.
 
 An API whose address is printed for a browser is reached by every program of the machine, and by web pages that have
 their name point to it. So even on one machine a caller proves himself, unless the operator says `anonymous`; and an
@@ -9,7 +9,7 @@ import asyncio
 import ipaddress
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal, Protocol
+from typing import Literal
 
 from kaicore.errors import KaiError
 from kaicore.runtime.service.api_keys import KEY_PREFIX, key_hash
@@ -42,18 +42,6 @@ class Refused(KaiError):
         self.retry_s = retry_s
 
 
-class IdentityTokens(Protocol):
-    """Verifies tokens of an identity provider."""
-
-    async def identity(self, token: str, rules: AccessRules) -> Identity:
-        """Return whose token it is.
-
-        Raises:
-            Refused: it is not genuine, or gives no access; or the provider cannot be asked for its keys now.
-        """
-        ...
-
-
 class Access:
     """Decides who a request comes from, and whether he asks too often."""
 
@@ -62,7 +50,6 @@ class Access:
         *,
         anonymous: Anonymous,
         file: AccessFile | None = None,
-        tokens: IdentityTokens | None = None,
         sessions: Sessions | None = None,
         per_s: float = 50,
         burst: int = 500,
@@ -71,7 +58,6 @@ class Access:
         """Args:
         anonymous: who may ask without proving who he is.
         file: keys and scopes; None where there are none.
-        tokens: of an identity provider; None where there is none.
         sessions: of browsers.
         per_s: requests that one caller may make in a second.
         burst: and at once.
@@ -80,7 +66,6 @@ class Access:
         self.sessions = sessions or Sessions()
         self._anonymous = anonymous
         self._file = file
-        self._tokens = tokens
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._callers = RateLimits(per_s=per_s, burst=burst, keys=_CALLERS)
         self._refusals = RateLimits(per_s=_REFUSALS_PER_S, burst=_REFUSALS, keys=_ADDRESSES)
@@ -90,25 +75,25 @@ class Access:
         """What the access file says now."""
         return None if self._file is None else self._file.rules
 
-    async def identify(self, request: Request) -> Identity:
+    def identify(self, request: Request) -> Identity:
         """Return who a request comes from.
 
         Raises:
             Refused: 401 for nobody, 403 for a place that may not be called so, 429 for too often.
         """
-        identity = await self._identify(request)
+        identity = self._identify(request)
         now = self._clock()
         limit = self._callers.of(identity.caller.name if identity is not NOBODY else _address(request), now)
         if not limit.take(now):
             raise Refused(429, f"{identity.caller.name} asks too often", retry_s=limit.wait_s(now))
         return identity
 
-    async def _identify(self, request: Request) -> Identity:
+    def _identify(self, request: Request) -> Identity:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme:
             if scheme.lower() != "bearer" or not token.strip():
                 raise Refused(401, "header Authorization: no bearer token")
-            return await self.prove(token.strip(), _address(request))
+            return self.prove(token.strip(), _address(request))
         if (cookie := request.cookies.get(COOKIE)) is not None:
             identity = self.sessions.of_cookie(cookie, self.rules)
             if identity is not None:
@@ -120,11 +105,11 @@ class Access:
             _check_loopback(request)
         return NOBODY
 
-    async def prove(self, token: str, address: str, *, login: bool = False) -> Identity:
+    def prove(self, token: str, address: str, *, login: bool = False) -> Identity:
         """Return whose key or token it is.
 
         Args:
-            token: a key, a token of the identity provider, or, where `login` is true, a login token.
+            token: a key or, where `login` is true, a login token.
             address: of the client.
             login: whether a login token counts.
 
@@ -135,11 +120,11 @@ class Access:
         refusals = self._refusals.of(address, now)
         if not refusals.take(now):
             raise Refused(429, f"too many tokens of {address} were refused", retry_s=refusals.wait_s(now))
-        identity = await self._proved(token, login=login)
+        identity = self._proved(token, login=login)
         refusals.give_back()
         return identity
 
-    async def _proved(self, token: str, *, login: bool) -> Identity:
+    def _proved(self, token: str, *, login: bool) -> Identity:
         rules = self.rules
         if token.startswith(KEY_PREFIX):
             caller = None if rules is None else rules.of_key(token, now=wall_clock())
@@ -148,9 +133,7 @@ class Access:
             return Identity(caller, key_hash(token))
         if login and (identity := self.sessions.of_login_token(token, rules)) is not None:
             return identity
-        if self._tokens is None or rules is None or login is (token.count(".") != 2):
-            raise Refused(401, "this token is worth nothing here" + (", or was used before" if login else ""))
-        return await self._tokens.identity(token, rules)
+        raise Refused(401, "this token is worth nothing here" + (", or was used before" if login else ""))
 
 
 def _address(request: Request) -> str:

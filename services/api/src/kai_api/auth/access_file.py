@@ -1,10 +1,8 @@
-"""The access file: hashes of keys, and claims of an identity provider, each with scopes; read again when it changes."""
+"""The access file: hashes of keys, each with scopes; read again when it changes."""
 
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import structlog
 import yaml
@@ -12,7 +10,7 @@ from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.runtime.service.api_keys import HASH_PREFIX, key_hash
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from kai_api.auth.scopes import Caller, Scope, parse_scope
+from kai_api.auth.scopes import Caller, parse_scope
 
 _logger = structlog.get_logger()
 
@@ -30,26 +28,16 @@ class KeyEntry(_Strict):
     expires: AwareDatetime | None = None
 
 
-class ClaimEntry(_Strict):
-    """What a caller may see whose identity token has a claim with a value, or a list with it."""
-
-    claim: str = Field(min_length=1)
-    value: str
-    scopes: list[str] = Field(min_length=1)
-
-
 class _Document(_Strict):
     keys: list[KeyEntry] = []
-    claims: list[ClaimEntry] = []
 
 
 class AccessRules:
     """What an access file says."""
 
-    def __init__(self, keys: list[KeyEntry], claims: list[ClaimEntry], *, source: str) -> None:
+    def __init__(self, keys: list[KeyEntry], *, source: str) -> None:
         """Args:
         keys: in any order.
-        claims: in any order; a token that several fit has the scopes of all.
         source: the file, for errors.
 
         Raises:
@@ -65,10 +53,6 @@ class AccessRules:
             entry.name: tuple(parse_scope(text, f"access file {source}: key {entry.name}") for text in entry.scopes)
             for entry in keys
         }
-        self._claims = [
-            (entry, tuple(parse_scope(text, f"access file {source}: claim {entry.claim}") for text in entry.scopes))
-            for entry in claims
-        ]
 
     def of_key(self, key: str, *, now: datetime) -> Caller | None:
         """Return whose key this is; None where it is nobody's, or has expired."""
@@ -79,15 +63,6 @@ class AccessRules:
         """Return the holder of a key that was shown before; None where that key is not valid any more."""
         entry = self._by_name.get(name)
         return None if entry is None or entry.hash != hash else self._valid(entry, now)
-
-    def scopes_of(self, claims: Mapping[str, Any]) -> tuple[Scope, ...]:
-        """Return what the holder of an identity token with such claims may see."""
-        scopes: dict[Scope, None] = {}
-        for entry, given in self._claims:
-            value = claims.get(entry.claim)
-            if entry.value == value or (isinstance(value, list) and entry.value in value):
-                scopes.update(dict.fromkeys(given))
-        return tuple(scopes)
 
     def _valid(self, entry: KeyEntry, now: datetime) -> Caller | None:
         if entry.expires is not None and entry.expires <= now:
@@ -139,7 +114,7 @@ def read_access_file(path: Path) -> AccessRules:
     """
     try:
         document = _Document.model_validate(yaml.safe_load(path.read_bytes()) or {})
-        return AccessRules(document.keys, document.claims, source=str(path))
+        return AccessRules(document.keys, source=str(path))
     except OSError as error:
         raise ConfigurationError(f"access file {path}: {os.strerror(error.errno or 0)}") from error
     except yaml.YAMLError as error:

@@ -49,7 +49,7 @@ def authenticated(app: Asgi, access: Access) -> Asgi:
             return
         request = Request(scope)
         try:
-            identity = await access.identify(request)
+            identity = access.identify(request)
         except Refused as error:
             await _refusal(request, error)(scope, receive, send)
             return

@@ -1,7 +1,7 @@
 """Logins of browsers: a token that is used once becomes a cookie.
 
 Both are signed with a secret of the API's own, and nothing is kept of them but which tokens were used. A session of a
-key ends with the key: each request looks it up. A session of an identity token ends with the token.
+key ends with the key: each request looks it up.
 """
 
 import secrets
@@ -12,7 +12,7 @@ from typing import Any
 import jwt
 
 from kai_api.auth.access_file import AccessRules, wall_clock
-from kai_api.auth.scopes import ANONYMOUS, Caller, parse_scope
+from kai_api.auth.scopes import ANONYMOUS, Caller
 
 #: Of the cookie.
 COOKIE = "kai_session"
@@ -31,12 +31,10 @@ class Identity:
     Attributes:
         caller: with what may be seen.
         key: hash of the key; empty where there was none.
-        until: when the proof ends, seconds since the epoch; None where it has no end.
     """
 
     caller: Caller
     key: str = ""
-    until: float | None = None
 
 
 NOBODY = Identity(ANONYMOUS)
@@ -74,13 +72,11 @@ class Sessions:
         return None if claims is None else self._identity(claims, rules)
 
     def _signed(self, identity: Identity, use: str, most_s: float) -> str:
-        until = min(time.time() + most_s, identity.until or float("inf"))
         claims = {
             "use": use,
             "sub": identity.caller.name,
             "key": identity.key,
-            "scopes": [str(scope) for scope in identity.caller.scopes],
-            "exp": int(until),
+            "exp": int(time.time() + most_s),
             "jti": secrets.token_urlsafe(12),
         }
         return jwt.encode(claims, self._secret, _ALGORITHM)
@@ -96,8 +92,5 @@ class Sessions:
 
     def _identity(self, claims: dict[str, Any], rules: AccessRules | None) -> Identity | None:
         name, key = claims["sub"], claims["key"]
-        if key:
-            caller = None if rules is None else rules.named(name, hash=key, now=wall_clock())
-            return None if caller is None else Identity(caller, key)
-        scopes = tuple(parse_scope(text, "session") for text in claims["scopes"])
-        return Identity(Caller(name, scopes), until=claims["exp"])
+        caller = None if rules is None else rules.named(name, hash=key, now=wall_clock())
+        return None if caller is None else Identity(caller, key)

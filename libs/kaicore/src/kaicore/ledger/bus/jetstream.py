@@ -174,7 +174,7 @@ class NatsBus:
                 Outgoing(
                     f"{prefix}{message.type}",
                     message.data,
-                    {"Nats-Expected-Last-Sequence": str(message.position - 1)},
+                    _headers(message),
                 )
                 for message in batch
             )
@@ -218,6 +218,11 @@ class NatsBus:
                 return None
             raise _unavailable(subject, answer.error)
         return answer
+
+
+def _headers(message: Message) -> dict[str, str]:
+    expected = {"Nats-Expected-Last-Sequence": str(message.position - 1)}
+    return {**expected, "traceparent": message.traceparent} if message.traceparent else expected
 
 
 def _read(message: Msg) -> _Answer:

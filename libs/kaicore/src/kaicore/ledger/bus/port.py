@@ -22,11 +22,13 @@ class Message(NamedTuple):
         position: the event's position, and the message's sequence in its stream.
         type: the event's type, the last token of the message's subject.
         data: see `kaicore.ledger.bus.wire`.
+        traceparent: the event's place in its trace, as its header has it; empty for none, and from `Bus.read`.
     """
 
     position: int
     type: str
     data: bytes
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

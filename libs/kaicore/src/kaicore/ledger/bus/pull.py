@@ -109,7 +109,9 @@ class PullSubscription:
             self._on_status(headers["Status"], headers)
         else:
             self._requested -= 1
-            self._arrived.append(Message(_sequence(message.reply), message.subject.rpartition(".")[2], message.data))
+            trace = headers.get("traceparent", "") if headers else ""
+            event_type = message.subject.rpartition(".")[2]
+            self._arrived.append(Message(_sequence(message.reply), event_type, message.data, trace))
             self._arrived_bytes += len(message.data)
             self._wake.set()
         await self._request()

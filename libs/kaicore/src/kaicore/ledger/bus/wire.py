@@ -8,6 +8,7 @@ from kaicore.errors import CorruptLog
 from kaicore.ledger.bus.port import Message
 from kaicore.rules.events.codec import decode_event, encode_event
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.trace_context import traceparent
 
 #: Begins the data of a message that holds only a hash; an encoded event begins with a brace.
 _HASH_ONLY = b"#"
@@ -16,7 +17,8 @@ _HASH_ONLY = b"#"
 def to_message(event: Event, *, max_data: int) -> Message:
     """Return the message that carries an event."""
     data = encode_event(event)
-    return Message(event.position, event.type, data if len(data) <= max_data else _HASH_ONLY + event.hash)
+    carried = data if len(data) <= max_data else _HASH_ONLY + event.hash
+    return Message(event.position, event.type, carried, traceparent(event))
 
 
 def from_message(message: Message) -> Event | None:

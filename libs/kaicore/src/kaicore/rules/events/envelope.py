@@ -22,6 +22,14 @@ def derived_id(*parts: str) -> UUID:
     return UUID(int=number | 5 << 76 | 0x2 << 62)
 
 
+def numbered_id(first: UUID, number: int) -> UUID:
+    """Derive the id of an event of a series from that of its first event, for numbers from 1 to 2**48 - 1.
+
+    The number is added to the first 48 bits, which the bits that mark a UUID's version are not among.
+    """
+    return UUID(int=(first.int + (number << 80)) % 2**128)
+
+
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An event as recorded; `body` holds the payload's exact bytes.
 

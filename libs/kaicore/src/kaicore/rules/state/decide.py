@@ -8,12 +8,13 @@ on the shard's cycle stream, so that of two schedulers that both believe to lead
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from uuid import UUID
 
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch
-from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_id
 from kaicore.rules.events.payloads import (
     ClassPending,
     ConfigRecorded,
@@ -103,7 +104,8 @@ class _Record:
         # Another scheduler's cycle of the same number is another cycle, also if it began at the same position.
         parts = (summary.cycle, str(state.position), actor, str(summary.now))
         self._id = derived_id(state.cluster, "CycleCompleted", *parts)
-        self._id_text = str(self._id)
+        #: Of the other events. To derive each id from its parts would cost as much as deciding.
+        self._numbers = count(1)
         #: What each batch so far is conditional on.
         self._expected: list[Mapping[str, int]] = []
 
@@ -113,14 +115,13 @@ class _Record:
         events = [self._about_shard(self._id, cycle_stream(shard), summary)]
         if summary.config_digest not in state.configs:
             recorded = ConfigRecorded(digest=summary.config_digest, shard=shard, config=config.document())
-            events.append(self._about_shard(derived_id(self._id_text, "ConfigRecorded"), f"config/{shard}", recorded))
+            events.append(self._about_shard(self._next_id(), f"config/{shard}", recorded))
         report = queue_report(state, config, shard=shard, now=summary.now)
         if report is not None:
-            events.append(self._about_shard(derived_id(self._id_text, "QueuesReported"), f"queues/{shard}", report))
+            events.append(self._about_shard(self._next_id(), f"queues/{shard}", report))
         placed = {decision.uid for decision in placements}
-        for number, waiting in enumerate(waiting_reports(state, config, shard=shard, placed=placed)):
-            event_id = derived_id(self._id_text, "PodsLeftWaiting", str(number))
-            events.append(self._about_shard(event_id, f"waiting/{shard}", waiting))
+        reports = waiting_reports(state, config, shard=shard, placed=placed)
+        events += [self._about_shard(self._next_id(), f"waiting/{shard}", waiting) for waiting in reports]
         return Unit(tuple(events))
 
     def batch(self, batch: DecisionBatch) -> Unit:
@@ -143,7 +144,7 @@ class _Record:
         for node, uids in sorted(charged.items()):
             payload = NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids))
             stream = f"node/{node}"
-            events.append(self._event(stream, node, payload, uids[0]))
+            events.append(self._event(stream, node, payload))
             streams.add(stream)
         if batch.depends_on >= 0:
             streams.update(self._expected[batch.depends_on])
@@ -154,8 +155,11 @@ class _Record:
     def _decided(self, decision: Decision) -> NewEvent:
         subject = f"{decision.namespace}/{decision.name}"
         if isinstance(decision, _OF_GROUPS):
-            return self._event(f"provisioning/{subject}", subject, decision, decision.name)
-        return self._event(f"pod/{decision.uid}", subject, decision, decision.uid)
+            return self._event(f"provisioning/{subject}", subject, decision)
+        return self._event(f"pod/{decision.uid}", subject, decision)
+
+    def _next_id(self) -> UUID:
+        return numbered_id(self._id, next(self._numbers))
 
     def _about_shard(self, event_id: UUID, stream: str, payload: Payload) -> NewEvent:
         return NewEvent(
@@ -168,9 +172,9 @@ class _Record:
             correlation=self._summary.cycle,
         )
 
-    def _event(self, stream: str, subject: str, payload: Payload, of: str) -> NewEvent:
+    def _event(self, stream: str, subject: str, payload: Payload) -> NewEvent:
         return NewEvent(
-            id=derived_id(self._id_text, type(payload).__name__, of),
+            id=self._next_id(),
             stream=stream,
             payload=payload,
             actor=self._actor,

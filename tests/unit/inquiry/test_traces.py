@@ -1,0 +1,31 @@
+"""A pod's trace has a span for each step, with ids that follow from the events."""
+
+from itertools import pairwise
+
+from kaicore.analysis.inquiry.traces import pod_trace
+from kaicore.rules.events.trace_context import span_of, trace_id, traceparent
+
+from tests.projected import story
+
+EVENTS = story()
+
+
+def test_a_pods_trace_has_its_steps_in_order_and_the_ids_that_travel_with_its_events() -> None:
+    events = [event for event in EVENTS if event.stream == "pod/uid-a"]
+    (part,) = pod_trace(events).resource_spans
+    root, *steps = part["scopeSpans"][0]["spans"]
+    assert [step["name"] for step in steps] == ["decide", "bind", "start", "run"]
+    assert {step["parentSpanId"] for step in steps} == {root["spanId"]}
+    assert all(before["endTimeUnixNano"] == after["startTimeUnixNano"] for before, after in pairwise(steps))
+    placed = next(event for event in events if event.type == "PodPlaced")
+    assert traceparent(placed) == f"00-{steps[0]['traceId']}-{steps[0]['spanId']}-01"
+    assert steps[0]["links"][0]["traceId"] == trace_id("c1", placed.correlation)
+    assert root["spanId"] == span_of(events[0])
+    assert len({span["spanId"] for span in (root, *steps)}) == 5
+
+
+def test_a_pod_that_its_kubelet_rejects_has_a_step_that_went_wrong() -> None:
+    events = [event for event in EVENTS if event.stream == "pod/uid-c"]
+    spans = pod_trace(events).resource_spans[0]["scopeSpans"][0]["spans"]
+    assert [span["status"] for span in spans if span["name"] == "start"] == [{"code": 2}]
+    assert spans[0]["status"] == {"code": 2}
