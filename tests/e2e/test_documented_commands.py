@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from cyclopts import MissingArgumentError
-from kai_cli.main import app
+from kai_cli.main import app, spelled_out
 from kai_cli.paths import DataDirectory
 from kaicore.runtime.embedded import embedded_url_of
 
@@ -107,7 +107,7 @@ def meant(line: str) -> Iterator[str]:
 
 def is_mention(line: str) -> bool:
     """Whether something is named that cannot be run like this."""
-    words = next(variants(re.split(r" [>|] ", line)[0].removeprefix("kai ")))
+    words = spelled_out(next(variants(re.split(r" [>|] ", line)[0].removeprefix("kai "))))
     if not line.startswith("kai ") or words[0] in ("fleet", "--help", "--version"):
         return line in ("kai fleet",)
     try:
