@@ -75,10 +75,12 @@ async def serving(
     server = HttpServer(app, host="127.0.0.1", port=0)
     stopping = asyncio.Event()
     task = asyncio.create_task(server.run(stopping))
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
-        yield Client(f"http://{server.address}", session)
-    stopping.set()
-    await task
+    try:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+            yield Client(f"http://{server.address}", session)
+    finally:
+        stopping.set()
+        await task
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ async def test_no_question_however_odd_makes_the_api_fail(
     asked = [
         (path, [one["name"] for one in item["get"].get("parameters", ()) if one["in"] == "query"])
         for path, item in description["paths"].items()
-        if "get" in item and not path.endswith(("/stream", "/replay", "/audit"))
+        if "get" in item and not path.endswith(("/stream", "/replay", "/audit", "/calibration", "/what-if"))
     ]
     words = st.sampled_from(
         [
