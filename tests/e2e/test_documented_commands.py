@@ -41,6 +41,13 @@ MEANINGS = (
     (r"NODES\.csv", "nodes.csv"),
     (r"PODS\.csv", "pods.csv"),
     (r"FILES…", "examples"),
+    (r"(?<=submit )(FILE…|train\.yaml|team\.yaml…)", "submitted.yaml"),
+    (r"(?<=export )FILE|(?<=import log )FILE|(?<=--file )FILE", "prod.log.gz"),
+    (r"(?<=--html )FILE", "report.html"),
+    (r"--from A --to B", "--from 1 --to 200"),
+    (r"MOMENT MOMENT", "100 200"),
+    (r"MOMENT\b", "200"),
+    (r"--at -2h", "--at -1s"),
     (r"\bFILE\b", "team.yaml"),
     (r"\bDIR\b", "trace"),
     (r"NAMESPACE/NAME", "default/never-fits"),
@@ -65,6 +72,9 @@ REFUSED: dict[str, tuple[int, ...]] = {
     "kai audit placements": (0, 1),
     "kai erase": (1, 2),
 }
+
+#: What says what it lacks only when it runs.
+NEEDING_MORE = ("kai simulate", "kai simulate --kubelet", "kai migrate", "kai what-if submit", "kai what-if submit -o json")
 
 #: It is what all others are run on.
 THE_DEMONSTRATION = "kai demo"
@@ -114,8 +124,10 @@ def is_mention(line: str) -> bool:
         command, _, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     except MissingArgumentError:
         return True
-    # `kai simulate`: it is told what it lacks when it runs. `kai audit`: a group of commands.
-    return line in ("kai simulate", "kai simulate --kubelet", "kai migrate") or command.__name__ == "help_print"
+    # Names of other clusters, and what is left out.
+    if "research/" in line or "…" in line:
+        return True
+    return line in NEEDING_MORE or command.__name__ == "help_print"
 
 
 def _commands() -> list[tuple[str, str]]:
@@ -195,6 +207,7 @@ def demonstration() -> Iterator[Shell]:
             shorter = re.sub(r'run-seconds: "\d+"', 'run-seconds: "2"', file.read_text())
             (here / "examples" / file.name).write_text(shorter)
         (here / "team.yaml").write_text(POD.replace("NAME", "team"))
+        (here / "submitted.yaml").write_text(POD.replace("NAME", "submitted"))
         (here / "new-job.yaml").write_text(POD.replace("NAME", "new-job"))
         tutorial = (ROOT / "docs/tutorial/first-answers.md").read_text()
         train = tutorial.partition("```yaml\n")[2].partition("```")[0].replace("nvidia.com/gpu: 5", "nvidia.com/gpu: 4")

@@ -16,7 +16,7 @@ from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.file_lock import FileLock
 
 from kai_cli.api_access import ApiAccess
-from kai_cli.api_requests import login_address
+from kai_cli.api_requests import ApiUnreachable, login_address
 from kai_cli.hints import kubectl
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
@@ -25,6 +25,8 @@ from kai_cli.processes import KeptServer, ProcessSpec, SupervisedProcess
 
 #: Seconds that a process has to become ready before the start is given up.
 _READY_S = 120.0
+#: How often an API that does not answer yet is asked for a login, and seconds between.
+_LOGIN_TRIES, _LOGIN_PAUSE_S = 50, 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +135,19 @@ class Stack:
         await self._run(self._service("api", "kai_api.main", reading | access.environment()))
         self.api_url = self._address("api")
         self._note_running()
-        address = await asyncio.to_thread(login_address, self.api_url, self._api_key)
-        self._report(f"dashboard and API at {address} (once; `kai dashboard` prints another)")
+        self._report(f"dashboard and API at {await self._dashboard()}")
         self._report(f"logs in {self.directory.logs}")
+
+    async def _dashboard(self) -> str:
+        """Return the address that logs a browser in; an API that is alive may not answer yet, or not just now."""
+        for _ in range(_LOGIN_TRIES):
+            try:
+                address = await asyncio.to_thread(login_address, self.api_url, self._api_key)
+            except ApiUnreachable:
+                await asyncio.sleep(_LOGIN_PAUSE_S)
+            else:
+                return f"{address} (once; `kai dashboard` prints another)"
+        return f"{self.api_url}, which does not answer yet; `kai dashboard` prints the address that logs in"
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready."""
