@@ -74,7 +74,13 @@ REFUSED: dict[str, tuple[int, ...]] = {
 }
 
 #: What says what it lacks only when it runs.
-NEEDING_MORE = ("kai simulate", "kai simulate --kubelet", "kai migrate", "kai what-if submit", "kai what-if submit -o json")
+NEEDING_MORE = (
+    "kai simulate",
+    "kai simulate --kubelet",
+    "kai migrate",
+    "kai what-if submit",
+    "kai what-if submit -o json",
+)
 
 #: It is what all others are run on.
 THE_DEMONSTRATION = "kai demo"
