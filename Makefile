@@ -24,7 +24,7 @@ run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
 	@$(BIN)/kai demo $(if $(ONCE),--once)
 
 test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
-	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 2)
+	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 3)
 
 check: $(INSTALLED)  ## format, lint, types, import rules, dead code, sizes
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
