@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
@@ -43,6 +44,13 @@ allow_open_files()
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StacksInTurn:
     """See `tests/workers.py`."""
     return StacksInTurn(config, log)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Commands that are called in the tests' own process set up its logging: not for the tests after them."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

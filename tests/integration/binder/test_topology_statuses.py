@@ -95,7 +95,9 @@ async def test_a_status_that_another_controller_writes_is_left_to_it_unless_it_i
     await until(topologies, f"{HYPER_NODES}/s1", lambda one: "status" in one)
     seen = await until(topologies, f"{HYPER_NODES}/s0", lambda one: one["status"]["nodeCount"] == count)
     assert seen["status"]["nodeCount"] == count
-    assert binder.metric("side_writes_total", kind="topology-status", result="left") == (mode == "auto")
+    # It may have looked more than once.
+    left = binder.metric("side_writes_total", kind="topology-status", result="left")
+    assert bool(left) == (mode == "auto")
 
 
 async def test_nothing_is_written_where_it_is_not_wanted(topologies: Scene) -> None:

@@ -115,7 +115,7 @@ async def test_the_manifests_of_the_services_apply_as_their_readme_says(kubectl:
             assert "unchanged" in output, "applied again, it changes nothing"
             assert "configured" not in output
     deployments = await kubectl.json("-n", "kai-system", "get", "deployments")
-    assert len(deployments["items"]) == 6
+    assert len(deployments["items"]) == 7
     policies = await kubectl.json("-n", "kai-system", "get", "networkpolicies")
     assert len(policies["items"]) == 12
 
