@@ -3,8 +3,7 @@
 import msgspec
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.envelope import Unit
 from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Pod
@@ -12,6 +11,7 @@ from kaicore.rules.state.pod_entry import Stage
 
 from tests.factory import amounts, pod
 from tests.hierarchy import queue
+from tests.new_events import as_new
 from tests.workloads import OWNER, Workloads
 
 MINUTE = 60_000_000
@@ -96,17 +96,7 @@ class FleetLog:
         for fleet in self._fleets:
             for event in fleet.events[self._stored[fleet.cluster] :]:
                 self._now = event.recorded_at
-                new = NewEvent(
-                    id=event.id,
-                    stream=event.stream,
-                    payload=decode_payload(event),
-                    actor=event.actor,
-                    occurred_at=event.occurred_at,
-                    subject=event.subject,
-                    cause=event.cause,
-                    correlation=event.correlation,
-                )
-                await self.log.append(fleet.cluster, [Unit((new,))])
+                await self.log.append(fleet.cluster, [Unit((as_new(event),))])
             self._stored[fleet.cluster] = len(fleet.events)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 from kaicore.ledger.log.chain import GENESIS, event_hash
-from kaicore.rules.events.codec import decode_payload, encode_payload, schema_version
+from kaicore.rules.events.codec import decode_payload, unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.state.cluster_state import ClusterState
@@ -50,25 +50,9 @@ class Ledger:
 
     def _append(self, new: NewEvent) -> Event:
         self.now += 1000
-        name = type(new.payload).__name__
         version = self._versions[new.stream] = self._versions.get(new.stream, 0) + 1
-        event = Event(
-            cluster=self.cluster,
-            position=len(self.events) + 1,
-            stream=new.stream,
-            version=version,
-            type=name,
-            schema=schema_version(name),
-            id=new.id,
-            actor=new.actor,
-            occurred_at=new.occurred_at,
-            recorded_at=self.now,
-            body=msgspec.Raw(encode_payload(new.payload)),
-            hash=b"",
-            subject=new.subject,
-            cause=new.cause,
-            correlation=new.correlation,
-        )
+        position = len(self.events) + 1
+        event = unhashed_event(new, cluster=self.cluster, position=position, version=version, recorded_at=self.now)
         if self._hashes:
             previous = self.events[-1].hash if self.events else GENESIS
             event = msgspec.structs.replace(event, hash=event_hash(previous, event))

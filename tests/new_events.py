@@ -2,7 +2,8 @@
 
 import uuid
 
-from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from kaicore.rules.events.payloads import NodeDeleted, Payload
 
 OCCURRED_AT = 1_700_000_000_000_000
@@ -33,3 +34,17 @@ def new_event(
 def unit(*events: NewEvent, **expect: int) -> Unit:
     """Make a unit; `n1=3` expects version 3 of `node/n1`."""
     return Unit(events or (new_event(),), {f"node/{name}": version for name, version in expect.items()})
+
+
+def as_new(event: Event) -> NewEvent:
+    """Return an event as it was before it was appended."""
+    return NewEvent(
+        id=event.id,
+        stream=event.stream,
+        payload=decode_payload(event),
+        actor=event.actor,
+        occurred_at=event.occurred_at,
+        subject=event.subject,
+        cause=event.cause,
+        correlation=event.correlation,
+    )

@@ -6,10 +6,10 @@ from typing import Any
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event, NewEvent, Unit
+from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.model.group_source import GroupSource
 
+from tests.new_events import as_new
 from tests.virtual_storm import VirtualStorm
 
 #: Nodes of two zones, of 7 and 8 CPUs for pods, with 4 GPUs each; their kubelets want all of a container in one zone.
@@ -34,15 +34,7 @@ async def log_of(events: list[Event]) -> MemoryLog:
     log = MemoryLog(lambda: now[0])
     for event in events:
         now[0] = event.recorded_at
-        new = NewEvent(
-            id=event.id,
-            stream=event.stream,
-            payload=decode_payload(event),
-            actor=event.actor,
-            occurred_at=event.occurred_at,
-            subject=event.subject,
-        )
-        await log.append(event.cluster, [Unit((new,))])
+        await log.append(event.cluster, [Unit((as_new(event),))])
     return log
 
 

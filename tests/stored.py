@@ -1,10 +1,10 @@
 """A ledger's events in a log, as they were recorded."""
 
 from kaicore.ledger.log.memory import MemoryLog
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.envelope import Unit
 
 from tests.ledger import Ledger
+from tests.new_events import as_new
 
 
 async def stored(made: Ledger) -> MemoryLog:
@@ -13,15 +13,5 @@ async def stored(made: Ledger) -> MemoryLog:
     log = MemoryLog(lambda: now)
     for event in made.events:
         now = event.recorded_at
-        new = NewEvent(
-            id=event.id,
-            stream=event.stream,
-            payload=decode_payload(event),
-            actor=event.actor,
-            occurred_at=event.occurred_at,
-            subject=event.subject,
-            cause=event.cause,
-            correlation=event.correlation,
-        )
-        await log.append(made.cluster, [Unit((new,))])
+        await log.append(made.cluster, [Unit((as_new(event),))])
     return log

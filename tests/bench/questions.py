@@ -16,12 +16,12 @@ from pathlib import Path
 
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.envelope import Unit
 from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod
+from tests.new_events import as_new
 from tests.servers import scratch_directory
 from tests.service_process import ready, service_process
 from tests.workloads import OWNER, Workloads
@@ -71,21 +71,7 @@ def history(size: int) -> Workloads:
 async def store(url: str, made: Workloads) -> None:
     """Append a history to a log."""
     async with await PostgresLog.open(url) as log:
-        units = [
-            Unit(
-                (
-                    NewEvent(
-                        id=event.id,
-                        stream=event.stream,
-                        payload=decode_payload(event),
-                        actor=event.actor,
-                        occurred_at=event.occurred_at,
-                        subject=event.subject,
-                    ),
-                )
-            )
-            for event in made.events
-        ]
+        units = [Unit((as_new(event),)) for event in made.events]
         for start in range(0, len(units), 500):
             await log.append(made.cluster, units[start : start + 500])
 

@@ -9,7 +9,7 @@ from kaicore.analysis.submission.answers import SubmitAnswer
 from kaicore.analysis.submission.submit import submit
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.forecast.runs import RunHistory
-from kaicore.rules.state.snapshot import encode_state
+from kaicore.rules.state.fork import fork
 
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod
@@ -56,7 +56,7 @@ def _ask(cluster: PastRuns, history: RunHistory, pods: int) -> tuple[list[float]
     took = []
     for _ in range(_RUNS):
         began = time.process_time()
-        answer = submit(encode_state(cluster.state), [_gang(pods)], history, now=cluster.now)
+        answer = submit(fork(cluster.state), [_gang(pods)], history, now=cluster.now)
         took.append(time.process_time() - began)
     return took, answer
 

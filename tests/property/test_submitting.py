@@ -9,7 +9,7 @@ from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.answers import SubmitAnswer
 from kaicore.analysis.submission.submit import submit
 from kaicore.rules.forecast.runs import Basis, RunHistory
-from kaicore.rules.state.snapshot import encode_state
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import amounts, pod
 from tests.past_runs import SECOND, PastRuns
@@ -34,7 +34,9 @@ def cluster() -> tuple[bytes, RunHistory, int]:
 def asked(objects: list[dict[str, Any]]) -> SubmitAnswer:
     body, history, now = cluster()
     before = history.runs(Basis.CLUSTER, "")
-    answer = submit(body, [Located(f"document {n}", item) for n, item in enumerate(objects)], history, now=now)
+    answer = submit(
+        decode_state(body), [Located(f"document {n}", item) for n, item in enumerate(objects)], history, now=now
+    )
     assert history.runs(Basis.CLUSTER, "") == before
     return answer
 

@@ -12,6 +12,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.rules.model.pod import PriorityClass
+from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
 
 from tests.factory import amounts, pod
@@ -48,7 +49,7 @@ def ask(cluster: PastRuns, text: str, **given: Any) -> SubmitAnswer:
     read_text(reading, "manifests", text.encode(), is_json=False, named=True)
     assert not reading.problems
     body = encode_state(cluster.state)
-    answer = submit(body, reading.objects, cluster.history(), now=given.get("now", cluster.now))
+    answer = submit(fork(cluster.state), reading.objects, cluster.history(), now=given.get("now", cluster.now))
     assert encode_state(cluster.state) == body
     return answer
 

@@ -3,7 +3,7 @@
 import pytest
 from kaicore.analysis.submission.waiting_starts import waiting_starts
 from kaicore.errors import UnknownSubject
-from kaicore.rules.state.snapshot import encode_state
+from kaicore.rules.state.fork import fork
 
 from tests.factory import amounts, pod
 from tests.groups import job
@@ -25,7 +25,7 @@ def cluster() -> PastRuns:
 
 
 def seconds(cluster: PastRuns, kind: str, name: str) -> list[int | None]:
-    answer = waiting_starts(encode_state(cluster.state), kind, "default", name, cluster.history(), now=cluster.now)
+    answer = waiting_starts(fork(cluster.state), kind, "default", name, cluster.history(), now=cluster.now)
     return [None if group.start is None else group.start.p50_seconds for group in answer.groups]
 
 

@@ -9,12 +9,12 @@ from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.events.codec import encode_payload, schema_version
-from kaicore.rules.events.envelope import Event, derived_id
+from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import Payload, PodDeleted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.fork import fork
+from kaicore.rules.state.unlogged import fold_unlogged
 
 #: What the rehearsal's own events are called; streams of this name have no version that any decision depends on.
 _STREAM = "rehearsal"
@@ -111,24 +111,9 @@ class Rehearsal:
 
     def _fold(self, state: ClusterState, facts: Sequence[Payload]) -> None:
         for fact in facts:
-            name = type(fact).__name__
-            position = state.position + 1
-            state.fold(
-                Event(
-                    cluster=state.cluster,
-                    position=position,
-                    stream=_STREAM,
-                    version=position,
-                    type=name,
-                    schema=schema_version(name),
-                    id=derived_id(_STREAM, str(position)),
-                    actor=_STREAM,
-                    occurred_at=state.recorded_at,
-                    recorded_at=state.recorded_at,
-                    body=msgspec.Raw(encode_payload(fact)),
-                    hash=b"",
-                )
-            )
+            event_id = derived_id(_STREAM, str(state.position + 1))
+            new = NewEvent(event_id, _STREAM, fact, actor=_STREAM, occurred_at=state.recorded_at)
+            fold_unlogged(state, new, recorded_at=state.recorded_at)
 
 
 class _Remembered:

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
-import msgspec
-
-from kaicore.rules.events.codec import encode_payload, schema_version
-from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.unlogged import fold_unlogged
 
 _ACTOR = "what-if"
 #: No event of a simulation is looked for by its id.
@@ -46,21 +44,6 @@ class SimulatedLog:
         self._append(event.stream, event.payload, at=at, occurred_at=event.occurred_at, actor=event.actor)
 
     def _append(self, stream: str, payload: Payload, *, at: int, occurred_at: int, actor: str) -> None:
-        state, name = self.state, type(payload).__name__
-        event = Event(
-            cluster=state.cluster,
-            position=state.position + 1,
-            stream=stream,
-            version=state.versions.get(stream, 0) + 1,
-            type=name,
-            schema=schema_version(name),
-            id=_ID,
-            actor=actor,
-            occurred_at=occurred_at,
-            recorded_at=at,
-            body=msgspec.Raw(encode_payload(payload)),
-            hash=b"",
-        )
-        state.fold(event)
+        fold_unlogged(self.state, NewEvent(_ID, stream, payload, actor, occurred_at), recorded_at=at)
         self.events += 1
         self._taken(payload, at)

@@ -276,9 +276,9 @@ def _groups(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
             yield row
 
 
-def group_row(state: ClusterState, group: Group, pods: Sequence[PodEntry]) -> GroupRow:
-    """Return the row of a group."""
-    stages = Counter(
+def counts_by_stage(pods: Iterable[PodEntry]) -> Counter[str]:
+    """Return how many pods are waiting, running, leaving, have succeeded, or (empty) have not."""
+    return Counter(
         "waiting"
         if entry.stage is Stage.WAITING
         else "leaving"
@@ -290,6 +290,11 @@ def group_row(state: ClusterState, group: Group, pods: Sequence[PodEntry]) -> Gr
         else ""
         for entry in pods
     )
+
+
+def group_row(state: ClusterState, group: Group, pods: Sequence[PodEntry]) -> GroupRow:
+    """Return the row of a group."""
+    stages = counts_by_stage(pods)
     message = next((text for entry in pods if (text := entry.stage is Stage.WAITING and pod_message(state, entry))), "")
     return GroupRow(
         key=group.key,

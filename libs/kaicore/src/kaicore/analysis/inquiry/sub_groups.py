@@ -2,10 +2,11 @@
 
 from collections import Counter
 
+from kaicore.analysis.inquiry.listing import counts_by_stage
 from kaicore.analysis.inquiry.why_answers import SubGroupAnswer
 from kaicore.rules.model.group import Group, PodSet, TopologyConstraint
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.topology.resolve import Resolved
 
 #: Domains that are told of one level.
@@ -30,18 +31,7 @@ def _below(name: str, wanted: str, parents: dict[str, str]) -> bool:
 
 
 def _answer(state: ClusterState, group: Group, one: PodSet, members: list[PodEntry]) -> SubGroupAnswer:
-    stages = Counter(
-        "waiting"
-        if entry.stage is Stage.WAITING
-        else "leaving"
-        if entry.charged and entry.leaving
-        else "running"
-        if entry.charged
-        else "succeeded"
-        if entry.pod.phase == "Succeeded"
-        else ""
-        for entry in members
-    )
+    stages = counts_by_stage(members)
     return SubGroupAnswer(
         name=one.name,
         minimum=one.min_pods or one.min_sets or 0,

@@ -17,7 +17,8 @@ from kaicore.analysis.submission.submit import submit
 from kaicore.analysis.submission.waiting_starts import waiting_starts
 from kaicore.errors import InvalidObject, TooManyQuestions
 from kaicore.rules.forecast.runs import RunHistory
-from kaicore.rules.state.snapshot import encode_state
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.fork import fork
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -65,7 +66,9 @@ class Submissions:
         """
         if not 0 < len(objects) <= MOST_OBJECTS:
             raise InvalidObject("manifests", "objects", len(objects), f"must be from 1 to {MOST_OBJECTS}")
-        answer = await self._of_state(cluster, at, lambda body, history, now: submit(body, objects, history, now=now))
+        answer = await self._of_state(
+            cluster, at, lambda copied, history, now: submit(copied, objects, history, now=now)
+        )
         foretold = any(group.start is not None for group in answer.groups)
         calibration = await self._calibration(cluster) if foretold else None
         return msgspec.structs.replace(answer, calibration=calibration)
@@ -81,13 +84,15 @@ class Submissions:
             TooManyQuestions: about this cluster wait already.
         """
         answer = await self._of_state(
-            cluster, at, lambda body, history, now: waiting_starts(body, kind, namespace, name, history, now=now)
+            cluster, at, lambda copied, history, now: waiting_starts(copied, kind, namespace, name, history, now=now)
         )
         foretold = any(group.start is not None for group in answer.groups)
         calibration = await self._calibration(cluster) if foretold else None
         return msgspec.structs.replace(answer, calibration=calibration)
 
-    async def _of_state(self, cluster: str, at: str, ask: Callable[[bytes, RunHistory, int], _AnswerT]) -> _AnswerT:
+    async def _of_state(
+        self, cluster: str, at: str, ask: Callable[[ClusterState, RunHistory, int], _AnswerT]
+    ) -> _AnswerT:
         """Ask a question about a state, its history and the time, in a thread of its own."""
         if self._waiting.get(cluster, 0) >= MOST_WAITING:
             raise TooManyQuestions(f"cluster {cluster}: {MOST_WAITING} such questions wait already")
@@ -97,9 +102,9 @@ class Submissions:
             async with self._turns.setdefault(cluster, asyncio.Lock()):
                 state = await self._inquiry.state_at(cluster, at)
                 # The state goes on changing while others are waited for.
-                body, position = encode_state(state), state.position
+                copied, position = fork(state), state.position
                 now = state.recorded_at if at else int(self._clock() * 1_000_000)
                 history = await self._histories.upto(cluster, position)
-                return await asyncio.to_thread(ask, body, history, now)
+                return await asyncio.to_thread(ask, copied, history, now)
         finally:
             self._waiting[cluster] -= 1

@@ -38,7 +38,7 @@ _ACTOR = "submission"
 
 
 def submit(
-    body: bytes,
+    state: ClusterState,
     objects: Sequence[Located],
     history: RunHistory,
     *,
@@ -48,14 +48,13 @@ def submit(
     """Say what would become of manifests.
 
     Args:
-        body: the state as `encode_state` has it.
+        state: a copy; changed.
         objects: in any order, with apiVersion and kind.
         history: of the same log, up to the state's position or before; not changed.
         now: microseconds since the epoch.
         limits: how far is looked ahead.
     """
-    copied = CopiedState(body, now=now)
-    state = copied.state
+    copied = CopiedState(state, now=now)
     position, recorded_at = state.position, state.recorded_at
     config = state.config()
     submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name)

@@ -15,7 +15,7 @@ from kaicore.spelling import did_you_mean
 
 
 def waiting_starts(
-    body: bytes,
+    state: ClusterState,
     kind: str,
     namespace: str,
     name: str,
@@ -27,7 +27,7 @@ def waiting_starts(
     """Say when the pods of something are likely to start.
 
     Args:
-        body: the state as `encode_state` has it.
+        state: a copy; changed.
         kind: Pod, or without its API group that of a group or of pods' owner.
         namespace: its namespace.
         name: its name.
@@ -38,8 +38,7 @@ def waiting_starts(
     Raises:
         UnknownSubject: the cluster has no pods of it.
     """
-    copied = CopiedState(body, now=now)
-    state = copied.state
+    copied = CopiedState(state, now=now)
     members = [entry for entry in state.pods.values() if _belongs(state, entry, kind, namespace, name)]
     if not members:
         close = did_you_mean(f"{namespace}/{name}" if kind == POD else name, known_names(state, kind, namespace))

@@ -11,7 +11,7 @@ import msgspec
 
 from kaicore.errors import CorruptLog, UnknownEvent
 from kaicore.rules.events import payloads
-from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.envelope import Event, NewEvent
 from kaicore.rules.events.payloads import Payload
 
 Document = dict[str, Any]
@@ -57,6 +57,36 @@ def schema_version(event_type: str) -> int:
 def encode_payload(payload: Payload) -> bytes:
     """Encode a payload; equal payloads give equal bytes on every machine."""
     return _encoder.encode(payload)
+
+
+def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, recorded_at: int) -> Event:
+    """Return an event as a log would record it, but without its hash: for states that no log is behind.
+
+    Args:
+        new: the event.
+        cluster: whose.
+        position: its place among the cluster's events.
+        version: its place in its stream.
+        recorded_at: microseconds since the epoch.
+    """
+    name = type(new.payload).__name__
+    return Event(
+        cluster=cluster,
+        position=position,
+        stream=new.stream,
+        version=version,
+        type=name,
+        schema=schema_version(name),
+        id=new.id,
+        actor=new.actor,
+        occurred_at=new.occurred_at,
+        recorded_at=recorded_at,
+        body=msgspec.Raw(encode_payload(new.payload)),
+        hash=b"",
+        subject=new.subject,
+        cause=new.cause,
+        correlation=new.correlation,
+    )
 
 
 def decode_payload(event: Event) -> Payload:
