@@ -98,7 +98,7 @@ class Stack:
     async def start(self) -> None:
         """Start the servers and the services that serve all clusters."""
         self.directory.claim()
-        self._report(f"dashboard at {self._address('api')}/ in a few seconds, when the address that logs in is printed")
+        self._report(f"dashboard: {self._address('api')}/ (starting; the address that logs in follows)")
         self._note_running()
         self.directory.logs.mkdir(exist_ok=True)
         if os.geteuid() == 0:

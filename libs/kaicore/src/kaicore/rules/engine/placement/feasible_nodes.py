@@ -107,9 +107,8 @@ class FeasibleNodes:
         self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN)
         self._eligible = self.filters.eligible
         self._eligible_bytes = self._eligible.tobytes()
-        #: States whose kubelets admit a pod for certain, whatever comes, and what it gets there.
+        #: States whose kubelets admit a pod for certain, whatever comes.
         self._admitting: set[int] = set()
-        self._predicted: dict[int, PredictedPlacement | None] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
         #: How many of the cycle's charges are taken into account.
@@ -265,12 +264,7 @@ class FeasibleNodes:
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
-        if not self._config.numa:
-            return None
-        state = self._states.state(row)
-        if state not in self._predicted:
-            self._predicted[state] = self._numa.predict(row)
-        return self._predicted[state]
+        return self._numa.predict(row) if self._config.numa else None
 
     def volumes(self, row: int) -> tuple[GivenVolume, ...]:
         """Return the volumes that a pod gets on a row (`ConstraintEvaluator.volumes`)."""

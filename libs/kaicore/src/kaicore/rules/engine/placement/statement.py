@@ -111,8 +111,7 @@ class Statement:
         """Charge a pod to a node; returns it with its memory as it is drawn there."""
         before = self.states.before(pod_charge.row)
         placed = self._charge(pod_charge)
-        if placed.marks or placed.volumes:
-            self.leave(placed)
+        self.leave(placed)
         self._take(_Operation(_OperationKind.PLACE, placed, before))
         return placed
 
