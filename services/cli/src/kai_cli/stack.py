@@ -174,7 +174,9 @@ class Stack:
         if spec.profile is not None:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
             await self._run(self._fleet(spec, home, cluster))
-        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", access("watcher"))]
+        # Of what there is one of, none has to ask whether it leads.
+        watcher = {name: value for name, value in access("watcher").items() if name != "KAI_NATS_URL"}
+        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", watcher)]
         config = {} if spec.scheduler_config is None else {"KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
         specs.append(self._service(f"{spec.name}-scheduler", "kai_scheduler.main", common | config))
         specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", access("binder")))

@@ -3,12 +3,14 @@
 import asyncio
 import sys
 from contextlib import suppress
+from uuid import uuid4
 
 from kaicore.analysis.projections.building import Builder
 from kaicore.analysis.projections.store import Superseded, ViewStore
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
 from pydantic import Field
 
@@ -18,7 +20,11 @@ from kai_projector.metrics import ProjectorMetrics
 _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
 
 
-class ProjectorSettings(ServiceSettings):
+#: Whose lease it is: one projector keeps the read models of all clusters.
+_HUB = "hub"
+
+
+class ProjectorSettings(LeaseSettings):
     """Settings of `kai-projector`."""
 
     database_url: str = Field(description="postgresql://… of the event log, for the role kai_project")
@@ -29,19 +35,29 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
-        async with await ViewStore.open(settings.database_url, application="kai-projector") as store:
-            following: dict[str, asyncio.Task[None]] = {}
-            metrics = ProjectorMetrics()
-            while True:
-                with suppress(KaiError):
-                    for cluster in await log.clusters():
-                        if cluster not in following:
-                            following[cluster] = asyncio.create_task(follow(context, log, store, cluster, metrics))
-                if await context.sleep(_LOOK_S):
-                    break
-            for task in following.values():
-                task.cancel()
-            await asyncio.gather(*following.values(), return_exceptions=True)
+        metrics = ProjectorMetrics()
+        async with (
+            await ViewStore.open(settings.database_url, application="kai-projector") as store,
+            leadership(
+                context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG,)
+            ) as lead_in_turn,
+        ):
+            await lead_in_turn(lambda: _project(context, log, store, metrics))
+
+
+async def _project(context: ServiceContext, log: EventLog, store: ViewStore, metrics: ProjectorMetrics) -> None:
+    following: dict[str, asyncio.Task[None]] = {}
+    try:
+        while not context.stopping.is_set():
+            with suppress(KaiError):
+                for cluster in await log.clusters():
+                    if cluster not in following:
+                        following[cluster] = asyncio.create_task(follow(context, log, store, cluster, metrics))
+            await context.sleep(_LOOK_S)
+    finally:
+        for task in following.values():
+            task.cancel()
+        await asyncio.gather(*following.values(), return_exceptions=True)
 
 
 async def follow(
