@@ -11,6 +11,8 @@ shares with other groups, so that groups that could break a rule together have t
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.group import Group
 from kaicore.rules.numa.zone_arrays import Ints
@@ -60,7 +62,10 @@ class Share:
         """Return by row how many other replicas come before this one on a node; None where it is the only one."""
         if self.whole:
             return None
-        return turns(self._state.columns.names, self.replicas, self.replica)
+        columns = self._state.columns
+        by_row = np.zeros(len(columns.present), np.int64)
+        by_row[: len(columns.names)] = turns(columns.names, self.replicas, self.replica)
+        return by_row
 
     def _shared(self, key: str) -> str:
         """Return what a group is owned by."""
