@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.model.queue import Queue, QueueShare
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import Stage
@@ -17,9 +16,10 @@ from kaicore.rules.state.replay_report import ReplayReport
 from kaicore.rules.state.share import Share
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import GPU, amounts
+from tests.factory import amounts, pod
+from tests.hierarchy import queue
 from tests.replicas import Replicas
-from tests.workloads import Workloads
+from tests.workloads import OWNER, Workloads
 
 NAMES = ("r0", "r1", "r2", "r3")
 #: Of a limit on GPUs in a queue, and of one on two queues together.
@@ -56,17 +56,14 @@ class Story:
         for number, gpus in enumerate(layout):
             zone = amounts(cpu=16, memory=64, gpu=gpus)
             self.cluster.add_node(f"n{number}", zone, zone)
-        gpu = {GPU: QueueShare(quota=2, limit=LIMIT)}
-        both = {GPU: QueueShare(quota=4, limit=BOTH)}
-        for name, parent, shares in (
-            ("both", "", both),
-            ("left", "both", {GPU: QueueShare(quota=2)}),
-            ("right", "both", {GPU: QueueShare(quota=2)}),
-            ("tight", "", gpu),
-            ("free", "", {GPU: QueueShare(quota=1)}),
+        for one in (
+            queue("both", quota=4, limit=BOTH),
+            queue("left", "both", quota=2),
+            queue("right", "both", quota=2),
+            queue("tight", quota=2, limit=LIMIT),
+            queue("free", quota=1),
         ):
-            queue = Queue(name=name, uid=f"uid-{name}", parent=parent, shares=shares)
-            self.cluster.record(f"queue/{name}", payloads.QueueObserved(queue))
+            self.cluster.record(f"queue/{one.name}", payloads.QueueObserved(one))
         self.replicas.list(sorted(self.live))
 
     def take(self, step: Step) -> None:
@@ -86,7 +83,7 @@ class Story:
 
     def _pod(self, step: Step) -> None:
         self.count += 1
-        self.cluster.members(f"p{self.count}", range(1), **self._spec(step))
+        self.cluster.add_pod(pod(f"p{self.count}", owner=OWNER, **self._spec(step)))
 
     def _gang(self, step: Step) -> None:
         self.count += 1
@@ -141,9 +138,9 @@ class Story:
         """No queue has more than its limit, whoever of the replicas charged it."""
         accounts = self.cluster.state.queue_accounts(self.replicas.config, now=self.cluster.now)
         tree = accounts.tree
-        for number, queue in enumerate(tree.queues):
+        for number, one in enumerate(tree.queues):
             for place, used in enumerate(accounts.used[number]):
-                assert used <= tree.limits[number][place], (queue.name, used)
+                assert used <= tree.limits[number][place], (one.name, used)
 
     def settle(self) -> None:
         """Everything begun is appended, evicted pods go, and the replicas go on until nothing changes any more."""

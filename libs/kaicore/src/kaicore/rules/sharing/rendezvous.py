@@ -5,7 +5,7 @@ asking each other. When a member goes, only its own keys move, and they spread o
 an equal part from each.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -30,7 +30,8 @@ def weight(member: str, key: str) -> int:
     return mixed
 
 
-def owner(key: str, members: Collection[str]) -> str:
+@lru_cache(maxsize=1 << 18)
+def owner(key: str, members: tuple[str, ...]) -> str:
     """Return the member that owns a key; empty where there is no member. Of equal weights the last name counts."""
     return max(members, key=lambda member: (weight(member, key), member), default="")
 

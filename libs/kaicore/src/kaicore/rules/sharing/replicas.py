@@ -28,20 +28,30 @@ def replicas_stream(shard: str) -> str:
 
 
 def due_replicas(
-    listed: Collection[str], live: Collection[str], *, replica: str, unlike_s: float, step_s: float = 1.0
+    listed: Collection[str],
+    live: Collection[str],
+    *,
+    replica: str,
+    fresh: bool = True,
+    unlike_s: float,
+    step_s: float = 1.0,
 ) -> tuple[str, ...] | None:
     """Return the list that a replica is to record in place of the one in the log; None as long as it leaves that be.
 
     A replica that is not listed lists itself at once. Those that are no longer live are taken off by the first of the
-    live ones, by name; each further one waits `step_s` longer, in case those before it do not come to it.
+    live ones, by name; each further one waits `step_s` longer, in case those before it do not come to it. As long as
+    nobody can be seen the list stays as it is, unless it is empty: who cannot see the others leaves them their work.
 
     Args:
         listed: the list in the log.
         live: the replicas that count as live, this one among them.
         replica: this one.
+        fresh: whether it is known who is live.
         unlike_s: for how long the two have been unlike, seconds.
         step_s: see above.
     """
+    if not fresh:
+        return None if listed else (replica,)
     if set(listed) == set(live):
         return None
     if replica in listed:

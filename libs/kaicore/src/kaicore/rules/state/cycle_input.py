@@ -30,22 +30,7 @@ def cycle_input(
         share: of the groups, whose cycle it is; None for all of them.
     """
     share = share or Share(state, "")
-    in_backoff = set()
-    rejecting = _rejecting(state)
-    avoid: dict[str, set[int]] = {}
-    waiting = 0
-    for uid in state.waiting:
-        entry = state.pods[uid]
-        if entry.pod.scheduler_name != config.scheduler_name or not share.has(entry.group):
-            continue
-        if entry.bind_failures and now < retry_at(entry, config):
-            in_backoff.add(uid)
-            continue
-        waiting += 1
-        if entry.replaces_on:
-            avoid.setdefault(state.class_of(entry).key, set()).add(state.columns.row(entry.replaces_on))
-        if entry.class_key in rejecting:
-            rejecting[state.class_of(entry).key] = rejecting[entry.class_key]
+    waiting, in_backoff, excluded = _waiting(state, config, share, now=now)
     workloads = state.workload_index
     failed = failed_nodes(state, config, now=now)
     return CycleInput(
@@ -71,9 +56,9 @@ def cycle_input(
         below=sorted(filter(share.has, workloads.below)),
         failures_left=state.failures_left,
         moved_at=state.moved_at,
-        in_backoff=frozenset(in_backoff),
+        in_backoff=in_backoff,
         accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
-        excluded_nodes=ExcludedNodes(rejecting, avoid, share.turns()),
+        excluded_nodes=excluded,
         misaligned=[one for one in _misaligned(state, config, now=now) if share.has(one.member.group)],
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
         failed_nodes=failed,
@@ -81,6 +66,29 @@ def cycle_input(
         topology_of=GroupTopologies(state.topology_resolver, state.queue_registry, state.columns.names),
         provisioning={key: one for key, one in state.provisioning.standing.items() if share.has(key)},
     )
+
+
+def _waiting(
+    state: ClusterState, config: EngineConfig, share: Share, *, now: int
+) -> tuple[int, frozenset[str], ExcludedNodes]:
+    """Return how many pods may be placed, the uids of those that failed to be bound lately, and who avoids which nodes."""
+    in_backoff = set()
+    rejecting = _rejecting(state)
+    avoid: dict[str, set[int]] = {}
+    waiting = 0
+    for uid in state.waiting:
+        entry = state.pods[uid]
+        if entry.pod.scheduler_name != config.scheduler_name or not share.has(entry.group):
+            continue
+        if entry.bind_failures and now < retry_at(entry, config):
+            in_backoff.add(uid)
+            continue
+        waiting += 1
+        if entry.replaces_on:
+            avoid.setdefault(state.class_of(entry).key, set()).add(state.columns.row(entry.replaces_on))
+        if entry.class_key in rejecting:
+            rejecting[state.class_of(entry).key] = rejecting[entry.class_key]
+    return waiting, frozenset(in_backoff), ExcludedNodes(rejecting, avoid, share.turns())
 
 
 def _reserved_by_others(state: ClusterState, config: EngineConfig, share: Share) -> list[PodEntry]:
