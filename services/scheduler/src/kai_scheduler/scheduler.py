@@ -11,7 +11,7 @@ its cycle were stale, other replicas were at the same nodes: it waits a moment b
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kaicore.backoff import backoff, jittered
@@ -148,7 +148,7 @@ class Scheduler:
             self._context.health.unmet("log", str(error))
             return
         if position:
-            await self._catch_up(position)
+            await self._catch_up(position, [])
 
     async def save_snapshot(self) -> None:
         """Save the state, if anything happened since the last time; without it the next start takes longer, no more."""
@@ -263,7 +263,10 @@ class Scheduler:
         if stale:
             self._decided_at_revision = -1
         self._back_off(proposal.cycle, conflicts=bool(stale))
-        await self._catch_up(max(outcome.positions[-1] for outcome in outcomes if outcome.positions))
+        own = [event for outcome in outcomes for event in outcome.events]
+        position = max(outcome.positions[-1] for outcome in outcomes if outcome.positions)
+        # Where a part was in the log already, all of it is read: there may be anything between.
+        await self._catch_up(position, own if len(own) == sum(len(outcome.positions) for outcome in outcomes) else [])
 
     def _back_off(self, cycle: str, *, conflicts: bool) -> None:
         """After conflicts with other replicas, wait for longer and longer, each of them for another time."""
@@ -271,10 +274,10 @@ class Scheduler:
         wait = backoff(self._conflicts, first=_CONFLICT_S, most=_CONFLICT_MOST_S)
         self._not_before_s = self._monotonic() + jittered(wait, weight(self._replica, cycle) / 2**64)
 
-    async def _catch_up(self, position: int) -> None:
+    async def _catch_up(self, position: int, own: Sequence[Event]) -> None:
         while self.state.position < position:
             try:
-                self._fold(await self._feed.catch_up(position))
+                self._fold(await self._feed.catch_up(position, own))
             except LogUnavailable as error:
                 self._context.health.unmet("log", str(error))
                 if await self._context.sleep(_RETRY_S):

@@ -71,7 +71,7 @@ def cycle_input(
 def _waiting(
     state: ClusterState, config: EngineConfig, share: Share, *, now: int
 ) -> tuple[int, frozenset[str], ExcludedNodes]:
-    """Return how many pods may be placed, the uids of those that failed to be bound lately, and who avoids which nodes."""
+    """Return how many pods may be placed, the uids of those that failed to be bound lately, and who avoids what."""
     in_backoff = set()
     rejecting = _rejecting(state)
     avoid: dict[str, set[int]] = {}
