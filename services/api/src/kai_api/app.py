@@ -86,10 +86,10 @@ def make_routes(
     app.include_router(make_audit_router(inquiry))
     if views is not None:
         app.include_router(make_history_router(ReadModels(inquiry.log, views)))
-    app.include_router(make_router(inquiry))
-    submissions = Submissions(inquiry, calibration=calibrations.current)
+    submissions = Submissions(inquiry, calibration=calibrations.current, lasting=True)
+    app.include_router(make_router(inquiry, submissions))
     app.include_router(make_submission_router(submissions))
-    app.include_router(make_pages(inquiry, live))
+    app.include_router(make_pages(inquiry, submissions, live))
     return app
 
 

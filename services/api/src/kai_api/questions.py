@@ -9,6 +9,7 @@ from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.submission.start_forecasts import StartForecasts
 
 from kai_api.answering import AnswerRouter
 from kai_api.auth.middleware import for_namespaces
@@ -33,7 +34,7 @@ class Position(Answer, frozen=True, kw_only=True):
     position: int
 
 
-def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for each route
+def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # long: a small handler for each route
     """Make the routes that answer from kept states."""
     router = AnswerRouter()
 
@@ -65,13 +66,13 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
         """Say why something is as it is: a pod, what owns pods, a group, a queue, a node."""
         if not current_view().whole and (not namespace or kind in _CLUSTER_WIDE):
             raise HTTPException(403, f"{kind} without a namespace is for callers who may see all of cluster {cluster}")
-        return await inquiry.why(cluster, kind, namespace, name, at=at)
+        return await forecasts.why(cluster, kind, namespace, name, at=at)
 
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
     @for_namespaces
     async def why_pod(cluster: str, namespace: str, name: str, at: str = "") -> Why:
         """Say why a pod is where it is, or nowhere."""
-        return await inquiry.why(cluster, "Pod", namespace, name, at=at)
+        return await forecasts.why(cluster, "Pod", namespace, name, at=at)
 
     @router.get("/v1/clusters/{cluster}/diff")
     async def diff(

@@ -7,7 +7,7 @@ there is work.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kaicore.errors import LogUnavailable, StaleExpectation
@@ -194,12 +194,15 @@ class Scheduler:
             if outcome.stale is not None:
                 self._metrics.stale(outcome.stale)
                 self._decided_at_revision = -1
-        await self._catch_up(max(outcome.positions[-1] for outcome in outcomes if outcome.positions))
+        own = [event for outcome in outcomes for event in outcome.events]
+        position = max(outcome.positions[-1] for outcome in outcomes if outcome.positions)
+        # Where a part was in the log already, all of it is read: there may be anything between.
+        await self._catch_up(position, own if len(own) == sum(len(outcome.positions) for outcome in outcomes) else [])
 
-    async def _catch_up(self, position: int) -> None:
+    async def _catch_up(self, position: int, own: Sequence[Event]) -> None:
         while self.state.position < position:
             try:
-                self._fold(await self._feed.catch_up(position))
+                self._fold(await self._feed.catch_up(position, own))
             except LogUnavailable as error:
                 self._context.health.unmet("log", str(error))
                 if await self._context.sleep(_RETRY_S):

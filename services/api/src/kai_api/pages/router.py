@@ -10,6 +10,7 @@ from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
 
@@ -40,7 +41,7 @@ _Number = Annotated[int, Query(ge=1, le=1_000_000)]
 _Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
-def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small handler for each page
+def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> APIRouter:  # long: a handler a page
     """Make the routes of the dashboard; live pages follow the ends of logs by `live`."""
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     log, places = inquiry.log, Places(inquiry)
@@ -171,7 +172,7 @@ def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small
         request: Request, cluster: str, kind: str, namespace: str, name: str, *, at: str = ""
     ) -> Response:
         place = await places.find(request, cluster, at)
-        why = await inquiry.why(cluster, kind, namespace, name, at=str(place.position) if at else "")
+        why = await forecasts.why(cluster, kind, namespace, name, at=str(place.position) if at else "")
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
         else:
