@@ -49,7 +49,7 @@ def authenticated(app: Asgi, access: Access) -> Asgi:
             return
         request = Request(scope)
         try:
-            identity = access.identify(request)
+            identity = await access.identify(request)
         except Refused as error:
             await _refusal(request, error)(scope, receive, send)
             return
