@@ -10,14 +10,12 @@ from kai_projector.metrics import ProjectorMetrics
 from kai_projector.otlp import OtlpSender, read_headers, traces_url
 from kai_projector.traces import MOST_AGE_US, encoded, ended_spans
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.memory import MemoryLog
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service.logs import get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.factory import amounts, pod
+from tests.recorded_history import log_of
 from tests.trace_receiver import trace_receiver
 from tests.workloads import Workloads
 
@@ -34,10 +32,7 @@ def told() -> Workloads:
 
 
 async def spans_of(made: Workloads, *, batch: int, now: int) -> list[dict[str, Any]]:
-    log, state = MemoryLog(lambda: made.now), ClusterState("c1")
-    for one in made.events:
-        new = NewEvent(one.id, one.stream, decode_payload(one), one.actor, one.occurred_at, one.subject)
-        await log.append("c1", [Unit((new,))])
+    log, state = await log_of(made.events), ClusterState("c1")
     spans = []
     while page := await log.read("c1", after=state.position, limit=batch):
         state.fold_all(page)

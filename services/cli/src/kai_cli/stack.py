@@ -127,12 +127,14 @@ class Stack:
         relay = reading | {"KAI_NATS_URL": self.nats_url}
         if self._given_nats_url is None:
             relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
-        await self._run(self._service("relay", "kai_relay.main", relay))
         projecting = {"KAI_DATABASE_URL": given or postgres.url_of("kai_project")}
-        await self._run(self._service("projector", "kai_projector.main", projecting))
         access = ApiAccess(self.directory.api)
         self._api_key = access.key()
-        await self._run(self._service("api", "kai_api.main", reading | access.environment()))
+        await self._run(
+            self._service("relay", "kai_relay.main", relay),
+            self._service("projector", "kai_projector.main", projecting),
+            self._service("api", "kai_api.main", reading | access.environment()),
+        )
         self.api_url = self._address("api")
         self._note_running()
         self._report(f"dashboard and API at {await self._dashboard()}")
