@@ -25,7 +25,7 @@ cluster {{
 
 
 class Way:
-    """One server's way to another one's port for routes; nothing passes while it is cut, as behind a switch that died."""
+    """One server's way to another one's port for routes; while it is cut, nothing passes and nothing is closed."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -95,7 +95,7 @@ class ClusteredNats(EmbeddedNats):
     def __init__(self, directory: Path, *, route_port: int) -> None:
         super().__init__(directory)
         self.route_port = route_port
-        self.ways: dict["ClusteredNats", Way] = {}
+        self.ways: dict[ClusteredNats, Way] = {}
 
     @property
     def server_name(self) -> str:

@@ -32,11 +32,11 @@ _ANSWER_S = 5.0
 #: Seconds between pings; a server that leaves two of them unanswered is given up.
 _PING_S = 5
 
-#: Seconds without one good answer after which another server is tried, where there are several: one that was cut off from
-#: the others keeps its clients, and cannot do for them what takes a majority.
+#: Seconds without one good answer after which another server is tried, where there are several: one that was cut off
+#: from the others keeps its clients, and cannot do for them what takes a majority.
 _LEAVE_S = 3.0
 
-#: In an answer of JetStream: the server has lost the majority (error 10008). It may answer other questions all the same.
+#: In an answer of JetStream: the server has lost the majority (error 10008); it may answer other questions.
 _NO_MAJORITY = b'"err_code":10008'
 
 #: Seconds without such an answer after which that is over.
@@ -207,7 +207,7 @@ class Connection:
             self._leave()
 
     def doubt(self) -> None:
-        """Take note of an answer that tells that the server is without a majority; after a while of these it is left."""
+        """Take note of an answer by which the server is without a majority; after a while of these it is left."""
         now = asyncio.get_running_loop().time()
         first, last = self._alone or (now, now)
         self._alone = (first if now - last < _MAJORITY_AGAIN_S else now, now)
