@@ -49,6 +49,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         marks_of=state.constraints.marks_of,
         budgets=_budgets(state),
         workloads=workloads.workloads,
+        running=workloads.running,
         needed_by=workloads.needed_by,
         pending=sorted(workloads.pending),
         waiting=waiting,

@@ -103,8 +103,6 @@ class FeasibleNodes:
         if avoid:
             self._handicap = self._handicap.copy()
             self._handicap[list(avoid)] += _AVOIDED * _PLACE
-        #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
-        self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN)
         self._eligible = self.filters.eligible
         self._eligible_bytes = self._eligible.tobytes()
         #: States whose kubelets admit a pod for certain, whatever comes.
@@ -121,7 +119,20 @@ class FeasibleNodes:
         self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
         self._spared_columns: list[int] = self._spared.tolist()
         self._spread = config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD
+        #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
+        self._asking = self._all_that_ranks_depend_on()
+        kept = None if self._asking is None else states.numbers.ranks.get(self._asking)
+        #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
+        self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN) if kept is None else kept
         self._refresh(np.flatnonzero(self._eligible), all_rows=True)
+
+    def _all_that_ranks_depend_on(self) -> object:
+        """Return what tells the rank of a state, besides the state."""
+        config, pod_class, numa = self._config, self._class, self._numa
+        if config.numa and not numa.discerns and not numa.asks_nothing:
+            return None
+        requests = tuple(pod_class.requests.items())
+        return requests, self._spread, config.numa, pod_class.numa_policy, numa.asking
 
     def best(self, *, created_at: int, besides: int | None = None) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
@@ -295,10 +306,7 @@ class FeasibleNodes:
             rows = rows[self._eligible[rows]]
         if not len(rows):
             return
-        states = self._states.states_of_many(rows) if all_rows else self._states.states(rows)
-        if states is None:
-            self._rank(rows, _ranks(self._evaluated(rows)))
-            return
+        states = self._states.states(rows)
         self._reserve()
         ranks = self._ranks_by_state[states]
         unknown = ranks == _UNKNOWN
@@ -323,6 +331,8 @@ class FeasibleNodes:
         if short > 0:
             more = np.full(max(short, len(self._ranks_by_state)), _UNKNOWN)
             self._ranks_by_state = np.concatenate([self._ranks_by_state, more])
+        if self._asking is not None:
+            self._states.numbers.ranks[self._asking] = self._ranks_by_state
 
     def _rank(self, rows: Ints, ranks: Ints) -> None:
         """Set the ranking of rows by the ranks of their states."""
