@@ -36,6 +36,8 @@ from kai_api.pages.story import MOST_LANES, story
 from kai_api.pages.topology_map import topology_map
 from kai_api.pages.waiting import waiting_line
 
+#: Groups that are shown of the order of a cycle.
+_GROUPS = 1000
 #: Hours of predictions that are shown.
 _HOURS = 48
 #: Cycles that the overview shows, and a page of the list.
@@ -175,6 +177,14 @@ def make_pages(  # long: one small handler for each page
         frame = replace(frame, query=(), live_path=f"{frame.home}/cycles")
         model = cycle_page(steps, chosen.number, state)
         return page(request, "cycle.html", frame=frame, model=model, placement=placement)
+
+    @router.get("/clusters/{cluster}/cycles/{position}/order")
+    async def cycle_order(request: Request, cluster: str, position: int, at: str = "") -> Response:
+        steps = await cycle_steps(log, cluster, position)
+        groups = await inquiry.tried_groups(cluster, steps.cycle)
+        frame, _ = await (await places.find(request, cluster, at or str(steps.cycle.input_position))).look()
+        model = {"steps": steps, "groups": groups[:_GROUPS], "total": len(groups)}
+        return page(request, "order.html", frame=replace(frame, live_path=f"{frame.home}/cycles"), model=model)
 
     @router.get("/clusters/{cluster}/predictions")
     async def predictions_page(request: Request, cluster: str, at: str = "") -> Response:
