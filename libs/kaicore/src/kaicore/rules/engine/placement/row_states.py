@@ -155,7 +155,7 @@ class RowStates:
         state = self._states[row]
         if state < 0:
             return Before(self._columns.mark(row), state)
-        return self.numbers.befores[state] or self._keep(row, state)
+        return self._keep(row, state)
 
     def restore(self, row: int, before: Before) -> None:
         """Put a row back to where it was."""
@@ -236,7 +236,7 @@ class RowStates:
             self.state(row)
 
     def _keep(self, row: int, state: int) -> Before:
-        before = self.numbers.befores[state]
+        before: Before | None = self.numbers.befores[state]
         if before is None:
             before = self.numbers.befores[state] = Before(self._columns.mark(row), state)
         return before

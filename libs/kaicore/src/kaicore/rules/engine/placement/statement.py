@@ -87,7 +87,7 @@ class Statement:
         like: on columns that these are a copy of, as they are now; None where a cycle begins.
         """
         self.columns = self._columns = columns
-        self.states = RowStates(columns, None if like is None else like.states)
+        self.states: RowStates = RowStates(columns, None if like is None else like.states)
         #: Every row that changed, in order, those that were put back included.
         self.touched: array[int] = array("q")
         self._operations: list[_Operation] = []
