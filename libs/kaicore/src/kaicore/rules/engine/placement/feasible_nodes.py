@@ -129,9 +129,8 @@ class FeasibleNodes:
         self._spread = config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD
         #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_ranks_depend_on()
-        kept = None if self._asking is None else states.numbers.ranks.get(self._asking)
         #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
-        self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN) if kept is None else kept
+        self._ranks_by_state = self._kept_ranks()
         self._refresh(np.flatnonzero(self._eligible), all_rows=True)
 
     def _all_that_ranks_depend_on(self) -> object:
@@ -141,6 +140,10 @@ class FeasibleNodes:
             return None
         requests = tuple(pod_class.requests.items())
         return requests, self._spread, config.numa, pod_class.numa_policy, numa.asking
+
+    def _kept_ranks(self) -> Ints:
+        kept = None if self._asking is None else self._states.numbers.ranks.get(self._asking)
+        return np.full(_STATES, _UNKNOWN) if kept is None else kept
 
     def best(self, *, created_at: int, besides: int | None = None) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
