@@ -5,7 +5,6 @@ Evaluated once per cycle and class; afterwards only the rows that were charged m
 
 from array import array
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.ranking import NEVER, Ranking
+from kaicore.rules.engine.placement.row_score import RowScore
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.prediction import PredictedPlacement
@@ -41,31 +41,6 @@ _LAST_TURN = 3
 _FEW = 16
 #: Room for so many states at first.
 _STATES = 256
-
-
-@dataclass(frozen=True, slots=True)
-class RowScore:
-    """By what a row was ranked that can take a pod; the first part in which two rows differ decides between them.
-
-    Attributes:
-        row: the row.
-        preference: how much the pod's own preferences are met, 0 and more; rows with less than the most come last.
-        leaves_devices: whether it leaves alone devices that the pod does not ask for.
-        turn: how many other replicas of the shard take it first, up to 3.
-        avoided: whether pods of the class come here last, because of what happened to one.
-        keeps_policy: whether it keeps the pod's own policy `best-effort`; also where the pod has none.
-        zones: how well its zones serve the pod, -1 to 100 (`kaicore.rules.numa.scoring`).
-        full: per mille in use of what the class asks for, afterwards; the more the better unless pods are spread.
-    """
-
-    row: int
-    preference: int
-    leaves_devices: bool
-    turn: int
-    avoided: bool
-    keeps_policy: bool
-    zones: int
-    full: int
 
 
 class FeasibleNodes:
@@ -117,8 +92,7 @@ class FeasibleNodes:
         self._admitting: set[int] = set()
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
-        #: How many of the cycle's charges are taken into account.
-        self.charges_seen = 0
+        self.charges_seen = 0  # How many of the cycle's charges are taken into account.
         devices = [name for name in pod_class.requests if not is_native(name)]
         weighed = [columns.resources[name] for name in devices or ("cpu", "memory") if name in columns.resources]
         #: Columns of the resources by whose use nodes are told apart, and of those that had better be left alone.
