@@ -85,6 +85,7 @@ class DispatchEntry:
         refusals: by cluster, why its API server did not take the objects.
         waits: why no cluster takes it, as recorded last.
         given: how the cluster that has it, or had it last, was chosen.
+        given_event: id of that event, in hexadecimal digits.
         reason: why it was recalled or released last; empty for never.
         left: by cluster, the last term that it may still have something of although it has it no more.
     """
@@ -103,6 +104,7 @@ class DispatchEntry:
     refusals: dict[str, str] = field(default_factory=dict)
     waits: payloads.DispatchKeptWaiting | None = None
     given: payloads.DispatchGiven | None = None
+    given_event: str = ""
     reason: str = ""
     left: dict[str, int] = field(default_factory=dict)
 
@@ -198,7 +200,7 @@ class HubState:
         match payload:
             case payloads.DispatchGiven(_, term, cluster):
                 entry.term, entry.cluster, entry.given, entry.waits = term, cluster, payload, None
-                entry.started = False
+                entry.given_event, entry.started = event.id.hex, False
                 entry.left.pop(cluster, None)
                 self._step(entry, DispatchStage.GIVEN, event)
             case payloads.DispatchKeptWaiting():
