@@ -177,9 +177,9 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.nodes:
         heads = ("", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "FULL")
         yield _indented(table(heads, [_score(one) for one in placed.nodes]))
-        shown = f"{len(placed.nodes)} of " if placed.able > len(placed.nodes) else ""
-        nodes = "node" if placed.able == 1 else "nodes"
-        yield f"  {shown}{placed.able} {nodes} could take it; {placed.strategy}"
+        able = f"{placed.able} {'node' if placed.able == 1 else 'nodes'} could take it"
+        shown = f", of which these {len(placed.nodes)} are the best" if placed.able > len(placed.nodes) else ""
+        yield f"  {able}{shown}; {placed.strategy}"
     yield from (f"  not: {text}" for text in placed.ruled_out)
     if placed.predicted:
         yield f"  predicted: {placed.predicted}"
