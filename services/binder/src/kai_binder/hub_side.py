@@ -9,16 +9,16 @@ is another cluster's, whatever clocks say; the lease bounds how long anybody wai
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum, auto
 from uuid import UUID
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError, LogUnavailable
 from kaicore.kube.client import KubeClient
 from kaicore.kube.dispatched_objects import Manifest
+from kaicore.ledger.bus.leases.clock import lease_clock
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
@@ -43,22 +43,17 @@ from kai_binder.outcomes import ACTOR
 
 #: Seconds between two looks at what is to be done, and at how dispatches that run are.
 _LOOK_S, _ENDINGS_S = 1.0, 10.0
+#: Seconds between two looks whether the hub's log is folded, at the start.
+_CATCH_UP_S = 0.2
+#: Seconds between two looks whether the pods of what is cleared are gone.
+_GONE_S = 0.1
+_FORBIDDEN = 403
 
 _manifests = msgspec.json.Decoder(list[Manifest])
 
 
-class Permission(Enum):
-    """Whether a pod of a dispatch may be bound.
-
-    Attributes:
-        YES: the dispatch has started here, and the lease holds.
-        LATER: nobody knows yet: the lease has run out, or the objects are not all made.
-        NO: the dispatch is not this cluster's, or no more.
-    """
-
-    YES = auto()
-    LATER = auto()
-    NO = auto()
+class NotPermitted(ClusterUnavailable):
+    """A pod of a dispatch may not be bound now: the lease has run out, or the objects are not all made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +79,6 @@ class HubSide:
         client: KubeClient,
         context: ServiceContext,
         clock: Callable[[], int],
-        boot_clock: Callable[[], int],
         pods_of: Callable[[Term], int],
         options: HubSideOptions | None = None,
     ) -> None:
@@ -95,18 +89,17 @@ class HubSide:
         client: of the cluster's API server.
         context: of the service.
         clock: microseconds since the epoch.
-        boot_clock: microseconds of a clock that nobody sets and that no sleep stops.
         pods_of: returns how many pods of a term the cluster's log knows of.
         options: how to work.
         """
         self._cluster, self._log, self._bus, self._context = cluster, log, bus, context
-        self._clock, self._boot_clock, self._pods_of = clock, boot_clock, pods_of
+        self._clock, self._pods_of = clock, pods_of
         self._options = options or HubSideOptions()
         lease_us = int(self._options.lease_s * 1e6)
         self._lease = HeldLease(lease_us, lease_us // 6)
         self._objects = DispatchObjects(client)
         self._feed = EventFeed(log, bus, HUB)
-        self._folding = asyncio.Lock()
+        self._moved = asyncio.Condition()
         self._state = HubState()
         self._made: set[Term] = set()
         self._working: dict[Term, asyncio.Task[None]] = {}
@@ -124,38 +117,54 @@ class HubSide:
             await asyncio.gather(*self._working.values(), return_exceptions=True)
             await self._feed.close()
 
-    async def permission(self, term: Term) -> Permission:
-        """Return whether a pod of a term may be bound now; records that the dispatch starts, where it is the first."""
-        if not self._folded or not self._lease.holds(self._boot_clock()):
-            return Permission.LATER
-        entry = held_entry(self._state, self._cluster, term)
-        if entry is not None and entry.stage is DispatchStage.GIVEN:
+    async def admit(self, mark: str) -> None:
+        """Let a pod be bound now; records that its dispatch starts, where it is the first.
+
+        Args:
+            mark: of the pod; empty for one of no dispatch, which nobody asks the hub about.
+
+        Raises:
+            NotPermitted: not now; the same pod may be asked about again.
+            ApiStatus: the dispatch is not this cluster's, or no more.
+        """
+        if not mark:
+            return
+        term = Term.read(mark)
+        if not self._folded or not self._holds():
+            raise NotPermitted(f"dispatch {mark}: no lease from the hub", reason="LeaseOver")
+        entry = None if term is None else held_entry(self._state, self._cluster, term)
+        if term is not None and entry is not None and entry.stage is DispatchStage.GIVEN:
             if term not in self._made:
-                return Permission.LATER
-            await self._record(
-                entry, DispatchStarted(dispatch=term.dispatch, term=term.number, cluster=self._cluster)
-            )
+                raise NotPermitted(f"dispatch {mark}: its objects are not all made", reason="NotMade")
+            started = DispatchStarted(dispatch=term.dispatch, term=term.number, cluster=self._cluster)
+            try:
+                await self._record(entry, started)
+            except LogUnavailable as error:
+                raise NotPermitted(f"dispatch {mark}: {error}", reason="LeaseOver") from error
             entry = held_entry(self._state, self._cluster, term)
         if entry is None:
-            return Permission.NO
-        holds = entry.stage is DispatchStage.STARTED and self._lease.holds(self._boot_clock())
-        return Permission.YES if holds else Permission.LATER
+            raise ApiStatus(_FORBIDDEN, "NotGiven", f"the hub has not given dispatch {mark} to this cluster")
+        if entry.stage is not DispatchStage.STARTED or not self._holds():
+            raise NotPermitted(f"dispatch {mark}: no lease from the hub", reason="LeaseOver")
 
-    def pod_ended(self, term: Term) -> None:
-        """A pod of a term has ended or is gone: the dispatch may have, too."""
-        self._ended.add(term)
+    def pods_ended(self, marks: Iterable[str]) -> None:
+        """Pods of dispatches have ended or are gone: the dispatches may have, too."""
+        self._ended |= {term for mark in marks if (term := Term.read(mark)) is not None}
+
+    def _holds(self) -> bool:
+        return self._lease.holds(boot_us())
 
     async def _follow(self) -> None:
         head: int | None = None
         while True:
             with suppress(LogUnavailable):
                 head = (await self._log.head(HUB)).position if head is None else head
-            async with self._folding:
-                self._fold(await self._feed.next_batch(timeout_s=_LOOK_S if self._folded else 0.2))
+            self._fold(await self._feed.next_batch(timeout_s=_LOOK_S if self._folded else _CATCH_UP_S))
+            async with self._moved:
+                self._moved.notify_all()
             if head is not None and self._state.position >= head and not self._folded:
                 self._folded = True
                 self._changed.set()
-            await asyncio.sleep(0)
 
     def _fold(self, events: list[Event]) -> None:
         for event in events:
@@ -175,10 +184,8 @@ class HubSide:
         stream = lease_stream(self._cluster)
         while True:
             await self._registered.wait()
-            asked_at = self._boot_clock()
-            renewed = LeaseRenewed(
-                cluster=self._cluster, holder=self._context.name, lease_us=self._lease.lease_us
-            )
+            asked_at = boot_us()
+            renewed = LeaseRenewed(cluster=self._cluster, holder=self._context.name, lease_us=self._lease.lease_us)
             event = NewEvent(
                 id=derived_id(HUB, stream, str(asked_at), str(self._clock())),
                 stream=stream,
@@ -187,12 +194,16 @@ class HubSide:
                 occurred_at=self._clock(),
                 subject=self._cluster,
             )
-            with suppress(LogUnavailable):
+            pause_s = self._options.lease_s / 3
+            try:
                 await self._log.append(HUB, [Unit((event,))])
+            except LogUnavailable:
+                pause_s = min(pause_s, _LOOK_S)
+            else:
                 if self._registered.is_set():
                     self._lease.renewed(asked_at=asked_at)
                     self._changed.set()
-            await asyncio.sleep(self._options.lease_s / 3)
+            await asyncio.sleep(pause_s)
 
     # Objects.
 
@@ -211,7 +222,7 @@ class HubSide:
             }
             for term in clearing - self._working.keys():
                 self._working[term] = asyncio.create_task(self._clear(term))
-            if self._lease.holds(self._boot_clock()):
+            if self._holds():
                 for term in to_make(self._state, self._cluster):
                     if term not in self._made and term not in self._working:
                         self._working[term] = asyncio.create_task(self._make(term))
@@ -233,7 +244,7 @@ class HubSide:
         manifests = self._manifests(entry)
         try:
             for manifest in manifests:
-                if not self._lease.holds(self._boot_clock()):
+                if not self._holds():
                     return
                 await self._objects.make(manifest, str(term))
         except Refusal as error:
@@ -266,8 +277,8 @@ class HubSide:
         """Have nothing of a term on the API server any more, and say so."""
         entry = self._state.dispatches[term.dispatch]
         await self._objects.clear(self._manifests(entry), str(term))
-        while self._pods_of(term):
-            await asyncio.sleep(0.1)
+        while self._pods_of(term):  # noqa: ASYNC110  # the projection's fold sets no event
+            await asyncio.sleep(_GONE_S)
         self._made.discard(term)
         if term in to_clear(self._state, self._cluster):
             await self._record(self._state.dispatches[term.dispatch], self._returned(term))
@@ -306,11 +317,15 @@ class HubSide:
         unit = dispatch_unit(entry, payload, actor=f"{ACTOR}/{self._cluster}", now=self._clock())
         (outcome,) = await self._log.append(HUB, [unit])
         last = outcome.positions[-1] if outcome.positions else (await self._log.head(HUB)).position
-        async with self._folding:
-            if last > self._state.position:
-                self._fold(await self._feed.catch_up(last))
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._state.position >= last)
 
 
 def _name(manifest: Manifest) -> str:
     metadata = manifest["metadata"]
     return f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
+
+
+def boot_us() -> int:
+    """Return microseconds of a clock that nobody sets, and that goes on while the machine sleeps."""
+    return int(lease_clock() * 1e6)

@@ -54,6 +54,7 @@ class ClusterEntry:
         lost: whether an operator said, when it was removed, that nothing runs there any more.
         lease_us: the longest of its renewals; 0 before the first.
         lease_version: of the lease's stream.
+        renewed_at: when it was renewed last, microseconds since the epoch.
         version: of the cluster's stream.
     """
 
@@ -63,6 +64,7 @@ class ClusterEntry:
     lost: bool = False
     lease_us: int = 0
     lease_version: int = 0
+    renewed_at: int = 0
     version: int = 0
 
 
@@ -187,6 +189,7 @@ class HubState:
                 entry = self.clusters[cluster]
                 # Of several holders, and of settings that changed, the longest is waited for.
                 entry.lease_us, entry.lease_version = max(entry.lease_us, lease_us), event.version
+                entry.renewed_at = event.recorded_at
             case payloads.QueueBounded(queue, limits):
                 self.bounds.pop(queue, None)
                 if limits:

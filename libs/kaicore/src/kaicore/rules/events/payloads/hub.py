@@ -34,12 +34,14 @@ class ClusterRegistered(Payload, frozen=True):
     Attributes:
         kubeconfigs: paths by which the hub's machine reaches it, as `kai cluster add` was given them; none where an
             agent in the cluster dials out. Never the credentials themselves.
+        simulated: profile of the fleet of a cluster that `kai up` simulates; empty for a real one.
         data: data sets that are near it.
         cost: what a GPU costs there, as people compare clusters; 0 where nobody says.
     """
 
     cluster: str
     kubeconfigs: tuple[str, ...] = ()
+    simulated: str = ""
     data: tuple[str, ...] = ()
     cost: int = 0
 
