@@ -76,7 +76,7 @@ _T = TypeVar("_T")
 class Binder:
     """Carries out the decisions of one cluster."""
 
-    def __init__(
+    def __init__(  # long: one line for each part
         self,
         *,
         cluster: str,

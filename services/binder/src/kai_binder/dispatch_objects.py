@@ -5,7 +5,7 @@ from kaicore.errors import ApiStatus, InvalidObject, KaiError
 from kaicore.kube.client import KubeClient
 from kaicore.kube.dispatched_objects import Manifest, ending_of, mark_of, marked
 from kaicore.kube.object_paths import ObjectPaths
-from kaicore.rules.hub.cluster_side import DISPATCH_ANNOTATION
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 
 _NOT_FOUND, _CONFLICT, _UNAUTHORIZED = 404, 409, 401
 
@@ -31,7 +31,7 @@ class DispatchObjects:
         """
         subject = f"{manifest['kind']} {manifest['metadata']['name']}"
         try:
-            await self._client.post(await self._paths.collection(manifest), marked(manifest, DISPATCH_ANNOTATION, mark))
+            await self._client.post(await self._paths.collection(manifest), marked(manifest, DISPATCH_MARK, mark))
         except InvalidObject as error:
             raise Refusal(str(error)) from error
         except ApiStatus as error:
@@ -40,7 +40,7 @@ class DispatchObjects:
             if error.code != _CONFLICT:
                 raise Refusal(f"{subject}: {error.message}") from error
             there = await self._get(manifest)
-            if there is not None and mark_of(there, DISPATCH_ANNOTATION) != mark:
+            if there is not None and mark_of(there, DISPATCH_MARK) != mark:
                 raise Refusal(f"{subject}: is in the cluster already, and is none of this dispatch's") from error
 
     async def clear(self, manifests: list[Manifest], mark: str) -> None:
@@ -54,7 +54,7 @@ class DispatchObjects:
                 there = await self._get(manifest)
             except InvalidObject:
                 continue
-            if there is None or mark_of(there, DISPATCH_ANNOTATION) != mark:
+            if there is None or mark_of(there, DISPATCH_MARK) != mark:
                 continue
             options = {
                 "apiVersion": "v1",
@@ -77,7 +77,7 @@ class DispatchObjects:
         """
         documents = [await self._get(manifest) for manifest in manifests]
         return ending_of(
-            [one if one is not None and mark_of(one, DISPATCH_ANNOTATION) == mark else None for one in documents]
+            [one if one is not None and mark_of(one, DISPATCH_MARK) == mark else None for one in documents]
         )
 
     async def _get(self, manifest: Manifest) -> Manifest | None:

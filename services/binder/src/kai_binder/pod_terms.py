@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.hub.cluster_side import DISPATCH_ANNOTATION, Term
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 
@@ -23,7 +23,7 @@ class PodTerms:
         """Take in an event."""
         if isinstance(payload, payloads.PodObserved):
             pod = payload.pod
-            mark = pod.annotations.get(DISPATCH_ANNOTATION, "")
+            mark = pod.annotations.get(DISPATCH_MARK, "")
             if mark and pod.uid not in self._terms:
                 self._terms[pod.uid] = mark
                 self._counts[mark] += 1

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.inquiry.hub_answers import HubClusterRow, hub_cluster_rows
+from kaicore.analysis.inquiry.hub_answers import HubClusterRow
+from kaicore.analysis.inquiry.hub_rows import hub_cluster_rows
 from kaicore.analysis.inquiry.log_states import folded
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError

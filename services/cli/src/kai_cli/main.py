@@ -108,7 +108,7 @@ app.command(
     "kai_cli.questions:get",
     name="get",
     group=_ASK,
-    help="List pods, groups, queues, nodes, zones, cycles or clusters.",
+    help="List pods, groups, queues, nodes, zones, cycles, clusters or dispatches.",
 )
 app.command(
     "kai_cli.questions:why",

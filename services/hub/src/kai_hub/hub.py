@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from kaicore.analysis.dispatching.queue_sums import QueueSums, queue_sums
-from kaicore.analysis.dispatching.trials import Trial, try_dispatches
+from kaicore.analysis.dispatching.trials import TriedDispatch, try_dispatches
 from kaicore.errors import LogUnavailable
 from kaicore.kube.dispatched_objects import Manifest
 from kaicore.ledger.bus.port import Bus
@@ -232,8 +232,8 @@ class Hub:
             try:
                 outcomes = await self._log.append(HUB, units)
                 last = max((outcome.positions[-1] for outcome in outcomes if outcome.positions), default=0)
-                if last > self.state.position:
-                    self._fold(await self._feed.catch_up(last))
+                if last > self.state.position and self._fold(await self._feed.catch_up(last)):
+                    self._news.set()
             except LogUnavailable as error:
                 self._context.log.warning("log does not answer", error=str(error))
                 if await self._context.sleep(_RETRY_S):
@@ -258,6 +258,6 @@ class Hub:
             self._metrics.silent(name, self._watch.silent_us(name, now=now) / 1e6)
 
 
-def _trial(entry: DispatchEntry) -> Trial:
+def _trial(entry: DispatchEntry) -> TriedDispatch:
     submitted = entry.submitted
-    return Trial(entry.name, _manifests.decode(submitted.manifests), submitted.queue, submitted.demand)
+    return TriedDispatch(entry.name, _manifests.decode(submitted.manifests), submitted.queue, submitted.demand)

@@ -8,6 +8,7 @@ from kaicore.analysis.projections.building import Builder
 from kaicore.analysis.projections.store import Superseded, ViewStore
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.log_access import LOG, open_log
 from pydantic import Field
@@ -34,7 +35,7 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
             metrics = ProjectorMetrics()
             while True:
                 with suppress(KaiError):
-                    for cluster in await log.clusters():
+                    for cluster in without_hub(await log.clusters()):
                         if cluster not in following:
                             following[cluster] = asyncio.create_task(follow(context, log, store, cluster, metrics))
                 if await context.sleep(_LOOK_S):

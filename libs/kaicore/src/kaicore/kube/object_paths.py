@@ -35,11 +35,10 @@ class ObjectPaths:
         """
         api_version, kind = manifest["apiVersion"], manifest["kind"]
         metadata = manifest["metadata"]
-        subject = f"{kind} {metadata.get('name') or metadata.get('generateName')}"
-        await self._learn(subject, api_version)
+        await self.learn(manifest)
         resource = self._resources.get((api_version, kind))
         if resource is None:
-            raise InvalidObject(subject, "kind", kind, f"the API server knows none in {api_version}")
+            raise InvalidObject(_subject(manifest), "kind", kind, f"the API server knows none in {api_version}")
         path = _group_path(api_version)
         if resource.namespaced:
             path += f"/namespaces/{metadata.get('namespace') or 'default'}"
@@ -49,19 +48,31 @@ class ObjectPaths:
         """Return where an object with a name is; raises as `collection` does."""
         return f"{await self.collection(manifest)}/{manifest['metadata']['name']}"
 
-    async def _learn(self, subject: str, api_version: str) -> None:
+    async def learn(self, manifest: Manifest) -> None:
+        """Ask for what there is in an object's version of its API group, where that was not asked yet.
+
+        Raises:
+            InvalidObject: the API server does not serve it.
+            ClusterUnavailable: the server does not answer.
+        """
+        api_version = manifest["apiVersion"]
         if api_version in self._learned:
             return
         try:
             body = await self._client.get(_group_path(api_version))
         except ApiStatus as error:
             raise InvalidObject(
-                subject, "apiVersion", api_version, f"is not served by the API server: {error}"
+                _subject(manifest), "apiVersion", api_version, f"is not served by the API server: {error}"
             ) from error
         self._learned.add(api_version)
         for resource in msgspec.json.decode(body, type=_ResourceList).resources:
             if "/" not in resource.name:
                 self._resources[api_version, resource.kind] = resource
+
+
+def _subject(manifest: Manifest) -> str:
+    metadata = manifest["metadata"]
+    return f"{manifest['kind']} {metadata.get('name') or metadata.get('generateName')}"
 
 
 def _group_path(api_version: str) -> str:

@@ -1,5 +1,6 @@
 """Routes of the dashboard. A page is a function of the state at one position of a log: `?at=`, or the log's end."""
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
@@ -12,6 +13,7 @@ from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
+from kaicore.rules.hub.hub_state import without_hub
 
 from kai_api.auth.scopes import current_caller
 from kai_api.live import LiveLog
@@ -48,14 +50,15 @@ def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small
     @router.get("/")
     async def fleet_page(request: Request, at: str = "") -> Response:
         figures = []
-        for cluster in current_caller().entirely_visible(await log.clusters()):
+        for cluster in current_caller().entirely_visible(without_hub(await log.clusters())):
             try:
                 figures.append(cluster_figures(await inquiry.state_at(cluster, at)))
             except UnknownMoment:
                 # Another cluster's log may go back further, or be ahead.
                 if at.strip().isdigit():
                     raise
-        return page(request, "fleet.html", clusters=figures, at=at)
+        states = {row.name: row.state for row in await inquiry.hub.clusters(now=time.time_ns() // 1000)}
+        return page(request, "fleet.html", clusters=figures, at=at, states={} if at else states)
 
     @router.get("/static/{name}")
     async def static(request: Request, name: str, v: str = "") -> Response:

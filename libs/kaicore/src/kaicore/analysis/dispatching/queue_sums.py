@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kaicore.rules.hub.cluster_side import DISPATCH_ANNOTATION
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 from kaicore.rules.hub.hub_state import HELD, DispatchStage, HubState
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.resources import counted
@@ -61,7 +61,7 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
                 _add(sums.held, queue.name, resource, accounts.used[number][place])
                 _add(sums.fair, queue.name, resource, min(accounts.shares.fair[number][place], UNLIMITED))
         for entry in state.pods.values():
-            if entry.charged and DISPATCH_ANNOTATION in entry.pod.annotations:
+            if entry.charged and DISPATCH_MARK in entry.pod.annotations:
                 name, _ = state.queue_of(entry)
                 if tree.configured and tree.find(name) is not None:
                     amounts = counted(entry.requests)

@@ -14,7 +14,7 @@ from kaicore.kube.dispatched_objects import Manifest, marked
 from kaicore.rules.events.payloads import Offer, PodPlaced
 from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, capacity_part, share_part, topology_part
-from kaicore.rules.hub.cluster_side import DISPATCH_ANNOTATION
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.resources import counted
@@ -30,7 +30,7 @@ _ACTOR = "hub"
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TriedDispatch:
     """A dispatch to try.
 
     Attributes:
@@ -47,7 +47,7 @@ class Trial:
 
 
 def try_dispatches(
-    state: ClusterState, arriving: Sequence[Trial], waiting: Sequence[Trial], *, now: int
+    state: ClusterState, arriving: Sequence[TriedDispatch], waiting: Sequence[TriedDispatch], *, now: int
 ) -> dict[str, Offer]:
     """Return what would become of each waiting dispatch, without what depends on other clusters.
 
@@ -61,7 +61,7 @@ def try_dispatches(
     accounts = state.queue_accounts(config, now=max(now, state.recorded_at))
     copied = CopiedState(state, now=now)
     located = [
-        Located(f"dispatch {trial.name}", marked(manifest, DISPATCH_ANNOTATION, trial.name))
+        Located(f"dispatch {trial.name}", marked(manifest, DISPATCH_MARK, trial.name))
         for trial in (*arriving, *waiting)
         for manifest in trial.objects
     ]
@@ -73,7 +73,7 @@ def try_dispatches(
     pods: dict[str, list[PodEntry]] = {}
     for uid in submitted.uids:
         entry = state.pods[uid]
-        pods.setdefault(entry.pod.annotations.get(DISPATCH_ANNOTATION, ""), []).append(entry)
+        pods.setdefault(entry.pod.annotations.get(DISPATCH_MARK, ""), []).append(entry)
     totals = counted(ready_amounts(state.columns))
     for trial in arriving:
         if trial.name in pods:
@@ -121,7 +121,7 @@ def _domains(pods: Sequence[PodEntry], placed: Mapping[str, PodPlaced]) -> list[
     return [len(domains) for domains in by_group.values()]
 
 
-def _share(accounts: QueueAccounts, trial: Trial) -> int:
+def _share(accounts: QueueAccounts, trial: TriedDispatch) -> int:
     """Return how far the dispatch's queue stays below its fair share; 100 where there are no queues."""
     tree = accounts.tree
     number = tree.find(trial.queue) if tree.configured else None

@@ -2,11 +2,8 @@
 
 import asyncio
 
-from kaicore.analysis.inquiry.hub_answers import (
-    DispatchRow,
-    DispatchWhy,
-    HubClusterRow,
-    HubStoryLine,
+from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy, HubClusterRow, HubStoryLine
+from kaicore.analysis.inquiry.hub_rows import (
     dispatch_row,
     dispatch_rows,
     hub_cluster_rows,

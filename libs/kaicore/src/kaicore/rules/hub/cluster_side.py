@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kaicore.rules.hub.hub_state import DispatchEntry, DispatchStage, HubState
 
 #: On pods and objects: `<dispatch>/<term>`, for which dispatch and on which giving they were made.
-DISPATCH_ANNOTATION = "kai.scheduler/dispatch"
+DISPATCH_MARK = "kai.scheduler/dispatch"
 
 
 @dataclass(frozen=True, slots=True, order=True)

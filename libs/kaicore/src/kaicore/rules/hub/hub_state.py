@@ -11,7 +11,7 @@ A dispatch goes this way; each step is one event in its stream, appended on the 
 and a binder may append at the same time, released and started, the log takes one only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -247,6 +247,11 @@ class HubState:
     @staticmethod
     def _step(entry: DispatchEntry, stage: DispatchStage, event: Event) -> None:
         entry.stage, entry.since = stage, event.recorded_at
+
+
+def without_hub(clusters: Iterable[str]) -> list[str]:
+    """Return the Kubernetes clusters among those that have a log."""
+    return [cluster for cluster in clusters if cluster != HUB]
 
 
 def cluster_stream(cluster: str) -> str:

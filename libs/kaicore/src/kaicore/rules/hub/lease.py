@@ -6,7 +6,7 @@ and only the speed of the two clocks matters: where each gains or loses less tha
 over after the lease is.
 
 The clocks are ones that nobody sets: a clock that stands still while a machine sleeps may serve the hub, and none may
-serve the holder (see `kaicore.runtime.service.boot_clock`).
+serve the holder (see `kaicore.ledger.bus.leases.clock`).
 """
 
 from dataclasses import dataclass
