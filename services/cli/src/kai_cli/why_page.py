@@ -38,6 +38,7 @@ def _parts(why: Why) -> Iterator[list[str]]:
     if why.blockers:
         yield ["in the way:", *(f"  {line}" for one in why.blockers for line in _blocker(one))]
     yield list(_remedies(why))
+    yield list(_start(why))
     yield [f"  ! {note}" for note in why.notes]
     if why.placement is not None:
         yield list(_placement(why.placement))
@@ -138,6 +139,13 @@ def _blocker(one: BlockerAnswer) -> list[str]:
         f"{one.group}: {pods} on {', '.join(one.nodes)}, {one.frees} (priority {one.priority}{queue}); {fits}",
         f"  {verdict if one.may_leave else f'may not be evicted for it: {verdict}'}",
     ]
+
+
+def _start(why: Why) -> Iterator[str]:
+    if why.start is not None:
+        yield f"forecast: {why.start.text}"
+        if why.calibration is not None:
+            yield f"  {why.calibration.text}"
 
 
 def _remedies(why: Why) -> Iterator[str]:

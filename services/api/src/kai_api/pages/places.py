@@ -12,7 +12,7 @@ from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
-from kai_api.auth.scopes import current_caller
+from kai_api.auth.scopes import current_caller, current_view
 from kai_api.pages.frame import Frame
 
 
@@ -83,6 +83,7 @@ class Places:
             cycle_before=0,
             cycle_after=after,
             path=request.url.path,
+            whole=current_view().whole,
             query=tuple((name, value) for name, value in request.query_params.items() if name != "at"),
         )
         return Place(frame, partial(self._inquiry.state_at, cluster, str(position) if at else ""))

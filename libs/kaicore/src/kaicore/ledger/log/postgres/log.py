@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 #: Seconds that a transaction under way has when the log is closed.
 _CLOSE_S = 5.0
 
+#: Seconds that making months may take; with a synchronous standby that is away it would take for ever.
+_MONTHS_ANSWER_S = 15.0
+
 #: Seconds until the next attempt to make months, after one that failed.
 _MONTHS_RETRY_S = 600.0
 
@@ -269,7 +272,7 @@ class PostgresLog:
             return await partitions.ensure_months(connection, now=await self._now(connection))
 
         # Once: each try makes readers wait behind it for a moment.
-        self._months_until = await self._connections.run(make, repeat=False)
+        self._months_until = await self._connections.run(make, repeat=False, answer_s=_MONTHS_ANSWER_S)
 
     async def months(self) -> list[Month]:
         """Return the months that the log has partitions for, in order."""

@@ -17,7 +17,7 @@ from kaicore.rules.events.payloads.constraints import (
     StorageClassDeleted,
     StorageClassObserved,
 )
-from kaicore.rules.events.payloads.cycles import ConfigRecorded, CycleCompleted, WatcherStarted
+from kaicore.rules.events.payloads.cycles import ConfigRecorded, CycleCompleted, ReplicasChanged, WatcherStarted
 from kaicore.rules.events.payloads.decisions import (
     EvictionCost,
     EvictionDecided,
@@ -68,6 +68,7 @@ from kaicore.rules.events.payloads.queues import (
     QueueDeleted,
     QueueFigures,
     QueueObserved,
+    QueueReclaimed,
     QueuesReported,
 )
 from kaicore.rules.events.payloads.topologies import (
@@ -163,8 +164,10 @@ __all__ = [
     "QueueDeleted",
     "QueueFigures",
     "QueueObserved",
+    "QueueReclaimed",
     "QueuesReported",
     "ReleaseReason",
+    "ReplicasChanged",
     "StorageClassDeleted",
     "StorageClassObserved",
     "TopologyDefinitionDeleted",
