@@ -1,5 +1,6 @@
 """Routes of the dashboard. A page is a function of the state at one position of a log: `?at=`, or the log's end."""
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
@@ -10,9 +11,12 @@ from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.projections.answers import Decisions
+from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
+from kaicore.rules.hub.hub_state import without_hub
 
 from kai_api.auth.middleware import check_kind, for_namespaces
 from kai_api.auth.scopes import current_caller, current_view
@@ -34,6 +38,10 @@ from kai_api.pages.story import MOST_LANES, story
 from kai_api.pages.topology_map import topology_map
 from kai_api.pages.waiting import waiting_line
 
+#: Groups that are shown of the order of a cycle.
+_GROUPS = 1000
+#: Hours of predictions that are shown.
+_HOURS = 48
 #: Cycles that the overview shows, and a page of the list.
 _CYCLES, _PAGE_CYCLES = 5, 50
 #: Seconds of silence after which a live page is told that it is still connected.
@@ -43,15 +51,24 @@ _Number = Annotated[int, Query(ge=1, le=1_000_000)]
 _Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
-def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> APIRouter:  # long: a handler a page
-    """Make the routes of the dashboard; live pages follow the ends of logs by `live`."""
+def make_pages(  # long: one small handler for each page
+    inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog, models: ReadModels | None
+) -> APIRouter:
+    """Make the routes of the dashboard.
+
+    Args:
+        inquiry: of the log.
+        forecasts: of what waits.
+        live: by which live pages follow the ends of logs.
+        models: what was over time; None where that is not kept.
+    """
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     log, places = inquiry.log, Places(inquiry)
 
     @router.get("/")
     async def fleet_page(request: Request, at: str = "") -> Response:
         figures = []
-        clusters = await log.clusters()
+        clusters = without_hub(await log.clusters())
         for cluster in current_caller().entirely_visible(clusters):
             try:
                 figures.append(cluster_figures(await inquiry.state_at(cluster, at)))
@@ -61,7 +78,8 @@ def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> AP
                     raise
         views = {cluster: current_caller().view(cluster) for cluster in clusters}
         parts_of = {name: sorted(view.namespaces) for name, view in views.items() if view and not view.whole}
-        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at)
+        states = {row.name: row.state for row in await inquiry.hub.clusters(now=time.time_ns() // 1000)}
+        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at, states={} if at else states)
 
     @router.get("/static/{name}")
     async def static(request: Request, name: str, v: str = "") -> Response:
@@ -163,10 +181,23 @@ def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> AP
         model = cycle_page(steps, chosen.number, state)
         return page(request, "cycle.html", frame=frame, model=model, placement=placement)
 
+    @router.get("/clusters/{cluster}/cycles/{position}/order")
+    async def cycle_order(request: Request, cluster: str, position: int, at: str = "") -> Response:
+        steps = await cycle_steps(log, cluster, position)
+        groups = await inquiry.tried_groups(cluster, steps.cycle)
+        frame, _ = await (await places.find(request, cluster, at or str(steps.cycle.input_position))).look()
+        model = {"steps": steps, "groups": groups[:_GROUPS], "total": len(groups)}
+        return page(request, "order.html", frame=replace(frame, live_path=f"{frame.home}/cycles"), model=model)
+
     @router.get("/clusters/{cluster}/predictions")
     async def predictions_page(request: Request, cluster: str, at: str = "") -> Response:
-        frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "predictions.html", frame=frame, model=predictions(state))
+        place = await places.find(request, cluster, at)
+        hours: list[Decisions] = []
+        if models is not None:
+            series = (await models.decisions(cluster, until=str(place.position))).items
+            hours = [one for one in series if one.agreed + one.contradicted + one.rejected][-_HOURS:]
+        frame, state = await place.look()
+        return page(request, "predictions.html", frame=frame, model=predictions(state, hours))
 
     @router.get("/clusters/{cluster}/segments")
     async def segments_page(request: Request, cluster: str, at: str = "", sizes: str = "") -> Response:

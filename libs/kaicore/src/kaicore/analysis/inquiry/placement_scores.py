@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
-from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes, RowScore
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.row_score import RowScore
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
@@ -38,6 +39,12 @@ class _Onlooker:
         self._uid = uid
         self._node = node
         self._names = names
+
+    def begins(self, action: str) -> None:
+        """It does not matter by which action."""
+
+    def takes_up(self, group: str) -> None:
+        """Nor in which order."""
 
     def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
         if member.pod.uid != self._uid or self._names[row] != self._node:

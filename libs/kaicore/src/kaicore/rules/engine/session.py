@@ -48,13 +48,14 @@ class Session:
         step_placer: places what starts at once.
         record: what was decided so far.
         class_reasons: why no node is for a class, by its key, once a pod of it found none.
+        observer: looks on; None for nobody.
         steps_left: how many more sets of victims the searches may try.
     """
 
     def __init__(
         self, cycle_input: CycleInput, config: EngineConfig, *, observer: PlacingObserver | None = None
     ) -> None:
-        self._observer = observer
+        self.observer = observer
         self.cycle_input = cycle_input
         self.config = config
         self.accounts = cycle_input.accounts
@@ -187,7 +188,7 @@ class Session:
     @cached_property
     def running_groups(self) -> RunningGroups:
         """The groups that run and may be preempted, as the cycle found them."""
-        return RunningGroups(self.cycle_input, scheduler_name=self.config.scheduler_name)
+        return RunningGroups(self.cycle_input.running, scheduler_name=self.config.scheduler_name)
 
     def _topology_place(self, assignment: Assignment) -> tuple[int, dict[str, str]]:
         """Return the rank of a pod that is placed, and the domains of its node; nothing without a constraint."""
@@ -214,7 +215,7 @@ class Session:
             self.cycle_input.excluded_nodes,
             self.config,
             self._doubts if doubted else None,
-            observer=self._observer,
+            observer=self.observer,
         )
 
     def _release(self, member: Member, eviction: EvictionDecided) -> None:
