@@ -174,12 +174,8 @@ class Binder:
         self._evicting = self._new_worker(Evicting, self._options.evict_give_up_s)
         self._provisioning = self._new_worker(ProvisioningWriter, self._options.give_up_s)
         self._claims = Claims(client, patience_s=self._options.volumes_give_up_s, is_open=self._is_open)
-        self._side_writes = SideWrites(
-            client,
-            rate=self._options.side_writes_per_s,
-            busy=lambda: len(self._lanes) > 0,
-            observer=metrics,
-        )
+        rate, busy = self._options.side_writes_per_s, lambda: len(self._lanes) > 0
+        self._side_writes = SideWrites(client, rate=rate, busy=busy, observer=metrics)
         metrics.queues(self._lanes.__len__, lambda: self._outbox.pending, self._side_writes.__len__)
 
     def _new_worker(self, make: Callable[..., _T], patience_s: float) -> _T:
