@@ -8,8 +8,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kai_binder.binder import API, LOG, Binder, BinderOptions
+from kai_binder.binder import API, LOG, Binder
 from kai_binder.metrics import BinderMetrics
+from kai_binder.options import BinderOptions
 from kai_binder.work_share import WorkShare
 from kaicore.errors import KaiError
 from kaicore.kube.client import KubeClient

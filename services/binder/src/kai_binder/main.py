@@ -15,8 +15,9 @@ from kaicore.ledger.feed import FeedMetrics
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.log_access import open_log
 
-from kai_binder.binder import API, LOG, Binder, BinderOptions
+from kai_binder.binder import API, LOG, Binder
 from kai_binder.metrics import BinderMetrics
+from kai_binder.options import BinderOptions
 from kai_binder.settings import BinderSettings
 from kai_binder.side_writes import FIELD_MANAGER
 from kai_binder.work_share import WorkShare

@@ -5,6 +5,7 @@ whose queue does not exist.
 """
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.model.pod import Amounts
@@ -30,9 +31,9 @@ def queue_accounts(
         now: the cycle's clock, microseconds since the epoch.
         recorded_at: when the state's last event was recorded.
     """
-    tree = registry.tree
+    tree = registry.tree_of(config)
     size, width = len(tree), len(tree.resources)
-    totals = _ready(columns)
+    totals = _ready(columns, config)
     _take_off(totals, registry.used_by_others(config.scheduler_name))
     requested = [[0] * width for _ in range(size)]
     uses: dict[int, tuple[list[int], list[int]]] = {}
@@ -94,9 +95,11 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
     return by_name
 
 
-def _ready(columns: NodeColumns) -> Amounts:
+def _ready(columns: NodeColumns, config: EngineConfig) -> Amounts:
     count = len(columns.names)
     ready = columns.present[:count] & columns.ready[:count]
+    if config.node_pool is not None:
+        ready = ready & in_pool(columns, config)[:count]
     allocatable = columns.allocatable[:count][ready]
     # In two halves, for many nodes may each have as much as is believed of any.
     high, low = (allocatable >> _HALF).sum(axis=0), (allocatable & ((1 << _HALF) - 1)).sum(axis=0)
