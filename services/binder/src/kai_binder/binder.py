@@ -30,12 +30,14 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import newest
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import BindFailed, PodBound
+from kaicore.rules.hub.cluster_side import Term
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
 from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
 from kai_binder.claims import Claims
 from kai_binder.evicting import Evicting
+from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
 from kai_binder.lanes import Lanes
 from kai_binder.metrics import BinderMetrics
 from kai_binder.options import BinderOptions
@@ -75,7 +77,7 @@ _T = TypeVar("_T")
 class Binder:
     """Carries out the decisions of one cluster."""
 
-    def __init__(
+    def __init__(  # long: one line for each part
         self,
         *,
         cluster: str,
@@ -132,6 +134,16 @@ class Binder:
         self._claims = Claims(client, patience_s=self._options.volumes_give_up_s, is_open=self._is_open)
         rate, busy = self._options.side_writes_per_s, lambda: len(self._lanes) > 0
         self._side_writes = SideWrites(client, rate=rate, busy=busy, observer=metrics)
+        self._hub_side = HubSide(
+            cluster=cluster,
+            log=log,
+            bus=bus,
+            client=client,
+            context=context,
+            clock=clock,
+            pods_of=self._pods_of,
+            options=HubSideOptions(lease_s=self._options.hub_lease_s),
+        )
         metrics.queues(self._lanes.__len__, lambda: self._outbox.pending, self._side_writes.__len__)
 
     def _new_worker(self, make: Callable[..., _T], patience_s: float) -> _T:
@@ -170,6 +182,7 @@ class Binder:
             self._follow(),
             self._share.keep(self._redistribute),
             self._side_writes.run(),
+            self._hub_side.run(),
             self._provisioning.work(),
             *(self._evicting.work() for _ in range(self._options.evictions)),
             *(self._work() for _ in range(self._options.concurrency)),
@@ -206,6 +219,7 @@ class Binder:
             async for events in feed:
                 for event in events:
                     self._take(self._projection.fold(event))
+                self._hub_side.pods_ended(self._projection.terms.ended())
                 self._write_statuses()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
@@ -324,6 +338,9 @@ class Binder:
             )
         return failed
 
+    def _pods_of(self, term: Term) -> int:
+        return self._projection.terms.count(term)
+
     def _is_open(self, work: PodBinding | PodEviction | Provisioning) -> bool:
         return self._share.has_work(work) and self._projection.is_open(work)
 
@@ -343,6 +360,9 @@ class Binder:
                 await self._ask(attempt, begun)
             except ApiStatus as error:
                 attempt.refused(error, elapsed_s=clock() - begun)
+            except NotPermitted as error:
+                attempt.unanswered(error, elapsed_s=clock() - begun)
+                continue
             except ClusterUnavailable as error:
                 self._metrics.retry(error.code)
                 if self._context.health.conditions[API] is None:
@@ -364,6 +384,7 @@ class Binder:
     async def _ask(self, attempt: Attempt, begun: float) -> None:
         binding = attempt.binding
         if attempt.ask is Ask.BIND:
+            await self._hub_side.admit(self._projection.terms.of_pod(binding.decision.uid))
             await self._client.post(binding_path(binding), binding_document(binding))
             attempt.bound()
             return

@@ -66,6 +66,7 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                     scheduled_events=settings.scheduled_events,
                     side_writes_per_s=settings.side_writes_per_s,
                     snapshot_events=settings.snapshot_events,
+                    hub_lease_s=settings.hub_lease_s,
                 ),
                 observer=FeedMetrics().of(settings.cluster),
                 share=None if store is None else WorkShare(_members(store, settings)),

@@ -25,6 +25,7 @@ class BinderOptions:
         scheduled_events: whether each bound pod is told of by a Kubernetes event.
         side_writes_per_s: such annotations, conditions, statuses and events per second at most.
         snapshot_events: events between two snapshots.
+        hub_lease_s: how long the lease lasts on which the binder acts for the hub.
         retry_s: how long a log or API server that did not answer at the start is left alone.
         flush_s: how long the log is given, in the end, to take the last outcomes.
     """
@@ -44,5 +45,6 @@ class BinderOptions:
     scheduled_events: bool = True
     side_writes_per_s: float = 100.0
     snapshot_events: int = 20_000
+    hub_lease_s: float = 30.0
     retry_s: float = 1.0
     flush_s: float = 5.0

@@ -33,7 +33,7 @@ def queue_accounts(
     """
     tree = registry.tree_of(config)
     size, width = len(tree), len(tree.resources)
-    totals = _ready(columns, config)
+    totals = ready_amounts(columns, config)
     _take_off(totals, registry.used_by_others(config.scheduler_name))
     requested = [[0] * width for _ in range(size)]
     uses: dict[int, tuple[list[int], list[int]]] = {}
@@ -95,10 +95,11 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
     return by_name
 
 
-def _ready(columns: NodeColumns, config: EngineConfig) -> Amounts:
+def ready_amounts(columns: NodeColumns, config: EngineConfig | None = None) -> Amounts:
+    """Return what all ready nodes have, of the node pool of a shard with these settings."""
     count = len(columns.names)
     ready = columns.present[:count] & columns.ready[:count]
-    if config.node_pool is not None:
+    if config is not None and config.node_pool is not None:
         ready = ready & in_pool(columns, config)[:count]
     allocatable = columns.allocatable[:count][ready]
     # In two halves, for many nodes may each have as much as is believed of any.
