@@ -54,17 +54,8 @@ from kai_binder.projection import (
     Provisioning,
 )
 from kai_binder.provisioning import ProvisioningWriter
-from kai_binder.side_writes import (
-    SideWrites,
-    failed_scheduling_event,
-    group_status,
-    nominated_node,
-    observed_annotation,
-    pod_condition,
-    queue_status,
-    scheduled_event,
-    topology_status,
-)
+from kai_binder.side_writes import SideWrites, nominated_node, observed_annotation, scheduled_event
+from kai_binder.statuses import write_statuses
 from kai_binder.work_share import Work, WorkShare
 
 #: Conditions of readiness.
@@ -265,35 +256,7 @@ class Binder:
                 self._projection.written(work)
 
     def _write_statuses(self) -> None:
-        groups, queues = self._projection.groups, self._projection.queues
-        has = self._share.has
-        for status in groups.news():
-            if self._options.group_statuses and has(f"group/{status.key}"):
-                self._side_writes.add(group_status(status, then=partial(groups.mark_written, status)))
-        for figures in queues.news():
-            if not has(f"queue/{figures.uid}"):
-                continue
-            if self._options.queue_statuses:
-                self._side_writes.add(queue_status(figures, then=partial(queues.mark_written, figures)))
-            else:
-                queues.mark_written(figures)
-        topologies, mode = self._projection.topologies, self._options.topology_statuses
-        for definition in topologies.news():
-            if not has(f"topology/{definition.uid}"):
-                continue
-            if mode == "off":
-                topologies.mark_written(definition)
-            else:
-                then = partial(topologies.mark_written, definition)
-                self._side_writes.add(topology_status(definition, ours_only=mode == "auto", then=then))
-        waiting = self._projection.waiting
-        for pod in waiting.news():
-            if not has(f"pod/{pod.uid}"):
-                continue
-            if self._options.pod_conditions:
-                self._side_writes.add(pod_condition(pod, waiting))
-            if self._options.failed_scheduling_events:
-                self._side_writes.add(failed_scheduling_event(pod, waiting, now=self._clock))
+        write_statuses(self._projection, self._side_writes, self._options, self._share, clock=self._clock)
 
     def _give_out(self, turn: PodBinding | None) -> None:
         if turn is not None:
