@@ -61,4 +61,6 @@ def why_clocks_cannot_be_set(scratch: Path) -> str:
         float(subprocess.run(asked, env=os.environ | extra, capture_output=True, text=True, check=True).stdout)
         for extra in ({}, clock.environment)
     ]
-    return "" if seen[1] - seen[0] > 1800 else "libfaketime has no effect here (another processor, or no dynamic linking)"
+    return (
+        "" if seen[1] - seen[0] > 1800 else "libfaketime has no effect here (another processor, or no dynamic linking)"
+    )

@@ -1,0 +1,234 @@
+"""One run: a world, work, faults by a schedule; then quiet; then everybody who can find something wrong is asked."""
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.errors import BusUnavailable, ClusterError
+from kaicore.ledger.bus import NatsBus
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.events.envelope import Event
+
+from tests.chaos.checker import NoChecker, Verdict, verdict_of
+from tests.chaos.faults import Kind, Step
+from tests.chaos.load import Load, unfinished
+from tests.chaos.recording import Recorder
+from tests.chaos.world import CLUSTER, World, WorldOptions
+
+ROOT = Path(__file__).parents[2]
+
+#: Seconds that work may take to end once nothing fails any more: unobserved pods, stale gangs and back-offs included.
+PATIENCE_S = 240.0
+
+#: Seconds without an event after which everything is said.
+_QUIET_S = 2.5
+
+#: Clients of the log: processes, workers of each, seconds between two units, seconds of one history.
+_APPENDERS, _WORKERS, _PAUSE_S, _HISTORY_S = 2, 2, 0.2, 60.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        struck: how many faults were injected, by kind.
+        scheduled: how many steps the schedule had, by kind.
+        wrong: all that is wrong, one line each; empty if nothing is.
+        verdict: the checker's; None where it could not be asked, and `skipped` says why.
+        figures: how much there was of what.
+        events: of the cluster, for further questions.
+    """
+
+    struck: Counter[str] = field(default_factory=Counter)
+    scheduled: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    verdict: Verdict | None = None
+    skipped: str = ""
+    figures: dict[str, int] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+    def summary(self, **more: Any) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {
+            **more,
+            "engine": ENGINE_VERSION,
+            "commit": _commit(),
+            "faults": self.struck.total(),
+            "faultsByKind": dict(sorted(self.struck.items())),
+            "stepsByKind": dict(sorted(self.scheduled.items())),
+            "figures": self.figures,
+            "checker": self.verdict.checked if self.verdict is not None else f"skipped: {self.skipped}",
+            "wrong": self.wrong,
+        }
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
+
+
+async def run(
+    root: Path,
+    options: WorldOptions,
+    *,
+    seed: int,
+    seconds: float,
+    steps: Sequence[Step],
+    kinds: Sequence[Kind],
+    appenders: int = _APPENDERS,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Outcome:
+    """Run it below a folder that is not there yet, or is empty."""
+    outcome = Outcome(scheduled=Counter(step.kind for step in steps))
+    async with World(root, options) as world:
+        recorder = Recorder(root / "recording", world.postgres.url, root / "apiserver")
+        clients = [await _appender(world, root / "recording", number) for number in range(appenders)]
+        load = Load(world, random.Random(seed))
+        await load.prepare()
+        tell(f"{len(world.processes)} processes run; {len(steps)} faults in {seconds:.0f} s")
+        started = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(load.run(seconds))
+            strikes = {kind.name: kind.strike for kind in kinds}
+            for step in steps:
+                group.create_task(_strike(world, step, strikes[step.kind], outcome, tell, started))
+        tell("no more faults; the work comes to its end")
+        outcome.wrong += await _ended(world, load)
+        for client in clients:
+            assert client.stdin is not None
+            client.stdin.close()
+        outcome.wrong += [
+            f"appender: ended with code {code}" for client in clients if (code := await client.wait()) != 0
+        ]
+        await _quiet(world)
+        await world.end("exporter")
+        await world.end("fleet")
+        await _quiet(world)
+        await world.end(*[name for name in world.processes if not name.startswith("relay")])
+        clusters = await _relayed(world)
+        await world.end("relay-a", "relay-b")
+        await recorder.close(world.nats.url, clusters, cluster=CLUSTER)
+        tell("everything stands still; the log is judged")
+        await _judge_from_within(world, clusters, outcome)
+        outcome.figures["restarts"] = sum("again in" in line or "starting it again" in line for line in world.said)
+        outcome.figures["made"] = len(load.created)
+    try:
+        outcome.verdict = await asyncio.to_thread(verdict_of, root / "recording")
+        outcome.wrong += outcome.verdict.findings
+    except NoChecker as error:
+        outcome.skipped = str(error)
+    return outcome
+
+
+async def _strike(
+    world: World, step: Step, strike: Any, outcome: Outcome, tell: Callable[[str], None], started: float
+) -> None:
+    await asyncio.sleep(max(0.0, started + step.at - time.monotonic()))
+    tell(str(step))
+    outcome.struck[step.kind] += await strike(world, step)
+
+
+async def _appender(world: World, directory: Path, number: int) -> asyncio.subprocess.Process:
+    name = f"appender-{number}"
+    options = ["--workers", str(_WORKERS), "--pause", str(_PAUSE_S), "--cluster-s", str(_HISTORY_S)]
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.chaos.appender", await world.to_log(name), "appends", name, *options),
+        *("--history", str(directory / f"appends-{number}.jsonl")),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+
+
+async def _ended(world: World, load: Load) -> list[str]:
+    """Wait until all work is over; return what is not."""
+    names = ["nothing was asked"]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(ClusterError):
+                    async with world.client() as client:
+                        await client.delete("/simulator/faults")
+                        await load.complete(client)
+                        names = await unfinished(client)
+                if not names:
+                    return []
+                await asyncio.sleep(0.5)
+    return [f"stuck: {name} has not ended {PATIENCE_S:.0f} s after the last fault" for name in names]
+
+
+async def _heads(world: World) -> dict[str, int]:
+    async with await psycopg.AsyncConnection.connect(world.postgres.url, autocommit=True) as connection:
+        rows = await (await connection.execute("SELECT cluster, position FROM log_head")).fetchall()
+    return {str(cluster): int(position) for cluster, position in rows}
+
+
+async def _quiet(world: World) -> None:
+    """Wait until nothing is appended any more for a moment."""
+    heads, since = await _heads(world), time.monotonic()
+    async with asyncio.timeout(PATIENCE_S):
+        while time.monotonic() - since < _QUIET_S:
+            await asyncio.sleep(0.25)
+            now = await _heads(world)
+            if now != heads:
+                heads, since = now, time.monotonic()
+
+
+async def _relayed(world: World) -> list[str]:
+    """Wait until the bus has all of the log; return the clusters."""
+    heads = await _heads(world)
+    bus = await NatsBus.open(world.nats.url, name="chaos")
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for cluster, head in heads.items():
+                while True:
+                    with suppress(BusUnavailable):
+                        state = await bus.stream(cluster)
+                        if state is not None and state.last >= head:
+                            break
+                    await asyncio.sleep(0.1)
+    finally:
+        await bus.close()
+    return sorted(heads)
+
+
+async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Outcome) -> None:
+    """Ask the product itself: the chain, the promises, and whether every cycle is decided again as it was."""
+    async with await PostgresLog.open(world.postgres.url) as log:
+        for cluster in clusters:
+            report = await verify(log, cluster)
+            outcome.wrong += [] if report.ok else [f"audit of cluster {cluster}: {report}"]
+        replay = await replay_log(log, CLUSTER)
+        outcome.wrong += [f"replay: {difference}" for difference in replay.differences]
+        head = (await log.head(CLUSTER)).position
+        promises = await promises_of(log, CLUSTER, upto=head)
+        outcome.wrong += [f"promised twice: {over}" for over in promises.twice]
+        outcome.events = await log.read(CLUSTER, limit=10_000_000)
+    kinds = Counter(event.type for event in outcome.events)
+    for name in ("PodPlaced", "PodBound", "PodRejected", "CycleCompleted", "BindFailed"):
+        outcome.figures[name] = kinds[name]
+    outcome.figures["events"] = head
+    outcome.figures["brought"] = len(promises.brought)
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Keep a summary."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summary, indent=2) + "\n")
