@@ -5,6 +5,7 @@ import asyncio
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ def main() -> int:
         if name not in kinds:
             sys.stderr.write(f"no such kind of fault: {name}; there are {', '.join(sorted(kinds))}\n")
             return 2
-    if os.geteuid() == 0 and shutil.which("unshare") and _MOUNTS not in os.environ and not arguments.schedule:
+    if os.geteuid() == 0 and shutil.which("unshare") and _MOUNTS not in os.environ:
         # Mounts that only we see, and that are gone with us.
         command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "tests.chaos", *sys.argv[1:]]
         if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0:
@@ -81,6 +82,7 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     )
     options.profile.write_text(PROFILE)
     started = time.time()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         outcome = asyncio.run(
             run(root, options, seed=arguments.seed, seconds=seconds, steps=steps, kinds=kinds, tell=_tell)
@@ -149,7 +151,8 @@ def _keep(arguments: argparse.Namespace, root: Path) -> None:
     kept = arguments.keep or Path(tempfile.gettempdir()) / f"kai-chaos-seed-{arguments.seed}"
     kept.mkdir(parents=True, exist_ok=True)
     for name in ("recording", "logs"):
-        shutil.copytree(root / name, kept / name, dirs_exist_ok=True)
+        if (root / name).exists():
+            shutil.copytree(root / name, kept / name, dirs_exist_ok=True)
     for file in (root / "postgres/postgres.log", root / "nats/nats.log"):
         if file.exists():
             shutil.copy(file, kept / "logs")

@@ -1,4 +1,4 @@
-"""Work that comes and goes while things fail: pods, pods with sidecars, Jobs, gangs, and pods of a queue with a limit."""
+"""Work that comes and goes while things fail: pods, with sidecars or not, Jobs, gangs, pods of a queue with a limit."""
 
 import asyncio
 import json
@@ -6,8 +6,7 @@ import random
 from contextlib import suppress
 from typing import Any
 
-from kai_cli.load import Loader
-from kaicore.errors import ClusterError, KaiError
+from kaicore.errors import ClusterError
 from kaicore.kube.client import KubeClient
 
 from tests.chaos.world import World
@@ -15,21 +14,18 @@ from tests.e2e.live_stack import pod_manifest
 
 GANG = "gang.scheduling.koordinator.sh"
 QUEUE = "chaos"
-NAMESPACE = "default"
+PATHS = {"Pod": "/api/v1/namespaces/default/pods", "Job": "/apis/batch/v1/namespaces/default/jobs"}
 
-#: The queue whose pods may have so much together: about a tenth of the fleet.
-QUEUE_MANIFEST: dict[str, Any] = {
-    "apiVersion": "scheduling.run.ai/v2",
-    "kind": "Queue",
-    "metadata": {"name": QUEUE},
-    "spec": {
-        "resources": {
-            "cpu": {"quota": -1, "limit": 16000, "overQuotaWeight": 1},
-            "memory": {"quota": -1, "limit": -1, "overQuotaWeight": 1},
-            "gpu": {"quota": -1, "limit": 4, "overQuotaWeight": 1},
-        }
-    },
-}
+
+def queue_manifest(name: str, *, cpu: int = -1, gpu: int = -1) -> dict[str, Any]:
+    limits = {"cpu": cpu, "memory": -1, "gpu": gpu}
+    shares = {resource: {"quota": -1, "limit": limit, "overQuotaWeight": 1} for resource, limit in limits.items()}
+    return {
+        "apiVersion": "scheduling.run.ai/v2",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"resources": shares},
+    }
 
 
 class Load:
@@ -49,10 +45,11 @@ class Load:
         self.created: set[str] = set()
 
     async def prepare(self) -> None:
-        """Make the queue."""
+        """Make the queues: the one of all work, and one of about a tenth of the fleet."""
         if self._queues:
             async with self._world.client() as client:
-                await client.post("/apis/scheduling.run.ai/v2/queues", QUEUE_MANIFEST)
+                for queue in (queue_manifest("default"), queue_manifest(QUEUE, cpu=16000, gpu=4)):
+                    await client.post("/apis/scheduling.run.ai/v2/queues", queue)
             self._kinds.append(self._of_queue)
 
     async def run(self, seconds: float, *, pause: tuple[float, float] = (0.1, 0.5)) -> None:
@@ -69,11 +66,11 @@ class Load:
         self._number += 1
         manifests = self._chance.choice(self._kinds)(f"s{self._number}")
         self.created |= {manifest["metadata"]["name"] for manifest in manifests}
-        placed = [{**item, "metadata": {"namespace": NAMESPACE, **item["metadata"]}} for item in manifests]
-        # An API server that is just being killed takes nothing; what it took and did not answer is there all the same.
-        with suppress(ClusterError, KaiError, TimeoutError):
-            async with asyncio.timeout(10), self._world.client() as client:
-                await Loader(client).create(placed)
+        for item in manifests:
+            # An API server that is being killed takes nothing; what it took and did not answer is there all the same.
+            with suppress(ClusterError, TimeoutError):
+                async with asyncio.timeout(10), self._world.client() as client:
+                    await client.post(PATHS[item["kind"]], item)
 
     def _amounts(self) -> dict[str, str]:
         chance = self._chance
@@ -115,17 +112,16 @@ class Load:
         """Make the pods of gangs that the API server did not take when it was asked: the others wait for them."""
         waiting = {name for name in await unfinished(client) if name in self._gangs}
         whole = {pod["metadata"]["name"]: pod for name in waiting for pod in self._gangs[name]}
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        there = {pod["metadata"]["name"] for pod in json.loads(await client.get(path))["items"]}
+        there = {pod["metadata"]["name"] for pod in json.loads(await client.get(PATHS["Pod"]))["items"]}
         for name in sorted(whole.keys() - there):
-            await client.post(path, whole[name])
+            await client.post(PATHS["Pod"], whole[name])
 
     async def _go(self) -> None:
         """Delete a pod of its own that is no gang's: the rest of a gang would wait for it for good."""
         alone = sorted(name for name in self.created if "-" not in name)
         if not alone:
             return
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self._chance.choice(alone)}"
+        path = f"{PATHS['Pod']}/{self._chance.choice(alone)}"
         with suppress(ClusterError, TimeoutError):
             async with asyncio.timeout(10), self._world.client() as client:
                 await client.delete(path, {"gracePeriodSeconds": 1})
@@ -133,7 +129,7 @@ class Load:
 
 async def unfinished(client: KubeClient) -> list[str]:
     """What has not come to its end, as the API server says: pods that are not over, Jobs that are not complete."""
-    pods = json.loads(await client.get(f"/api/v1/namespaces/{NAMESPACE}/pods"))["items"]
+    pods = json.loads(await client.get(PATHS["Pod"]))["items"]
     jobs = json.loads(await client.get("/apis/batch/v1/jobs"))["items"]
     names = [
         pod["metadata"]["name"] for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,13 +15,15 @@ from kaicore.rules.events.envelope import Event
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 _COLUMNS = (
-    "cluster, position, stream, version, type, schema, id::text, actor, occurred_at, recorded_at, subject, cause::text, "
-    "correlation, body::text, encode(hash, 'hex')"
+    "cluster, position, stream, version, type, schema, id::text, actor, occurred_at, recorded_at, subject, "
+    "cause::text, correlation, body::text, encode(hash, 'hex')"
 )
 _NAMES = (
     *("cluster", "position", "stream", "version", "type", "schema", "id", "actor", "occurredAt", "recordedAt"),
     *("subject", "cause", "correlation", "body", "hash"),
 )
+
+_NEW = "SELECT position, encode(hash, 'hex') FROM event WHERE cluster = %s AND position > %s ORDER BY position"
 
 #: Seconds between two looks at what is new.
 _LOOK_S = 0.5
@@ -71,23 +73,19 @@ class Recorder:
         async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=5) as connection:
             heads = await (await connection.execute("SELECT cluster, position FROM log_head")).fetchall()
             for cluster, head in heads:
-                rows = await connection.execute(
-                    "SELECT position, encode(hash, 'hex') FROM event WHERE cluster = %s AND position > %s ORDER BY position",
-                    [cluster, self._read.get(cluster, 0)],
-                )
+                rows = await connection.execute(_NEW, [cluster, self._read.get(cluster, 0)])
                 async for position, hash_ in rows:
                     line = {"cluster": cluster, "position": position, "hash": hash_}
                     self._observed.write(json.dumps(line) + "\n")
                     self._read[cluster] = position
                 assert self._read.get(cluster, 0) >= head, f"cluster {cluster}: the head is {head}"
 
-    async def close(self, nats_url: str, clusters: Sequence[str], *, cluster: str) -> None:
+    async def close(self, nats_url: str, cluster: str) -> None:
         """Write down what is in all stores now; nothing may append any more.
 
         Args:
             nats_url: of the bus.
-            clusters: those that are on the bus.
-            cluster: the one that the API server is of.
+            cluster: the one that is on the bus, and that the API server is of.
         """
         self._watching.cancel()
         self._keep_journals()
@@ -112,9 +110,8 @@ class Recorder:
             }
         (self._directory / "tables.json").write_text(json.dumps(tables))
         with (self._directory / "bus.jsonl").open("w") as file:
-            for name in clusters:
-                for message in await _messages(nats_url, name):
-                    file.write(json.dumps(message) + "\n")
+            for message in await _messages(nats_url, cluster):
+                file.write(json.dumps(message) + "\n")
 
 
 async def _all(connection: psycopg.AsyncConnection[Any], columns: str, table: str) -> list[Any]:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,27 @@ from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.invariants import differences
 
 from tests.chaos.checker import NoChecker, Verdict, verdict_of
-from tests.chaos.faults import Kind, Step
+from tests.chaos.faults import Kind
 from tests.chaos.load import Load, unfinished
 from tests.chaos.recording import Recorder
+from tests.chaos.rejections import rejections_of
+from tests.chaos.strikes import Step
 from tests.chaos.world import CLUSTER, World, WorldOptions
 
 ROOT = Path(__file__).parents[2]
 
 #: Seconds that work may take to end once nothing fails any more: unobserved pods, stale gangs and back-offs included.
-PATIENCE_S = 240.0
+PATIENCE_S = 150.0
 
 #: Seconds without an event after which everything is said.
 _QUIET_S = 2.5
+
+#: Events after which the indexes of a state are compared with a rebuild, a hundred times at most.
+_INDEXES_CHECKED_EVERY = 250
 
 #: Clients of the log: processes, workers of each, seconds between two units, seconds of one history.
 _APPENDERS, _WORKERS, _PAUSE_S, _HISTORY_S = 2, 2, 0.2, 60.0
@@ -97,9 +104,11 @@ async def run(
 ) -> Outcome:
     """Run it below a folder that is not there yet, or is empty."""
     outcome = Outcome(scheduled=Counter(step.kind for step in steps))
-    async with World(root, options) as world:
-        recorder = Recorder(root / "recording", world.postgres.url, root / "apiserver")
+    async with World(root, options) as world, AsyncExitStack() as stack:
+        recorder = Recorder(root / "recording", world.postgres.url, root / "apiserver/objects")
         clients = [await _appender(world, root / "recording", number) for number in range(appenders)]
+        for client in clients:
+            stack.callback(_kill, client)
         load = Load(world, random.Random(seed))
         await load.prepare()
         tell(f"{len(world.processes)} processes run; {len(steps)} faults in {seconds:.0f} s")
@@ -107,8 +116,14 @@ async def run(
         async with asyncio.TaskGroup() as group:
             group.create_task(load.run(seconds))
             strikes = {kind.name: kind.strike for kind in kinds}
+
+            async def strike(step: Step) -> None:
+                await asyncio.sleep(max(0.0, started + step.at - time.monotonic()))
+                tell(str(step))
+                outcome.struck[step.kind] += await strikes[step.kind](world, step)
+
             for step in steps:
-                group.create_task(_strike(world, step, strikes[step.kind], outcome, tell, started))
+                group.create_task(strike(step))
         tell("no more faults; the work comes to its end")
         outcome.wrong += await _ended(world, load)
         for client in clients:
@@ -124,7 +139,7 @@ async def run(
         await world.end(*[name for name in world.processes if not name.startswith("relay")])
         clusters = await _relayed(world)
         await world.end("relay-a", "relay-b")
-        await recorder.close(world.nats.url, clusters, cluster=CLUSTER)
+        await recorder.close(world.nats.url, CLUSTER)
         tell("everything stands still; the log is judged")
         await _judge_from_within(world, clusters, outcome)
         outcome.figures["restarts"] = sum("again in" in line or "starting it again" in line for line in world.said)
@@ -137,14 +152,6 @@ async def run(
     return outcome
 
 
-async def _strike(
-    world: World, step: Step, strike: Any, outcome: Outcome, tell: Callable[[str], None], started: float
-) -> None:
-    await asyncio.sleep(max(0.0, started + step.at - time.monotonic()))
-    tell(str(step))
-    outcome.struck[step.kind] += await strike(world, step)
-
-
 async def _appender(world: World, directory: Path, number: int) -> asyncio.subprocess.Process:
     name = f"appender-{number}"
     options = ["--workers", str(_WORKERS), "--pause", str(_PAUSE_S), "--cluster-s", str(_HISTORY_S)]
@@ -153,8 +160,14 @@ async def _appender(world: World, directory: Path, number: int) -> asyncio.subpr
         *("--history", str(directory / f"appends-{number}.jsonl")),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
         cwd=ROOT,
     )
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
 
 
 async def _ended(world: World, load: Load) -> list[str]:
@@ -192,16 +205,17 @@ async def _quiet(world: World) -> None:
 
 
 async def _relayed(world: World) -> list[str]:
-    """Wait until the bus has all of the log; return the clusters."""
+    """Wait until the bus has all of the log, which the checker sees to if it never has; return the clusters."""
     heads = await _heads(world)
+    last = heads[CLUSTER]
     bus = await NatsBus.open(world.nats.url, name="chaos")
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            for cluster, head in heads.items():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
                 while True:
                     with suppress(BusUnavailable):
-                        state = await bus.stream(cluster)
-                        if state is not None and state.last >= head:
+                        state = await bus.stream(CLUSTER)
+                        if state is not None and state.last >= last:
                             break
                     await asyncio.sleep(0.1)
     finally:
@@ -221,11 +235,19 @@ async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Out
         promises = await promises_of(log, CLUSTER, upto=head)
         outcome.wrong += [f"promised twice: {over}" for over in promises.twice]
         outcome.events = await log.read(CLUSTER, limit=10_000_000)
+    state = ClusterState(CLUSTER)
+    stride = max(_INDEXES_CHECKED_EVERY, len(outcome.events) // 100)
+    for start in range(0, len(outcome.events), stride):
+        state.fold_all(outcome.events[start : start + stride])
+        outcome.wrong += [f"index at position {state.position}: {one}" for one in differences(state)]
     kinds = Counter(event.type for event in outcome.events)
     for name in ("PodPlaced", "PodBound", "PodRejected", "CycleCompleted", "BindFailed"):
         outcome.figures[name] = kinds[name]
     outcome.figures["events"] = head
     outcome.figures["brought"] = len(promises.brought)
+    rejections = rejections_of(outcome.events)
+    outcome.figures["rejectedUnavoidably"] = rejections.unavoidable
+    outcome.figures["rejectedAvoidably"] = outcome.figures["PodRejected"] - rejections.unavoidable
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:

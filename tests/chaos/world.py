@@ -1,9 +1,9 @@
 """Everything that a cluster needs, as real processes that a test may do anything to.
 
 `kai up` runs one of each service, all on one machine, each with the address of each server. Here relay, scheduler and
-binder are there twice, and between each process and each server is a link (`tests.chaos.link`). Where network namespaces
-can be made, the first ones live on one machine and the second ones on another. Where clocks can be set, all of them go by
-one clock, and Postgres by another.
+binder are there twice, and between each process and each server is a link (`tests.chaos.link`). Where network
+namespaces can be made, the first ones live on one machine and the second ones on another. Where clocks can be set, all
+of them go by one clock, and Postgres by another.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import aiohttp
 import yaml
 from kai_cli.ports import Ports
 from kai_cli.processes import KeptServer, ProcessSpec, SupervisedProcess
@@ -153,7 +154,8 @@ class World:
         secret.write_text(secrets.token_urlsafe(32))
         await self._run("fleet", "kai_fleet.main", await self._fleet())
         names = [name for name in _SERVICES if self.options.pairs or not name.endswith("-b")]
-        await asyncio.gather(*(self._run(name, _SERVICES[name][0], await self._service(name)) for name in names))
+        environments = {name: await self._service(name) for name in names}
+        await asyncio.gather(*(self._run(name, _SERVICES[name][0], environments[name]) for name in names))
 
     def _api_server(self, kubeconfig: Path) -> dict[str, str]:
         return {
@@ -175,7 +177,7 @@ class World:
     async def _service(self, name: str) -> dict[str, str]:
         _, servers, _ = _SERVICES[name]
         kind = name.partition("-")[0]
-        environment = {"KAI_CLUSTER": CLUSTER}
+        environment = {"KAI_CLUSTER": CLUSTER, "KAI_CLUSTERS": CLUSTER}
         if "postgres" in servers:
             role = "kai_read" if kind == "relay" else "kai_append"
             environment["KAI_DATABASE_URL"] = await self._to(name, "postgres", self.postgres.url_of(role))
@@ -229,7 +231,7 @@ class World:
         try:
             async with asyncio.timeout(_READY_S):
                 # One that stands by for another may not call itself ready.
-                while not process.ready.is_set() and not (standby and process.pid is not None):
+                while not process.ready.is_set() and not (standby and process.pid is not None):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise KaiError(f"{name} is not ready: {process.log_file.read_text()[-3000:]}") from None
@@ -269,16 +271,14 @@ class World:
 
     async def control_fleet(self, node: str, what: str, body: dict[str, Any]) -> bool:
         """Do something to a node of the fleet; return whether it was done."""
-        import aiohttp
-
         assert self._admin is not None
         headers = await (await self._admin()).headers()
         url = f"http://127.0.0.1:{self._ports.port('fleet')}/simulator/nodes/{node}/{what}"
         timeout = aiohttp.ClientTimeout(total=5)
         with suppress(aiohttp.ClientError, TimeoutError):
-            async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
-                async with session.post(url, json=body) as response:
-                    return response.status == 200
+            session = aiohttp.ClientSession(headers=headers, timeout=timeout)
+            async with session, session.post(url, json=body) as response:
+                return response.status == 200
         return False
 
     @staticmethod
