@@ -1,6 +1,7 @@
 """What a run leaves for `tools/checker`: read from the stores themselves, without the product's own readers."""
 
 import asyncio
+import base64
 import json
 import os
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import nats
 import psycopg
 from kaicore.ledger.bus.nkeys import NatsClient, key_of
 from kaicore.rules.events.envelope import Event
-from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 _COLUMNS = (
     "cluster, position, stream, version, type, schema, id::text, actor, occurred_at, recorded_at, subject, "
@@ -127,8 +128,6 @@ def _nested(rows: list[tuple[str, str, int]]) -> dict[str, dict[str, int]]:
 
 async def _messages(url: str, cluster: str) -> Iterator[dict[str, Any]]:
     """All messages of a cluster's stream, by a consumer of our own."""
-    import base64
-
     address, key = key_of(url)
     client = NatsClient(key)
     await client.connect(address, signature_cb=client.signature)
@@ -139,13 +138,15 @@ async def _messages(url: str, cluster: str) -> Iterator[dict[str, Any]]:
             last = (await jetstream.stream_info(name)).state.last_seq
         except nats.js.errors.NotFoundError:
             return iter(read)
-        config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
+        config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, ack_policy=AckPolicy.ALL)
         subscription = await jetstream.pull_subscribe("", stream=name, config=config)
-        while not read or read[-1]["sequence"] < last:
-            for message in await subscription.fetch(500, timeout=30):
+        while (position := read[-1]["sequence"] if read else 0) < last:
+            batch = await subscription.fetch(min(500, last - position), timeout=5)
+            for message in batch:
                 sequence = message.metadata.sequence.stream
                 data = base64.b64encode(message.data).decode()
                 read.append({"cluster": cluster, "sequence": sequence, "subject": message.subject, "data": data})
+            await batch[-1].ack()
     finally:
         await client.close()
     return iter(read)

@@ -120,7 +120,8 @@ async def run(
             async def strike(step: Step) -> None:
                 await asyncio.sleep(max(0.0, started + step.at - time.monotonic()))
                 tell(str(step))
-                outcome.struck[step.kind] += await strikes[step.kind](world, step)
+                injected = await strikes[step.kind](world, step)
+                outcome.struck[step.kind] += injected
 
             for step in steps:
                 group.create_task(strike(step))
