@@ -62,3 +62,8 @@ def test_a_schedule_is_the_same_for_the_same_seed() -> None:
     assert schedule(7, 60, KINDS) != schedule(8, 60, KINDS)
     # A kind that cannot be had on a machine leaves the others as they are.
     assert schedule(7, 60, KINDS[1:]) == [step for step in schedule(7, 60, KINDS) if step.kind != KINDS[0].name]
+
+
+def test_every_kind_of_fault_has_a_row_in_the_record() -> None:
+    record = (Path(__file__).parents[2] / "docs/reliability.md").read_text()
+    assert [kind.name for kind in KINDS if f"| `{kind.name}` | {kind.text} |" not in record] == []
