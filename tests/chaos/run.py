@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -36,7 +37,7 @@ from tests.chaos.world import CLUSTER, World, WorldOptions
 ROOT = Path(__file__).parents[2]
 
 #: Seconds that work may take to end once nothing fails any more: unobserved pods, stale gangs and back-offs included.
-PATIENCE_S = 150.0
+PATIENCE_S = float(os.environ.get("KAI_CHAOS_PATIENCE_S", "150"))
 
 #: Seconds without an event after which everything is said.
 _QUIET_S = 2.5
