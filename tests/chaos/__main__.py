@@ -48,6 +48,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=5.0, help="how long faults come")
     parser.add_argument("--scale", type=float, default=1.0, help="how often they come, as a multiple of the usual")
     parser.add_argument("--only", nargs="*", default=[], help="kinds of faults; by default all that can be had here")
+    parser.add_argument("--replicas", action="store_true", help="both schedulers decide, sharing groups (two shards)")
     parser.add_argument("--summary", type=Path, help="file for the summary as JSON")
     parser.add_argument(
         "--keep", type=Path, help="folder for the recording and the logs; by default kept when something is wrong"
@@ -78,14 +79,26 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
         return 0
     root = _prepared(scratch, disks=not lacking["disks"])
     options = WorldOptions(
-        profile=root / "profile.yaml", clocks=not lacking["clocks"], machines=not lacking["machines"]
+        profile=root / "profile.yaml",
+        replicas=arguments.replicas,
+        clocks=not lacking["clocks"],
+        machines=not lacking["machines"],
     )
     options.profile.write_text(PROFILE)
     started = time.time()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         outcome = asyncio.run(
-            run(root, options, seed=arguments.seed, seconds=seconds, steps=steps, kinds=kinds, tell=_tell)
+            run(
+                root,
+                options,
+                seed=arguments.seed,
+                seconds=seconds,
+                steps=steps,
+                kinds=kinds,
+                pause=(0.3, 1.2),
+                tell=_tell,
+            )
         )
     except BaseException:
         _keep(arguments, root)
@@ -94,6 +107,7 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
         seed=arguments.seed,
         minutes=arguments.minutes,
         scale=arguments.scale,
+        replicas=arguments.replicas,
         tookSeconds=round(time.time() - started),
         skipped=skipped,
     )

@@ -26,7 +26,7 @@ from tests.chaos.strikes import (
 )
 
 PROCESSES = (
-    *("relay-a", "relay-b", "watcher", "scheduler-a", "scheduler-b", "binder-a", "binder-b"),
+    *("relay-a", "relay-b", "watcher-a", "watcher-b", "scheduler-a", "scheduler-b", "binder-a", "binder-b"),
     *("ingest", "exporter", "fleet", "apiserver"),
 )
 NODES = tuple(f"{name}-{number}" for name in ("single", "restricted") for number in range(3))
@@ -142,7 +142,7 @@ KINDS: tuple[Kind, ...] = (
         f"{KEPT}; {ONCE}",
         4,
         half_open,
-        (*PROCESSES[:8], "fleet"),
+        (*PROCESSES[:9], "fleet"),
         (0.5, 8),
         (1, 2),
     ),

@@ -1,9 +1,9 @@
 """Everything that a cluster needs, as real processes that a test may do anything to.
 
-`kai up` runs one of each service, all on one machine, each with the address of each server. Here relay, scheduler and
-binder are there twice, and between each process and each server is a link (`tests.chaos.link`). Where network
-namespaces can be made, the first ones live on one machine and the second ones on another. Where clocks can be set, all
-of them go by one clock, and Postgres by another.
+`kai up` runs one of each service, all on one machine, each with the address of each server. Here relay, watcher,
+scheduler and binder are there twice, and between each process and each server is a link (`tests.chaos.link`). Where
+network namespaces can be made, the first ones live on one machine and the second ones on another. Where clocks can be
+set, all of them go by one clock, and Postgres by another.
 """
 
 import asyncio
@@ -40,7 +40,8 @@ _READY_S = 120.0
 _SERVICES = {
     "relay-a": ("kai_relay.main", ("postgres", "nats"), "a"),
     "relay-b": ("kai_relay.main", ("postgres", "nats"), "b"),
-    "watcher": ("kai_watcher.main", ("postgres", "nats", "api"), "a"),
+    "watcher-a": ("kai_watcher.main", ("postgres", "nats", "api"), "a"),
+    "watcher-b": ("kai_watcher.main", ("postgres", "nats", "api"), "b"),
     "scheduler-a": ("kai_scheduler.main", ("postgres", "nats"), "a"),
     "scheduler-b": ("kai_scheduler.main", ("postgres", "nats"), "b"),
     "binder-a": ("kai_binder.main", ("postgres", "nats", "api"), "a"),
@@ -70,13 +71,15 @@ class WorldOptions:
 
     Attributes:
         profile: of the simulated fleet.
-        pairs: whether relay, scheduler and binder are there twice.
+        pairs: whether relay, watcher, scheduler and binder are there twice.
+        replicas: whether the two schedulers share the groups; otherwise one stands by for the other.
         clocks: whether clocks can be set.
         machines: whether there are machines whose cables can be pulled.
     """
 
     profile: Path
     pairs: bool = True
+    replicas: bool = False
     clocks: bool = False
     machines: bool = False
 
@@ -185,6 +188,8 @@ class World:
             environment["KAI_NATS_URL"] = await self._to(name, "nats", self.nats.url)
         if "api" in servers:
             environment["KAI_KUBECONFIG"] = await self._to_api(name)
+        if kind == "scheduler" and self.options.replicas:
+            environment["KAI_REPLICA"] = name
         if kind in ("ingest", "exporter"):
             environment["KAI_NODE_TOKEN_SECRET_FILE"] = str(self.root / "node-token-secret")
         if kind == "exporter":
