@@ -49,6 +49,7 @@ reference: $(INSTALLED)  ## write the pages of docs/reference and the boards of 
 
 chaos: $(INSTALLED)  ## real processes under faults of all kinds; SEED=7 MINUTES=5, ARGS="--only kill cut"
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),5) $(ARGS)
+	@$(if $(ARGS),,KAI_TEST_STORM_S=15 $(BIN)/python -m pytest --quiet tests/chaos/test_clusters_lost.py)
 
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -114,7 +114,11 @@ async def main(arguments: argparse.Namespace) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     clock = failing_clock(arguments.at, signal.Signals[arguments.signal]) if arguments.at else None
     history = History(arguments.history, arguments.name)
-    async with await PostgresLog.open(arguments.url, application=arguments.name, clock=clock) as log:
+    opened: PostgresLog | None = None
+    while opened is None:
+        with suppress(LogUnavailable):
+            opened = await PostgresLog.open(arguments.url, application=arguments.name, clock=clock)
+    async with opened as log:
         workers = [
             asyncio.create_task(work(log, arguments, stopped, f"{arguments.name}-{number}", history))
             for number in range(arguments.workers)

@@ -92,7 +92,7 @@ def _commit() -> str:
     return done.stdout.strip()
 
 
-async def run(
+async def run(  # long: a run from its start to its verdict, in order
     root: Path,
     options: WorldOptions,
     *,
