@@ -28,6 +28,8 @@ from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.settings import ExporterSettings
 from kai_fleet.main import FleetSettings
 from kai_fleet.metrics import Metrics as FleetMetrics
+from kai_hub.metrics import HubMetrics
+from kai_hub.settings import HubSettings
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.settings import IngestSettings
 from kai_projector.main import ProjectorSettings
@@ -52,6 +54,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.transitions import TRANSITIONS, Release, Transition, Trigger
 from kaicore.runtime.service import ServiceSettings
+from kaicore.runtime.service.leadership import LEADS
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
@@ -67,6 +70,7 @@ PROGRAMS: dict[str, type[ServiceSettings]] = {
     "kai-watcher": WatcherSettings,
     "kai-ingest": IngestSettings,
     "kai-relay": RelaySettings,
+    "kai-hub": HubSettings,
     "kai-projector": ProjectorSettings,
     "kai-scheduler": SchedulerSettings,
     "kai-binder": BinderSettings,
@@ -232,6 +236,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     collectors_by_service: dict[str, Iterable[Collector]] = {
         "Every process with an HTTP server": [kaicore.runtime.service.http_limits._REFUSED],  # noqa: SLF001
         "Every process that reads the log": [kaicore.ledger.log.metrics.DISCARDED],
+        "Every service of which one instance leads": [LEADS],
     }
 
     def of(name: str, make: Callable[[CollectorRegistry], object]) -> None:
@@ -246,6 +251,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("`kai-watcher`", lambda registry: WatcherMetrics("any", registry=registry))
     of("`kai-ingest`", lambda registry: IngestMetrics(registry=registry))
     of("`kai-relay`", lambda registry: RelayMetrics(registry=registry))
+    of("`kai-hub`", lambda registry: HubMetrics(registry=registry))
     of("`kai-projector`", lambda registry: ProjectorMetrics(registry=registry))
     of("`kai-scheduler`", scheduler)
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))

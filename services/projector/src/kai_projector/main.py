@@ -5,13 +5,16 @@ import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from kaicore.analysis.projections.building import Builder
 from kaicore.analysis.projections.store import Superseded, ViewStore
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.rules.hub.hub_state import without_hub
+from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
 from pydantic import Field
 
@@ -24,7 +27,11 @@ if TYPE_CHECKING:
 _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
 
 
-class ProjectorSettings(ServiceSettings):
+#: Whose lease it is: one projector keeps the read models of all clusters.
+_HUB = "hub"
+
+
+class ProjectorSettings(LeaseSettings):
     """Settings of `kai-projector`."""
 
     database_url: str = Field(description="postgresql://… of the event log, for the role kai_project")
@@ -39,23 +46,35 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
-        async with await ViewStore.open(settings.database_url, application="kai-projector") as store:
-            following: dict[str, asyncio.Task[None]] = {}
-            metrics = ProjectorMetrics()
-            sender = open_sender(context, settings, metrics)
-            sending = None if sender is None else asyncio.create_task(sender.run())
-            while True:
-                with suppress(KaiError):
-                    for cluster in await log.clusters():
-                        if cluster not in following:
-                            work = follow(context, log, store, cluster, metrics=metrics, sender=sender)
-                            following[cluster] = asyncio.create_task(work)
-                if await context.sleep(_LOOK_S):
-                    break
-            tasks = [*following.values(), *([] if sending is None else [sending])]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        metrics = ProjectorMetrics()
+        sender = open_sender(context, settings, metrics)
+        async with (
+            await ViewStore.open(settings.database_url, application="kai-projector") as store,
+            leadership(
+                context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG,)
+            ) as lead_in_turn,
+        ):
+            await lead_in_turn(lambda: _project(context, log, store, metrics=metrics, sender=sender))
+
+
+async def _project(
+    context: ServiceContext, log: EventLog, store: ViewStore, *, metrics: ProjectorMetrics, sender: "OtlpSender | None"
+) -> None:
+    following: dict[str, asyncio.Task[None]] = {}
+    sending = None if sender is None else asyncio.create_task(sender.run())
+    try:
+        while not context.stopping.is_set():
+            with suppress(KaiError):
+                for cluster in without_hub(await log.clusters()):
+                    if cluster not in following:
+                        work = follow(context, log, store, cluster, metrics=metrics, sender=sender)
+                        following[cluster] = asyncio.create_task(work)
+            await context.sleep(_LOOK_S)
+    finally:
+        tasks = [*following.values(), *([] if sending is None else [sending])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: ProjectorMetrics) -> "OtlpSender | None":

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
+from kaicore.rules.numa.row_memory import RowMemory
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -68,6 +69,8 @@ class ZoneArrays:
         self._kubelet_ids: dict[KubeletSettings, int] = {KubeletSettings(): 0}
         self._shapes: dict[bytes, int] = {}
         self._met: dict[object, dict[object, Any]] = {}
+        #: It holds for copies, too, and for later moments, as what is met does.
+        self.remembered = RowMemory()
 
     def met(self, asking: object) -> dict[object, Any]:
         """Return what someone has met on rows, by `ZoneColumns.likeness`: to be looked up, and added to.
@@ -98,7 +101,7 @@ class ZoneArrays:
         if (new_rows, new_zones, new_resources) == (old_rows, old_zones, old_resources):
             return
         # A row's figures are laid out otherwise from now on, and a copy's not.
-        self._met = {}
+        self._met, self.remembered = {}, RowMemory()
         shape = (new_rows, new_zones, new_resources)
         for name in ("zone_count", "kubelet", "shape", "unknown", "unknown_since"):
             setattr(self, name, _resized(getattr(self, name), shape[:1]))
@@ -134,7 +137,7 @@ class ZoneArrays:
         """Have kubelets' settings and what zones report of one's own, to set them otherwise than a copied state has."""
         self.kubelet, self.reported = self.kubelet.copy(), self.reported.copy()
         self.kubelets, self._kubelet_ids = list(self.kubelets), dict(self._kubelet_ids)
-        self._met = {}
+        self._met, self.remembered = {}, RowMemory()
 
 
 def _grown(old: int, needed: int) -> int:

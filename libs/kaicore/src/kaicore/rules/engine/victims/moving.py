@@ -10,8 +10,6 @@ is moved again and again. So does one of which pods were to go for any other rea
 is a group of its own is told by its owner, and only one that was made since then stays: it is what was moved.
 """
 
-import numpy as np
-
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.readiness import is_misunderstood
 from kaicore.rules.engine.session import Session
@@ -47,23 +45,24 @@ def stays_until(session: Session, workload: Workload) -> int:
 
 def obstacle(session: Session, workload: Workload) -> Obstacle | None:
     """Return why a running group is not moved, whatever it would be good for; None if it may be."""
-    example = min(member.pod.subject for member in workload.active.values())
     if is_misunderstood(workload, session.cycle_input):
-        return GroupsThatCannotRestart(example_pod=example)
-    if not session.config.consolidate_bare_pods and any(
-        member.pod.owner is None for member in workload.active.values()
-    ):
-        return PodsWithoutController(example_pod=example)
+        return GroupsThatCannotRestart(example_pod=_example(workload))
+    if not session.config.consolidate_bare_pods:
+        for member in workload.active.values():
+            if member.pod.owner is None:
+                return PodsWithoutController(example_pod=_example(workload))
     until = stays_until(session, workload)
-    return MovedLately(example_pod=example, until=until) if until else None
+    return MovedLately(example_pod=_example(workload), until=until) if until else None
+
+
+def _example(workload: Workload) -> str:
+    return min(member.pod.subject for member in workload.active.values())
 
 
 def is_scattered(session: Session, steps: Steps) -> bool:
     """Tell whether ready nodes have, all together, what steps ask for: where they have not, no move can help."""
-    columns = session.nodes.future.statement.columns
-    requests = columns.vector(session.pods.requests_of(members_of(steps)))
-    idle = np.maximum(columns.allocatable - columns.used, 0)[columns.present & columns.ready].sum(axis=0)
-    return bool((idle >= requests).all())
+    requests = session.nodes.future.statement.columns.vector(session.pods.requests_of(members_of(steps)))
+    return bool((session.nodes.idle_in_future() >= requests).all())
 
 
 def gain_of(session: Session, steps: Steps) -> int:
