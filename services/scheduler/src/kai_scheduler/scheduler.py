@@ -132,15 +132,18 @@ class Scheduler:
 
     def _patience_s(self) -> float:
         """How long to wait for events before there may be something to do without any."""
-        now = self._monotonic()
+        pause_s = max(0.0, self._pause_s())
         if self._has_changed():
-            due = max(self._last_cycle_s + self._pace.period_s, self._others_cycle_s + self._pace.standby_s)
-            return max(0.0, due - now)
-        return 1.0 if self._retry_at is None else max(0.0, min(1.0, (self._retry_at - self._now()) / 1e6))
+            return pause_s
+        return max(pause_s, 1.0 if self._retry_at is None else min(1.0, (self._retry_at - self._now()) / 1e6))
+
+    def _pause_s(self) -> float:
+        """How long no cycle may begin: one was a moment ago, or another scheduler's; not positive when it may."""
+        due = max(self._last_cycle_s + self._pace.period_s, self._others_cycle_s + self._pace.standby_s)
+        return due - self._monotonic()
 
     def _due(self) -> bool:
-        now = self._monotonic()
-        if now - self._last_cycle_s < self._pace.period_s or now - self._others_cycle_s < self._pace.standby_s:
+        if self._pause_s() > 0:
             return False
         retry = self._retry_at is not None and self._now() >= self._retry_at
         return self._has_changed() or retry or self._has_report()
