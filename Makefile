@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install production run test check docs reference chaos bench fidelity digest format lock clean
+.PHONY: help install production run test check docs reference chaos prove bench fidelity digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ reference: $(INSTALLED)  ## write the pages of docs/reference and the boards of 
 
 chaos: $(INSTALLED)  ## everything dies in turn, and a storm of five minutes
 	@KAI_TEST_STORM_S=$(or $(STORM_S),300) $(BIN)/python -m pytest tests/chaos $(ARGS)
+
+prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults; SEEDS=500, ARGS="--first 20001"
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) $(ARGS)
 
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -139,7 +139,9 @@ class ApiServer:
             return False
         return True
 
-    def delete(self, plural: str, name: str, *, namespace: str = "default", group: str = "", grace_s: int | None) -> None:
+    def delete(
+        self, plural: str, name: str, *, namespace: str = "default", group: str = "", grace_s: int | None
+    ) -> None:
         """Delete an object, if it is there."""
         target = self._target(group, plural, name, namespace)
         stored = self.backend.collection(target.resource).get(target.key)
@@ -200,11 +202,13 @@ class _Response:
 class _Stream:
     """A watch's answer: pieces that arrive in order, and at last an end."""
 
-    def __init__(self, loop: SimulatedLoop, process: Process, network: Network, server: Server, silent_s: float) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, process: Process, network: Network, server: Server, silent_s: float
+    ) -> None:
         self._loop, self._process, self._server = loop, process, server
         self._link = network.link(process.role, server.name)
         self._silent_s = silent_s
-        self._pieces: deque[bytes | None | Exception] = deque()
+        self._pieces: deque[bytes | Exception | None] = deque()
         self._grown = asyncio.Event()
         self._last_at = 0.0
         self._gone: asyncio.Future[None] = loop.create_future()
@@ -253,11 +257,11 @@ class _Stream:
         self._leave()
         self._deliver(aiohttp.ClientOSError("connection reset"))
 
-    def _deliver(self, piece: bytes | None | Exception) -> None:
+    def _deliver(self, piece: bytes | Exception | None) -> None:
         self._last_at = max(self._loop.time() + self._link.delay(), self._last_at + 1e-6)
         self._loop.call_at(self._last_at, self._arrive, piece, context=self._process.context)
 
-    def _arrive(self, piece: bytes | None | Exception) -> None:
+    def _arrive(self, piece: bytes | Exception | None) -> None:
         self._pieces.append(piece)
         self._grown.set()
 

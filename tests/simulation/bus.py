@@ -26,7 +26,7 @@ class BusServer(MemoryBus):
 
     def __init__(self) -> None:
         super().__init__()
-        self.subscriptions: dict["NetworkSubscription", None] = {}
+        self.subscriptions: dict[NetworkSubscription, None] = {}
 
     async def publish(self, cluster: str, messages: Sequence[Message]) -> None:
         """See `Bus.publish`."""
@@ -163,7 +163,7 @@ class NetworkBus:
     async def wait_connected(self, *, timeout_s: float) -> bool:
         """See `Bus.wait_connected`."""
         end = self._loop.time() + timeout_s
-        while not self.connected and self._loop.time() < end:
+        while not self.connected and self._loop.time() < end:  # noqa: ASYNC110  # as a client's library notices it
             await asyncio.sleep(min(_PATIENCE_S, end - self._loop.time()) / 4)
         return self.connected
 

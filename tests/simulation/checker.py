@@ -5,7 +5,7 @@ the code it says in `violations`, with the time.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,8 +30,10 @@ class LoggedPod:
     Attributes:
         node: where it was placed or seen; empty while it waits.
         bound: whether the log says that it is bound.
+        outcome: whether the decision has its outcome.
         zones: what it holds of zones: zone and resource to amount.
         over: whether it has ended, or is gone.
+        leaving: whether it is to go: queues do not count it any more, nodes do.
     """
 
     uid: str
@@ -41,8 +43,10 @@ class LoggedPod:
     requests: Json = field(default_factory=dict)
     node: str = ""
     bound: bool = False
+    outcome: bool = False
     zones: dict[tuple[str, str], int] = field(default_factory=dict)
     over: bool = False
+    leaving: bool = False
     succeeded: bool = False
     phase: str = ""
 
@@ -79,6 +83,22 @@ class Checker:
         self._versions: dict[str, int] = {}
         self._watchers: list[tuple[int, str]] = []
         self._shard_of: dict[str, str] = {}
+        self._looks: dict[str, Callable[[Event, Json], None]] = {
+            "WatcherStarted": self._watcher_started,
+            "CycleCompleted": self._cycle_completed,
+            "NodeObserved": self._node_observed,
+            "TopologyObserved": self._topology_observed,
+            "PodObserved": self._pod_observed,
+            "PodDeleted": self._pod_deleted,
+            "PodRejected": self._pod_deleted,
+            "EvictionDecided": self._eviction_decided,
+            "HealRequested": self._eviction_decided,
+            "EvictionFailed": self._eviction_failed,
+            "PodPlaced": self._pod_placed,
+            "PodBound": self._pod_bound,
+            "BindFailed": self._bind_failed,
+            "PlacementObserved": self._placement_observed,
+        }
 
     def wrong(self, what: str) -> None:
         """Hold something against the code."""
@@ -98,7 +118,7 @@ class Checker:
             self.events.append(event)
             self.counts[event.type] += 1
             body = msgspec.json.decode(event.body)
-            look = getattr(self, f"_{event.type}", None)
+            look = self._looks.get(event.type)
             if look is not None:
                 look(event, body)
             if event.type == "PodPlaced" and (gang := self.pods[body["uid"]].gang):
@@ -126,25 +146,25 @@ class Checker:
     def _pod(self, uid: str) -> LoggedPod:
         return self.pods.setdefault(uid, LoggedPod(uid))
 
-    def _WatcherStarted(self, event: Event, body: Json) -> None:
+    def _watcher_started(self, event: Event, body: Json) -> None:
         self._watchers.append((event.position, body["instance"]))
 
-    def _CycleCompleted(self, event: Event, body: Json) -> None:
+    def _cycle_completed(self, event: Event, body: Json) -> None:
         if body["cycle"] != f"{body['shard']}/{event.version}":
             self.wrong(f"event {event.position}: cycle {body['cycle']} is number {event.version} of its shard")
 
-    def _NodeObserved(self, event: Event, body: Json) -> None:
+    def _node_observed(self, event: Event, body: Json) -> None:
         del event
         self.allocatable[body["node"]["name"]] = body["node"]["allocatable"]
 
-    def _TopologyObserved(self, event: Event, body: Json) -> None:
+    def _topology_observed(self, event: Event, body: Json) -> None:
         del event
         topology = body["topology"]
         for zone in topology["zones"]:
             for resource, amounts in zone["resources"].items():
                 self.zones[topology["node"], zone["name"], resource] = amounts["allocatable"]
 
-    def _PodObserved(self, event: Event, body: Json) -> None:
+    def _pod_observed(self, event: Event, body: Json) -> None:
         del event
         seen = body["pod"]
         pod = self._pod(seen["uid"])
@@ -155,17 +175,24 @@ class Checker:
         pod.requests = _requests_of(seen["containers"])
         if seen.get("node_name"):
             pod.node, pod.bound = seen["node_name"], True
+        pod.leaving = pod.leaving or seen.get("deletion_at") is not None
         if pod.phase in _OVER:
             pod.over = True
             pod.succeeded = pod.phase == "Succeeded"
 
-    def _PodDeleted(self, event: Event, body: Json) -> None:
+    def _pod_deleted(self, event: Event, body: Json) -> None:
         del event
         self._pod(body["uid"]).over = True
 
-    _PodRejected = _PodDeleted
+    def _eviction_decided(self, event: Event, body: Json) -> None:
+        del event
+        self._pod(body["uid"]).leaving = True
 
-    def _PodPlaced(self, event: Event, body: Json) -> None:
+    def _eviction_failed(self, event: Event, body: Json) -> None:
+        del event
+        self._pod(body["uid"]).leaving = False
+
+    def _pod_placed(self, event: Event, body: Json) -> None:
         pod, node = self._pod(body["uid"]), body["node"]
         if pod.node and not pod.over:
             self.wrong(f"event {event.position}: pod {pod.name} is placed on {node}, and is on {pod.node} already")
@@ -178,7 +205,7 @@ class Checker:
             if other.node == node and not other.over:
                 for key, amount in other.zones.items():
                     held[key] += amount
-        pod.node, pod.bound, pod.zones = node, False, _zones_of(body.get("placement"))
+        pod.node, pod.bound, pod.outcome, pod.zones = node, False, False, _zones_of(body.get("placement"))
         for (zone, resource), amount in pod.zones.items():
             most = self.zones.get((node, zone, resource))
             if most is not None and held[zone, resource] + amount > most:
@@ -191,9 +218,8 @@ class Checker:
     def _check_limit(self, event: Event, placed: LoggedPod) -> None:
         if not placed.requests.get(_GPU):
             return
-        used = sum(
-            pod.requests.get(_GPU, 0) for pod in self.pods.values() if pod.queue == placed.queue and pod.node and not pod.over
-        )
+        there = [pod for pod in self.pods.values() if pod.queue == placed.queue and pod.node]
+        used = sum(pod.requests.get(_GPU, 0) for pod in there if not (pod.over or pod.leaving))
         if used > LIMITS.get(placed.queue, used):
             self.wrong(f"event {event.position}: queue {placed.queue} has {used} GPUs, of {LIMITS[placed.queue]}")
 
@@ -204,22 +230,30 @@ class Checker:
         if count < self._gangs.get(gang, 0):
             self.wrong(f"gang {gang} was given {count} places, of {self._gangs[gang]}")
 
-    def _PodBound(self, event: Event, body: Json) -> None:
+    def _pod_bound(self, event: Event, body: Json) -> None:
         pod = self._pod(body["uid"])
         if pod.node != body["node"]:
-            self.wrong(f"event {event.position}: pod {pod.name} is bound to {body['node']}, but was placed on {pod.node}")
+            self.wrong(
+                f"event {event.position}: pod {pod.name} is bound to {body['node']}, but was placed on {pod.node}"
+            )
         seen = self.api_pods.get(pod.uid)
         if seen is not None and seen.node != body["node"]:
             self.wrong(f"event {event.position}: pod {pod.name} is bound to {body['node']}, the API has {seen.node!r}")
+        self._take_outcome(event, pod)
         pod.bound = True
 
-    def _BindFailed(self, event: Event, body: Json) -> None:
-        del event
+    def _take_outcome(self, event: Event, pod: LoggedPod) -> None:
+        if pod.outcome:
+            self.wrong(f"event {event.position}: the decision about pod {pod.name} has a second outcome")
+        pod.outcome = True
+
+    def _bind_failed(self, event: Event, body: Json) -> None:
         pod = self._pod(body["uid"])
+        self._take_outcome(event, pod)
         if not pod.bound:
             pod.node, pod.zones = "", {}
 
-    def _PlacementObserved(self, event: Event, body: Json) -> None:
+    def _placement_observed(self, event: Event, body: Json) -> None:
         del event
         pod = self._pod(body["uid"])
         if pod.node == body["node"]:
@@ -272,7 +306,10 @@ class Checker:
         """The gangs of which some pods run, fewer than the minimum; `members` has the uids of all that ever came."""
         partial = []
         for gang, uids in members.items():
-            running = sum((pod := self.api_pods.get(uid)) is not None and bool(pod.node) and pod.phase not in _OVER for uid in uids)
+            running = sum(
+                (pod := self.api_pods.get(uid)) is not None and bool(pod.node) and pod.phase not in _OVER
+                for uid in uids
+            )
             done = sum(uid in self.pods and self.pods[uid].succeeded for uid in uids)
             if running and running + done < self._gangs[gang]:
                 partial.append(gang)
@@ -285,7 +322,9 @@ class Checker:
             if logged is None:
                 self.wrong(f"the log knows nothing of pod {pod.name}")
             elif (logged.phase, logged.node) != (pod.phase, pod.node):
-                self.wrong(f"pod {pod.name} is {pod.phase} on {pod.node!r}, the log says {logged.phase} on {logged.node!r}")
+                self.wrong(
+                    f"pod {pod.name} is {pod.phase} on {pod.node!r}, the log says {logged.phase} on {logged.node!r}"
+                )
         for uid, logged in self.pods.items():
             if not logged.over and uid not in self.api_pods:
                 self.wrong(f"pod {logged.name} is gone, and the log says {logged.phase} on {logged.node!r}")

@@ -34,9 +34,8 @@ def _check_everything_ran(world: "World") -> None:
 def _is_broken(world: "World", gang: str) -> bool:
     checker, members = world.checker, world.members.get(gang, [])
     able = sum(
-        uid in checker.api_pods and checker.api_pods[uid].phase != "Failed"
-        or uid in checker.pods
-        and checker.pods[uid].succeeded
+        (uid in checker.api_pods and checker.api_pods[uid].phase != "Failed")
+        or (uid in checker.pods and checker.pods[uid].succeeded)
         for uid in members
     )
     return able < world.gangs[gang]

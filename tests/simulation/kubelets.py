@@ -47,6 +47,7 @@ class Kubelet:
         loop: SimulatedLoop,
         process: Process,
         spec: NodeSpec,
+        *,
         client: KubeClient,
         report: Reporting,
         disk: dict[str, NodeState],
@@ -65,12 +66,11 @@ class Kubelet:
         self._first: list[PodObject] | None = []
         self._sequence = 0
         path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{spec.name}"
-        self._reflector = Reflector(
-            client, Resource("Pod", path, PodObject), self._take, observer=self, jitter=jitter
-        )
+        self._reflector = Reflector(client, Resource("Pod", path, PodObject), self._take, observer=self, jitter=jitter)
 
     async def run(self) -> None:
         """Join the cluster, and run pods until killed."""
+        self._do([WakeAt(tracked.next_at) for tracked in self.agent.pods.values() if tracked.next_at < float("inf")])
         await self._register()
         await asyncio.gather(self._reflector.run(), self._write(), self._export())
 
@@ -85,16 +85,16 @@ class Kubelet:
         if not made:
             path = f"/api/v1/nodes/{name}"
             await self._insist("PATCH", path, msgspec.Raw(node_marks(self.spec)))
-            await self._insist("PATCH", f"{path}/status", msgspec.Raw(node_status(self.spec, kubelet, now=now, since=now)))
+            await self._insist(
+                "PATCH", f"{path}/status", msgspec.Raw(node_status(self.spec, kubelet, now=now, since=now))
+            )
         body = NrtBuilder(self.spec, kubelet).build(kubelet)
         body |= {"apiVersion": API_VERSION, "kind": "NodeResourceTopology"}
         body["metadata"] = {**body.get("metadata", {}), "name": name}
         if not await self._insist("POST", NRT_PATH, body):
             await self._insist("PATCH", f"{NRT_PATH}/{name}", body, content_type=MERGE_PATCH)
 
-    async def _insist(
-        self, method: str, path: str, body: Any, content_type: str = STRATEGIC_MERGE_PATCH
-    ) -> bool:
+    async def _insist(self, method: str, path: str, body: Any, content_type: str = STRATEGIC_MERGE_PATCH) -> bool:
         """Write until there is an answer; return whether it was taken."""
         while True:
             try:
@@ -206,7 +206,9 @@ class Kubelet:
             sequence=self._sequence,
             observed_at=int(self._now() * 1e6),
             full=True,
-            pods=[_reported(pod.namespace, pod.name, pod.uid, placement_of(kubelet, pod)) for pod in kubelet.pods.values()],
+            pods=[
+                _reported(pod.namespace, pod.name, pod.uid, placement_of(kubelet, pod)) for pod in kubelet.pods.values()
+            ],
         )
 
     # --- what the reflector tells -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tests.simulation.plan import GANG_GRACE_S, LIMITS, NODES, Arrival
 _PROFILE = """
 groups:
   - name: single
-    count: 3
+    count: 2
     zones: 2
     perZone: &zone {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 2}}
     kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
@@ -49,7 +49,7 @@ def nodes(*, lag: bool) -> tuple[NodeSpec, ...]:
 
 def prepare(api: ApiServer) -> None:
     """Create what is there from the beginning."""
-    for name, value in (("low", -10), ("high", 100)):
+    for name, value in (("low", -10), ("high", 50)):
         api.create("scheduling.k8s.io", "priorityclasses", {"metadata": {"name": name}, "value": value}, namespace="")
     anything = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     for name, limit in LIMITS.items():

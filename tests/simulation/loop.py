@@ -160,11 +160,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers go when they come due."""
 
+    def _check_closed(self) -> None:
+        """What is left of killed processes may still try to do something on its way out."""
+
     def _write_to_self(self) -> None:
         """Nobody else is there who could wake the loop."""
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        """There are none."""
 
 
 def _registered(loop: asyncio.AbstractEventLoop, body: Coroutine[Any, Any, T], **kwargs: Any) -> "asyncio.Task[T]":

@@ -147,9 +147,7 @@ class Network:
         if role != "*" and server != "*":
             return [self.link(role, server)]
         return [
-            link
-            for (one, other), link in sorted(self._links.items())
-            if role in ("*", one) and server in ("*", other)
+            link for (one, other), link in sorted(self._links.items()) if role in ("*", one) and server in ("*", other)
         ]
 
     async def ask(
@@ -180,7 +178,9 @@ class Network:
         if fate is not Fate.GOOD:
             self.on_fate(source.name, server.name, name, fate)
         pending = _Pending(source, loop.create_future(), error)
-        carried_out = _CarriedOut(self._loop, link, server, name, serve, pending, waits=waits, fate=fate)
+        carried_out = _CarriedOut(
+            self._loop, link, server, name=name, serve=serve, pending=pending, waits=waits, fate=fate
+        )
         server.pending[pending] = None
         context = server.process.context
         match fate:
@@ -195,11 +195,13 @@ class Network:
                 loop.call_later(link.delay(), carried_out.begin, context=context)
             case _:
                 loop.call_later(link.delay(), carried_out.begin, context=context)
-        timeout = loop.call_later(patience_s, pending.fail, f"no answer in {patience_s:g} s")
+        # An answer comes or its connection breaks, sooner or later; only where it may be later is a timer needed.
+        timeout = None if link.whole else loop.call_later(patience_s, pending.fail, f"no answer in {patience_s:g} s")
         try:
             return await pending.answer
         finally:
-            timeout.cancel()
+            if timeout is not None:
+                timeout.cancel()
             server.pending.pop(pending, None)
 
 
@@ -213,10 +215,10 @@ class _CarriedOut:
         loop: SimulatedLoop,
         link: Link,
         server: Server,
+        *,
         name: str,
         serve: Callable[[], Coroutine[Any, Any, Any]],
         pending: _Pending,
-        *,
         waits: bool,
         fate: Fate,
     ) -> None:

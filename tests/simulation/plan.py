@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-#: Nodes of the simulated cluster; the first two are in one rack, the others in another.
-NODES = ("single-0", "single-1", "single-2", "restricted-0")
+#: Nodes of the simulated cluster; the first two are in one rack, the third is in another.
+NODES = ("single-0", "single-1", "restricted-0")
 
 #: Processes that are killed, paused and misled.
 ROLES = ("scheduler-0", "scheduler-1", "binder-0", "watcher-0", "relay-0", "ingest-0")
@@ -107,7 +107,9 @@ def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
     """Draw the plan of a seed."""
     chance = random.Random(f"plan/{seed}")
     arrivals = _arrivals(chance, seconds)
-    faults = sorted((_fault(chance, seconds) for _ in range(_number_of_faults(chance, seconds))), key=lambda one: one.at)
+    faults = sorted(
+        (_fault(chance, seconds) for _ in range(_number_of_faults(chance, seconds))), key=lambda one: one.at
+    )
     return Plan(
         seed,
         seconds,
@@ -123,7 +125,7 @@ def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
 
 def _number_of_faults(chance: random.Random, seconds: float) -> int:
     """None in some runs, so that it also shows what goes wrong without any."""
-    return 0 if chance.random() < 0.05 else chance.randint(2, max(3, round(seconds * 0.8)))
+    return 0 if chance.random() < 0.05 else chance.randint(2, max(4, round(seconds * 1.2)))
 
 
 def _arrivals(chance: random.Random, seconds: float) -> list[Arrival]:
@@ -134,10 +136,12 @@ def _arrivals(chance: random.Random, seconds: float) -> list[Arrival]:
         one = _work(chance, round(at, 3), number)
         arrivals.append(one)
         comes.append(one)
-        at += chance.uniform(0.1, 2.2)
-    for one in comes:
-        if chance.random() < 0.2:
-            arrivals.append(_interference(chance, one, round(one.at + chance.uniform(0.05, 4.0), 3)))
+        at += chance.uniform(0.05, 1.3)
+    arrivals += [
+        _interference(chance, one, round(one.at + chance.uniform(0.05, 4.0), 3))
+        for one in comes
+        if chance.random() < 0.2
+    ]
     if chance.random() < 0.2:
         node, begin = chance.choice(NODES), chance.uniform(1, seconds)
         arrivals.append(Arrival(round(begin, 3), "cordon", node))
@@ -148,18 +152,20 @@ def _arrivals(chance: random.Random, seconds: float) -> list[Arrival]:
 def _work(chance: random.Random, at: float, number: int) -> Arrival:
     kind = chance.choice(("pod", "pod", "pod", "job", "gang", "gang"))
     queue = chance.choice(tuple(LIMITS))
+    rack = kind == "gang" and chance.random() < 0.4
     return Arrival(
         at,
         kind,
         f"{kind}{number}",
         pods=1 if kind == "pod" else chance.randint(2, 3),
-        cpu=chance.choice((1, 2, 3, 5)),
+        cpu=chance.choice((1, 2, 3, 5, 6)),
         gpu=chance.choice((0, 1, 1, 2)) if queue == "alpha" else chance.choice((0, 1)),
         run_s=round(chance.uniform(0.3, 4.0), 2),
         queue=queue,
         priority=chance.choice(("", "", "low", "high")),
-        rack=kind == "gang" and chance.random() < 0.4,
-        staged=chance.random() < 0.15,
+        rack=rack,
+        # Not both: see what is known and open (tests/simulation/open).
+        staged=chance.random() < 0.15 and not rack,
     )
 
 
@@ -208,16 +214,16 @@ _KINDS = (
     *("pause",) * 3,
     *("double",) * 2,
     "clock",
-    *("cut",) * 4,
+    *("cut",) * 6,
     *("twice",) * 2,
     "slow",
     *("partition",) * 3,
-    "bus-loss",
+    *("bus-loss",) * 2,
     *("log-restart",) * 2,
     "bus-restart",
     "bus-wipe",
     "api-restart",
-    "compact",
+    *("compact",) * 2,
     "node-loss",
 )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -30,6 +31,7 @@ from tests.simulation.log import LogServer, NetworkLog
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop, Stuck, bury
 from tests.simulation.network import Fate, Network, Server
 from tests.simulation.plan import GANG_GRACE_S, NODES, Arrival, Plan
+from tests.simulation.plants import PLANTS
 
 #: Seconds that a supervisor leaves a process down that has ended by itself.
 _RESTART_S = 0.5
@@ -128,7 +130,7 @@ class World:
         return Outcome(self.checker.violations, digest, self.trace, counts, self.faults, self.loop.time())
 
     async def _main(self) -> None:
-        from tests.simulation.faults import Faults  # noqa: PLC0415  # it needs this class
+        from tests.simulation.faults import Faults  # it needs this class
 
         self.bus = BusServer()
         self.api = ApiServer(self.loop, random.Random(f"api/{self.plan.seed}"), self.api_server.process)
@@ -231,9 +233,7 @@ class World:
             self.start(name)
 
     def _place(self, process: Process, role: str) -> services.Place:
-        log = NetworkLog(
-            process, self.network, self.log_server, self.log, partial(self._acknowledged, process)
-        )
+        log = NetworkLog(process, self.network, self.log_server, self.log, partial(self._acknowledged, process))
         return services.Place(
             process,
             log,
@@ -271,11 +271,11 @@ class World:
             self.loop,
             process,
             spec,
-            NetworkKubeClient(self.loop, process, self.network, self.api_server, self.api),
-            report,
-            self.disks,
-            lambda pod, why: self.rejected.append((pod, why)),
-            random.Random(f"{self.plan.seed}/{process.name}").random,
+            client=NetworkKubeClient(self.loop, process, self.network, self.api_server, self.api),
+            report=report,
+            disk=self.disks,
+            rejected=lambda pod, why: self.rejected.append((pod, why)),
+            jitter=random.Random(f"{self.plan.seed}/{process.name}").random,
         ).run()
 
     # --- what happens -----------------------------------------------------------------------------------------------
@@ -336,10 +336,13 @@ class World:
 
 def run(plan: Plan) -> Outcome:
     """Run a plan."""
-    collecting = gc.isenabled()
+    collecting, logging_off = gc.isenabled(), logging.root.manager.disable
     gc.disable()
+    logging.disable(logging.CRITICAL)
     try:
-        return World(plan).run()
+        with PLANTS[plan.plant]():
+            return World(plan).run()
     finally:
+        logging.disable(logging_off)
         if collecting:
             gc.enable()
