@@ -1,7 +1,12 @@
-"""`make bench`: every figure as one JSON line; `make bench ARGS="cycle log"` only those of some modules."""
+"""`make bench`: every figure as one JSON line; `make bench ARGS="cycle log"` only those of some modules.
+
+Of a module that is a package its parts can be measured alone: `make bench ARGS=scale.binding`.
+"""
 
 import importlib
 import sys
+
+from tests.bench.scale import PARTS
 
 _MODULES = (
     "cycle",
@@ -25,12 +30,16 @@ _MODULES = (
     "what_if",
     "dashboard",
     "end_to_end",
+    "scale",
+    *(f"scale.{part}" for part in PARTS),
 )
+#: Measured unless others are chosen: parts are in what they are parts of.
+_ALL = tuple(name for name in _MODULES if "." not in name)
 
 
 def main() -> None:
     """Measure."""
-    chosen = sys.argv[1:] or _MODULES
+    chosen = sys.argv[1:] or _ALL
     for name in chosen:
         if name not in _MODULES:
             sys.exit(f"bench: no {name}; there are: {' '.join(_MODULES)}")

@@ -64,6 +64,8 @@ class ClusterLife:
             if event.type == payloads.CycleCompleted.__name__
         }
         self._moves = Counter(event.stream for event in self._wave if _TOKEN not in event.stream)
+        self._place = {event.id: event.position for event in made.events}
+        (self._cycle,) = {event.correlation for event in self._wave if event.type == payloads.CycleCompleted.__name__}
 
     @property
     def wave_size(self) -> int:
@@ -86,25 +88,31 @@ class ClusterLife:
         """Yield the events of waves, the first one with those before it."""
         if waves.start == 0:
             for event in self._first:
-                yield self._placed(event, event.position, {}, event.body)
+                yield self._placed(event, 0, {}, event.body)
         for number in waves:
             name, shift = f"w{number:08}", number * len(self._wave)
-            words = {_TOKEN: name}
+            shard, _, cycle = self._cycle.partition("/")
+            here = f"{shard}/{int(cycle) + number}"
+            words = {_TOKEN: name, self._cycle: here}
             for event in self._wave:
                 body = bytes(event.body).replace(_TOKEN.encode(), name.encode())
+                body = body.replace(f'"{self._cycle}"'.encode(), f'"{here}"'.encode())
                 if event.type == payloads.CycleCompleted.__name__:
                     for known in self._wave_input:
                         body = body.replace(
                             f'"input_position":{known},'.encode(), f'"input_position":{known + shift},'.encode()
                         )
                 moved = msgspec.structs.replace(event, version=event.version + number * self._moves[event.stream])
-                yield self._placed(moved, event.position + shift, words, msgspec.Raw(body))
+                yield self._placed(moved, shift, words, msgspec.Raw(body))
 
-    def _placed(self, event: Event, position: int, words: dict[str, str], body: msgspec.Raw) -> Event:
+    def _placed(self, event: Event, shift: int, words: dict[str, str], body: msgspec.Raw) -> Event:
         stream, subject = event.stream, event.subject
         for old, new in words.items():
             stream, subject = stream.replace(old, new), subject.replace(old, new)
+        position = event.position + shift
         recorded_at = self.recorded_at(position)
+        # What caused an event of a wave is of the same wave.
+        cause = None if event.cause is None else _id_at(self._place[event.cause] + shift)
         return Event(
             event.cluster,
             position,
@@ -112,15 +120,15 @@ class ClusterLife:
             event.version,
             event.type,
             event.schema,
-            UUID(int=position | 4 << 76 | 8 << 60),
+            _id_at(position),
             event.actor,
             recorded_at,
             recorded_at,
             body,
             bytes(32),
             subject,
-            event.cause,
-            event.correlation,
+            cause,
+            words.get(event.correlation, event.correlation),
         )
 
     def state_after(self, waves: int) -> ClusterState:
@@ -181,6 +189,10 @@ def _line(event: Event) -> bytes:
         f"{event.correlation}\t"
     )
     return head.encode() + bytes(event.body).replace(b"\\", b"\\\\") + _NO_HASH
+
+
+def _id_at(position: int) -> UUID:
+    return UUID(int=position | 4 << 76 | 8 << 60)
 
 
 _NO_HASH = b"\t\\\\x" + bytes(32).hex().encode() + b"\n"

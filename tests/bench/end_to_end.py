@@ -58,7 +58,7 @@ def figures() -> Iterator[Figure]:
 async def _measure(*, tell: bool) -> _Run:
     os.environ.update(dict.fromkeys(_TELLING, str(tell).lower()))
     with scratch_directory() as root, DataDirectory(root).lock() as held:
-        stack = Stack(DataDirectory(root), lock=held, tell=lambda _: None, log_level="warning")
+        stack = Stack(DataDirectory(root), lock=held, report=lambda _: None, log_level="warning")
         try:
             await stack.start()
             cluster = await stack.add_cluster(ClusterSpec(name=_CLUSTER, profile=_NODES_PROFILE))

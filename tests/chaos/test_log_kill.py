@@ -12,28 +12,14 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import UnitOutcome
 from kaicore.runtime.embedded import EmbeddedPostgres
 
-from tests.chaos.appender import SHARED
-from tests.chaos.conftest import Appender, Start
+from tests.chaos.conftest import Start
+from tests.chaos.kept import assert_kept
 from tests.chaos.losing_proxy import LosingProxy
 from tests.new_events import new_event, unit
 
 pytestmark = pytest.mark.slow
 
 Admin = psycopg.AsyncConnection[tuple[object, ...]]
-
-
-async def assert_kept(url: str, cluster: str, appenders: list[Appender]) -> None:
-    """All that was acknowledged is in the log, once, where it was said to be and whole, and an audit finds nothing."""
-    async with await PostgresLog.open(url) as log:
-        events = await log.read(cluster, limit=1_000_000)
-        report = await verify(log, cluster)
-    assert report.ok, str(report)
-    assert [event.position for event in events] == list(range(1, len(events) + 1))
-    recorded = {str(event.id): event.position for event in events}
-    assert len(recorded) == len(events)
-    acknowledged = {key: position for one in appenders for key, position in one.acknowledged.items()}
-    assert acknowledged.items() <= recorded.items()
-    assert [event.stream == SHARED for event in events] == [False, True] * (len(events) // 2)
 
 
 async def test_many_processes_append_at_once(server: EmbeddedPostgres, start: Start, cluster_name: str) -> None:

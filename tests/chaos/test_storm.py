@@ -89,14 +89,17 @@ def stack() -> Iterator[LiveStack]:
 
 async def test_a_storm_leaves_nothing_promised_twice_nothing_rejected_and_nothing_lost(stack: LiveStack) -> None:
     storm = Storm(stack, random.Random(SEED))
-    async with asyncio.timeout(SECONDS + PATIENCE_S):
-        await storm.blow(SECONDS)
-        state = await stack.until(all_is_over(storm.created))
+    try:
+        async with asyncio.timeout(SECONDS + PATIENCE_S):
+            await storm.blow(SECONDS)
+            state = await stack.until(all_is_over(storm.created))
+    finally:
+        async with stack.log() as log:
+            events = await log.read("e2e", limit=1_000_000)
+        if kept := os.environ.get("KAI_TEST_STORM_LOG"):
+            write_log(Path(kept), events)
     async with stack.log() as log:
         report = await promises_of(log, "e2e", upto=state.position)
-        events = await log.read("e2e", limit=1_000_000)
-    if kept := os.environ.get("KAI_TEST_STORM_LOG"):
-        write_log(Path(kept), events)
     assert report.ok, "\n".join(line for over in report.twice for line in story(events, over.node, over.position))
     bound = Counter(decode_payload(event).uid for event in events if event.type == "PodBound")  # type: ignore[attr-defined]
     assert [uid for uid, times in bound.items() if times > 1] == []

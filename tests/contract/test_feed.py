@@ -3,6 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+import pytest
+from kaicore.errors import CorruptLog
 from kaicore.ledger.bus import Bus, Limits
 from kaicore.ledger.bus.wire import to_message
 from kaicore.ledger.feed import EventFeed, EventSource, Fallback
@@ -153,6 +156,20 @@ async def test_events_appended_by_the_reader_are_read_at_once(log: EventLog, bus
         await publish(log, bus, cluster)
         await reader.read_to(head + 2)
     assert reader.from_bus == [10, 11, 16, 17, 22, 23]
+    await reader.feed.close()
+
+
+async def test_own_events_are_delivered_after_those_before_them_as_the_append_returned_them(
+    log: EventLog, cluster: str
+) -> None:
+    reader = Reader(log, None, cluster)
+    await append(log, cluster, 3)
+    outcomes = await log.append(cluster, [unit(), unit(n1=99), unit()])
+    own = [event for outcome in outcomes for event in outcome.events]
+    assert await reader.feed.catch_up(5, own) == await log.read(cluster)
+    assert await reader.feed.catch_up(5, own) == []
+    with pytest.raises(CorruptLog):
+        await reader.feed.catch_up(6, [msgspec.structs.replace(own[-1], position=6)])
     await reader.feed.close()
 
 

@@ -56,6 +56,7 @@ async def test_an_event_comes_back_as_it_was_appended(log: EventLog, cluster: st
 async def test_positions_are_gapless_and_versions_count_each_stream(log: EventLog, cluster: str) -> None:
     outcomes = await log.append(cluster, [unit(new_event("node/n1"), new_event("node/n2")), unit(new_event("node/n1"))])
     assert outcomes == [UnitOutcome((1, 2)), UnitOutcome((3,))]
+    assert [event for outcome in outcomes for event in outcome.events] == await everything(log, cluster)
     await log.append(cluster, [unit(new_event("node/n1"))])
     events = await everything(log, cluster)
     assert [(event.position, event.stream, event.version) for event in events] == [

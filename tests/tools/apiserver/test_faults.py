@@ -63,6 +63,24 @@ async def test_a_lost_answer_was_an_answer(client: Client) -> None:
     assert (await client.get(CONFIG_MAPS)).items == ["a"], "written, but no watch was told"
 
 
+async def test_half_an_answer_was_an_answer(client: Client) -> None:
+    await client.post(FAULTS, rule("half-answer", {"verb": "create", "resource": "configmaps"}, times=1))
+    with pytest.raises(aiohttp.ClientError):
+        await client.post(CONFIG_MAPS, config_map("a"))
+    await client.post(FAULTS, rule("half-answer", {"verb": "list"}, times=1))
+    with pytest.raises(aiohttp.ClientError):
+        await client.get(CONFIG_MAPS)
+    assert (await client.get(CONFIG_MAPS)).items == ["a"]
+
+
+async def test_a_watch_is_cut_in_the_middle_of_an_event(client: Client) -> None:
+    await client.post(FAULTS, rule("half-event", {"resource": "configmaps"}, times=1))
+    async with client.watch(f"{CONFIG_MAPS}?timeoutSeconds=5") as watch:
+        await client.post(CONFIG_MAPS, config_map("a"))
+        with pytest.raises((aiohttp.ClientError, ValueError)):
+            await watch.next()
+
+
 async def test_lost_answer_of_a_watch_has_its_events_and_no_end(client: Client) -> None:
     await client.post(CONFIG_MAPS, config_map("a"))
     await client.post(FAULTS, rule("lost-answer", {"verb": "watch"}, times=1))

@@ -3,15 +3,19 @@
 import asyncio
 
 import pytest
+from kai_cli.why_page import why_text
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.simulation import Located
-from kaicore.analysis.submission.submissions import MOST_WAITING, Submissions
+from kaicore.analysis.submission.start_forecasts import MOST_WAITING, StartForecasts
+from kaicore.analysis.submission.submissions import Submissions
 from kaicore.errors import InvalidObject, TooManyQuestions
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit
 
-from tests.past_runs import PastRuns, busy_cluster
+from tests.factory import amounts, pod
+from tests.groups import job
+from tests.past_runs import SECOND, PastRuns, busy_cluster
 
 _POD = {
     "apiVersion": "v1",
@@ -59,3 +63,22 @@ async def test_no_objects_and_too_many_are_refused(asked: Submissions) -> None:
     for count in (0, 1001):
         with pytest.raises(InvalidObject, match="must be from 1 to 1000"):
             await asked.submit("test", [Located("m", _POD)] * count)
+
+
+async def test_why_of_what_waits_says_when_it_is_likely_to_start_and_of_what_runs_nothing() -> None:
+    made = PastRuns()
+    made.have_run("train", [300.0] * 20)
+    made.add_node("n", amounts(cpu=16, memory=64, gpu=4))
+    for number in range(2):
+        one = pod(f"train-{number}-x", cpu=16, memory=64, gpu=4, owner=job(made, f"train-{number}"), created_at=number)
+        made.add_pod(one)
+        for decision in made.cycle().placements:
+            made.see(one, node_name=decision.node, phase="Running", start_time=made.now // SECOND)
+    forecasts = StartForecasts(Inquiry(await log_of(made)), clock=lambda: made.now / 1e6)
+    for kind, name in (("Pod", "train-1-x"), ("Job", "train-1")):
+        why = await forecasts.why("test", kind, "default", name)
+        assert why.start is not None
+        assert why.start.start is not None
+        assert why.start.start.p50_seconds == pytest.approx(300, abs=20)
+        assert "forecast: likely to start within 5 min" in why_text(why)
+    assert (await forecasts.why("test", "Pod", "default", "train-0-x")).start is None

@@ -9,9 +9,10 @@ from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.submission.start_forecasts import StartForecasts
 
 from kai_api.answering import AnswerRouter
-from kai_api.auth.middleware import for_namespaces
+from kai_api.auth.middleware import check_kind, for_namespaces
 from kai_api.auth.scopes import current_caller, current_view
 from kai_api.events import PositionQuery
 
@@ -20,9 +21,8 @@ _MOST_ROWS = 100_000
 #: Most seconds that a client may wait for news.
 _MOST_WAIT_S = 60.0
 
-#: Lists whose rows are in a namespace, and kinds that are in none or tell of others' work.
+#: Lists whose rows are in a namespace.
 _NAMESPACED = frozenset({"pods", "groups"})
-_CLUSTER_WIDE = frozenset({"Node", "Queue", "ClusterQueue", "Cohort", "LocalQueue"})
 
 _CURSOR = re.compile(r"([0-9]{1,18})-([0-9]{1,9})", re.ASCII)
 
@@ -33,7 +33,7 @@ class Position(Answer, frozen=True, kw_only=True):
     position: int
 
 
-def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for each route
+def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # long: a small handler for each route
     """Make the routes that answer from kept states."""
     router = AnswerRouter()
 
@@ -63,15 +63,14 @@ def make_router(inquiry: Inquiry) -> APIRouter:  # long: one small handler for e
     @for_namespaces
     async def why(cluster: str, kind: str, name: str, namespace: str = "", at: str = "") -> Why:
         """Say why something is as it is: a pod, what owns pods, a group, a queue, a node."""
-        if not current_view().whole and (not namespace or kind in _CLUSTER_WIDE):
-            raise HTTPException(403, f"{kind} without a namespace is for callers who may see all of cluster {cluster}")
-        return await inquiry.why(cluster, kind, namespace, name, at=at)
+        check_kind(kind, namespace)
+        return await forecasts.why(cluster, kind, namespace, name, at=at)
 
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
     @for_namespaces
     async def why_pod(cluster: str, namespace: str, name: str, at: str = "") -> Why:
         """Say why a pod is where it is, or nowhere."""
-        return await inquiry.why(cluster, "Pod", namespace, name, at=at)
+        return await forecasts.why(cluster, "Pod", namespace, name, at=at)
 
     @router.get("/v1/clusters/{cluster}/diff")
     async def diff(

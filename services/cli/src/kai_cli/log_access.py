@@ -1,15 +1,12 @@
 """Open the log itself for a question: of a running stack, of a named database, or of a data directory at rest."""
 
 import asyncio
-import logging
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import structlog
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.retired import with_retired
@@ -80,21 +77,12 @@ async def open_log_as_owner(source: LogSource) -> AsyncIterator[PostgresLog]:
 
 @asynccontextmanager
 async def _open(source: LogSource, *, role: str) -> AsyncIterator[PostgresLog]:
-    _warn_on_standard_error()
     async with AsyncExitStack() as stack:
         url = source.database()
         if url is None:
             url = await _log_in(data_directory(source.data_dir), stack, role=role)
         log = await stack.enter_async_context(await PostgresLog.open(url, application="kai"))
         yield log
-
-
-def _warn_on_standard_error() -> None:
-    """What the library warns of, such as a spoilt snapshot, is no part of the answer."""
-    structlog.configure(
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-    )
 
 
 async def _log_in(directory: DataDirectory, stack: AsyncExitStack, *, role: str) -> str:

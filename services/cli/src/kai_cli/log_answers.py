@@ -1,6 +1,5 @@
 """Answers from the log itself, folded in this process; what was folded is left as a snapshot for the next question."""
 
-import gc
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,14 +16,10 @@ from kai_cli.source import AnswerSource
 #: Events that a question may fold without leaving a snapshot: about half a second's.
 _WORTH_KEEPING = 3000
 
-#: What is folded stays: looking through all of it for cycles takes a fifth of the time, and there are none.
-_GC_THRESHOLDS = (200_000, 5, 100)
-
 
 @asynccontextmanager
 async def open_log_answers(source: AnswerSource) -> AsyncIterator[Inquiry]:
     """Yield answers from the log that is meant."""
-    gc.set_threshold(*_GC_THRESHOLDS)
     async with open_log(source) as log:
         with Progress("folding the log") as progress:
             inquiry = Inquiry(log, progress=progress)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
@@ -10,7 +10,7 @@ from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why, inappli
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.spelling import did_you_mean
 
-from kai_cli.answers import open_answers
+from kai_cli.answers import Answers, ApiAnswers, open_answers
 from kai_cli.printing import Output, OutputFlag, print_answers, print_data
 from kai_cli.source import AnswerSource, SourceFlags
 from kai_cli.strangers import check_subjects
@@ -18,6 +18,9 @@ from kai_cli.subjects import Subject, read_subject
 from kai_cli.tables import as_of, listing_text, rows_text
 from kai_cli.watching import watch_listings
 from kai_cli.why_page import why_text
+
+if TYPE_CHECKING:
+    from kaicore.analysis.submission.start_forecasts import StartForecasts
 
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
 #: `-5m` is no option.
@@ -81,9 +84,10 @@ async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: st
     stories: list[Why] = []
     unknown: UnknownSubject | None = None
     async with open_answers(source) as (answers, clusters):
+        asked = answers if isinstance(answers, ApiAnswers) else _with_forecasts(answers)
         for cluster in clusters:
             try:
-                stories.append(await answers.why(cluster, subject.kind, subject.namespace, subject.name, at=at))
+                stories.append(await asked.why(cluster, subject.kind, subject.namespace, subject.name, at=at))
             except UnknownSubject as error:
                 unknown = error
     if not stories:
@@ -98,6 +102,15 @@ async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: st
             print(as_of(item.position, item.recorded_at))
         print(why_text(item))
     return 0
+
+
+def _with_forecasts(answers: Answers) -> "StartForecasts":
+    # Folding needs the engine, NumPy and the database's driver.
+    from kaicore.analysis.inquiry.queries import Inquiry  # noqa: PLC0415
+    from kaicore.analysis.submission.start_forecasts import StartForecasts  # noqa: PLC0415
+
+    assert isinstance(answers, Inquiry)
+    return StartForecasts(answers)
 
 
 def get(

@@ -3,7 +3,8 @@
 import asyncio
 
 import msgspec
-from kaicore.analysis.submission.answers import GroupStart, StartsAnswer
+from kaicore.analysis.inquiry.start_answers import GroupStart
+from kaicore.analysis.submission.answers import StartsAnswer
 from kaicore.errors import UnknownSubject
 
 from kai_cli.answers import Answers, ApiAnswers, open_answers
@@ -71,12 +72,11 @@ async def _by_api(answers: Answers, cluster: str, subject: Subject, at: str) -> 
 async def _by_log(answers: Answers, cluster: str, subject: Subject, at: str) -> StartsAnswer:
     # Folding needs the engine, NumPy and the database's driver.
     from kaicore.analysis.inquiry.queries import Inquiry  # noqa: PLC0415
-    from kaicore.analysis.submission.submissions import Submissions  # noqa: PLC0415
+    from kaicore.analysis.submission.start_forecasts import StartForecasts  # noqa: PLC0415
 
     assert isinstance(answers, Inquiry)
-    return await Submissions(answers).starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
+    return await StartForecasts(answers).starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
 
 
 def _line(group: GroupStart) -> str:
-    text = f"when it starts is not foretold: {group.no_start}" if group.start is None else group.start.text
-    return f"{group.kind.partition('.')[0]} {group.namespace}/{group.name}: {text}"
+    return f"{group.kind.partition('.')[0]} {group.namespace}/{group.name}: {group.text}"

@@ -35,6 +35,7 @@ def _parts(why: Why) -> Iterator[list[str]]:
     if why.blockers:
         yield ["in the way:", *(f"  {line}" for one in why.blockers for line in _blocker(one))]
     yield list(_remedies(why))
+    yield list(_start(why))
     yield [f"  ! {note}" for note in why.notes]
     if why.placement is not None:
         yield list(_placement(why.placement))
@@ -137,6 +138,13 @@ def _blocker(one: BlockerAnswer) -> list[str]:
     ]
 
 
+def _start(why: Why) -> Iterator[str]:
+    if why.start is not None:
+        yield f"forecast: {why.start.text}"
+        if why.calibration is not None:
+            yield f"  {why.calibration.text}"
+
+
 def _remedies(why: Why) -> Iterator[str]:
     """Say what would make it start; where nothing does, what would make room at least."""
     starts = why.starts_if
@@ -177,9 +185,9 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.nodes:
         heads = ("", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "FULL")
         yield _indented(table(heads, [_score(one) for one in placed.nodes]))
-        shown = f"{len(placed.nodes)} of " if placed.able > len(placed.nodes) else ""
-        nodes = "node" if placed.able == 1 else "nodes"
-        yield f"  {shown}{placed.able} {nodes} could take it; {placed.strategy}"
+        able = f"{placed.able} {'node' if placed.able == 1 else 'nodes'} could take it"
+        shown = f", of which these {len(placed.nodes)} are the best" if placed.able > len(placed.nodes) else ""
+        yield f"  {able}{shown}; {placed.strategy}"
     yield from (f"  not: {text}" for text in placed.ruled_out)
     if placed.predicted:
         yield f"  predicted: {placed.predicted}"

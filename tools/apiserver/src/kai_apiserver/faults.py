@@ -6,7 +6,7 @@ of them, a request costs one look at an empty list.
 """
 
 import random
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -23,14 +23,20 @@ from kai_apiserver.errors import (
 )
 
 RequestFault = Literal[
-    "latency", "conflict", "too-many-requests", "internal-error", "gone", "reset", "lost-answer", "unauthorized"
+    "latency",
+    "conflict",
+    "too-many-requests",
+    "internal-error",
+    "gone",
+    "reset",
+    "lost-answer",
+    "half-answer",
+    "unauthorized",
 ]
-WatchFault = Literal["drop-watch", "gone", "duplicate-event", "delay-event"]
+WatchFault = Literal["drop-watch", "gone", "duplicate-event", "delay-event", "half-event"]
 
-_WATCH_KINDS = frozenset({"drop-watch", "gone", "duplicate-event", "delay-event"})
-_REQUEST_KINDS = frozenset(
-    {"latency", "conflict", "too-many-requests", "internal-error", "gone", "reset", "lost-answer", "unauthorized"}
-)
+_WATCH_KINDS = frozenset(get_args(WatchFault))
+_REQUEST_KINDS = frozenset(get_args(RequestFault))
 
 
 class _Model(BaseModel):

@@ -10,16 +10,21 @@ from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.projections.answers import Decisions
+from kaicore.analysis.projections.questions import ReadModels
+from kaicore.analysis.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
 
-from kai_api.auth.scopes import current_caller
+from kai_api.auth.middleware import check_kind, for_namespaces
+from kai_api.auth.scopes import current_caller, current_view
 from kai_api.live import LiveLog
 from kai_api.pages.cycles import cycle_page, cycle_steps
 from kai_api.pages.domain import domain_page
 from kai_api.pages.idle_segments import idle_segments
 from kai_api.pages.node_zones import node_page
 from kai_api.pages.overview import cluster_figures, overview
+from kai_api.pages.own import own_page, visible_line, visible_story, visible_why
 from kai_api.pages.page_route import PageRoute
 from kai_api.pages.places import Places
 from kai_api.pages.predictions import predictions
@@ -31,6 +36,10 @@ from kai_api.pages.story import MOST_LANES, story
 from kai_api.pages.topology_map import topology_map
 from kai_api.pages.waiting import waiting_line
 
+#: Groups that are shown of the order of a cycle.
+_GROUPS = 1000
+#: Hours of predictions that are shown.
+_HOURS = 48
 #: Cycles that the overview shows, and a page of the list.
 _CYCLES, _PAGE_CYCLES = 5, 50
 #: Seconds of silence after which a live page is told that it is still connected.
@@ -40,22 +49,34 @@ _Number = Annotated[int, Query(ge=1, le=1_000_000)]
 _Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
-def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small handler for each page
-    """Make the routes of the dashboard; live pages follow the ends of logs by `live`."""
+def make_pages(  # long: one small handler for each page
+    inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog, models: ReadModels | None
+) -> APIRouter:
+    """Make the routes of the dashboard.
+
+    Args:
+        inquiry: of the log.
+        forecasts: of what waits.
+        live: by which live pages follow the ends of logs.
+        models: what was over time; None where that is not kept.
+    """
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     log, places = inquiry.log, Places(inquiry)
 
     @router.get("/")
     async def fleet_page(request: Request, at: str = "") -> Response:
         figures = []
-        for cluster in current_caller().entirely_visible(await log.clusters()):
+        clusters = await log.clusters()
+        for cluster in current_caller().entirely_visible(clusters):
             try:
                 figures.append(cluster_figures(await inquiry.state_at(cluster, at)))
             except UnknownMoment:
                 # Another cluster's log may go back further, or be ahead.
                 if at.strip().isdigit():
                     raise
-        return page(request, "fleet.html", clusters=figures, at=at)
+        views = {cluster: current_caller().view(cluster) for cluster in clusters}
+        parts_of = {name: sorted(view.namespaces) for name, view in views.items() if view and not view.whole}
+        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at)
 
     @router.get("/static/{name}")
     async def static(request: Request, name: str, v: str = "") -> Response:
@@ -65,6 +86,7 @@ def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small
         return answer
 
     @router.get("/clusters/{cluster}/news")
+    @for_namespaces
     async def news(cluster: str, after: _Position) -> Response:
         await live.check(cluster, after)
         return StreamingResponse(
@@ -74,18 +96,26 @@ def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small
         )
 
     @router.get("/clusters/{cluster}")
+    @for_namespaces
     async def cluster_page(request: Request, cluster: str, at: str = "") -> Response:
         place = await places.find(request, cluster, at)
+        if not (view := current_view()).whole:
+            frame, state = await place.look()
+            return page(request, "own.html", frame=frame, model=own_page(state, view))
         cycles = await _cycles(inquiry, cluster, head=place.position, limit=_CYCLES)
         frame, state = await place.look()
         return page(request, "overview.html", frame=frame, model=overview(state, cycles))
 
     @router.get("/clusters/{cluster}/waiting")
+    @for_namespaces
     async def waiting_page(
         request: Request, cluster: str, at: str = "", queue: str = "", number: _Number = 1
     ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "waiting.html", frame=frame, model=waiting_line(state, queue=queue, number=number))
+        view = current_view()
+        namespaces = None if view.whole else view.namespaces
+        model = visible_line(waiting_line(state, queue=queue, namespaces=namespaces, number=number), view)
+        return page(request, "waiting.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/map")
     async def map_page(request: Request, cluster: str, at: str = "", topology: str = "", level: str = "") -> Response:
@@ -148,10 +178,23 @@ def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small
         model = cycle_page(steps, chosen.number, state)
         return page(request, "cycle.html", frame=frame, model=model, placement=placement)
 
+    @router.get("/clusters/{cluster}/cycles/{position}/order")
+    async def cycle_order(request: Request, cluster: str, position: int, at: str = "") -> Response:
+        steps = await cycle_steps(log, cluster, position)
+        groups = await inquiry.tried_groups(cluster, steps.cycle)
+        frame, _ = await (await places.find(request, cluster, at or str(steps.cycle.input_position))).look()
+        model = {"steps": steps, "groups": groups[:_GROUPS], "total": len(groups)}
+        return page(request, "order.html", frame=replace(frame, live_path=f"{frame.home}/cycles"), model=model)
+
     @router.get("/clusters/{cluster}/predictions")
     async def predictions_page(request: Request, cluster: str, at: str = "") -> Response:
-        frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "predictions.html", frame=frame, model=predictions(state))
+        place = await places.find(request, cluster, at)
+        hours: list[Decisions] = []
+        if models is not None:
+            series = (await models.decisions(cluster, until=str(place.position))).items
+            hours = [one for one in series if one.agreed + one.contradicted + one.rejected][-_HOURS:]
+        frame, state = await place.look()
+        return page(request, "predictions.html", frame=frame, model=predictions(state, hours))
 
     @router.get("/clusters/{cluster}/segments")
     async def segments_page(request: Request, cluster: str, at: str = "", sizes: str = "") -> Response:
@@ -159,26 +202,31 @@ def make_pages(inquiry: Inquiry, live: LiveLog) -> APIRouter:  # long: one small
         return page(request, "segments.html", frame=frame, model=idle_segments(state, sizes=sizes), sizes=sizes)
 
     @router.get("/clusters/{cluster}/search")
+    @for_namespaces
     async def search_page(request: Request, cluster: str, q: str = "", at: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        hits = search(state, q)
+        hits = search(state, q, current_view())
         if len(hits) == 1:
             return RedirectResponse(frame.link(*hits[0].parts, **dict(hits[0].query)), 303)
         return page(request, "search.html", frame=frame, hits=hits, q=q, most=MOST_HITS)
 
     @router.get("/clusters/{cluster}/stories/{kind}/{namespace}/{name}")
+    @for_namespaces
     async def story_page(
         request: Request, cluster: str, kind: str, namespace: str, name: str, *, at: str = ""
     ) -> Response:
+        check_kind(kind, namespace)
         place = await places.find(request, cluster, at)
-        why = await inquiry.why(cluster, kind, namespace, name, at=str(place.position) if at else "")
+        why = await forecasts.why(cluster, kind, namespace, name, at=str(place.position) if at else "")
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
         else:
             where = Filter(streams=tuple(f"pod/{row.uid}" for row in why.pods[: MOST_LANES + 1]))
         events = [event async for event in events_of(log, cluster, upto=why.position, where=where)]
         frame, state = await place.look()
-        return page(request, "story.html", frame=frame, model=story(why, events, now=state.recorded_at))
+        view = current_view()
+        model = visible_story(story(visible_why(why, view), events, now=state.recorded_at), view)
+        return page(request, "story.html", frame=frame, model=model)
 
     return router
 

@@ -41,7 +41,11 @@ async def send_answer(http: Request, answer: Answer) -> None:
     else:
         answer.headers.append((b"content-length", b"%d" % len(answer.body)))
         await http.begin(answer.status, answer.headers)
-        await http.write(answer.body, more=False)
+        if http.half:
+            await http.write(answer.body[: len(answer.body) // 2], more=True)
+            await http.close()
+        else:
+            await http.write(answer.body, more=False)
 
 
 async def _send_stream(http: Request, answer: Answer, stream: AsyncGenerator[bytes]) -> None:
@@ -64,6 +68,9 @@ async def _send_stream(http: Request, answer: Answer, stream: AsyncGenerator[byt
 async def _send_pieces(http: Request, answer: Answer, stream: AsyncGenerator[bytes]) -> None:
     await http.begin(answer.status, answer.headers)
     async for piece in stream:
+        if http.half:
+            await http.write(piece[: len(piece) // 2], more=True)
+            raise ConnectionDropped
         await http.write(piece, more=True)
     if http.lost:
         raise ConnectionDropped

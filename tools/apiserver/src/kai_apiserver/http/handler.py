@@ -141,7 +141,6 @@ class Handler:
     async def _with_faults(
         self, http: Request, request: RequestPath, *, operation: Operation, subject: Subject
     ) -> Answer:
-        lost = False
         for fault in self._faults.on_request(subject):
             if fault.kind == "latency":
                 await asyncio.sleep(fault.seconds)
@@ -150,8 +149,8 @@ class Handler:
                 raise error
             if fault.kind == "reset":
                 raise ConnectionResetError
-            lost = lost or fault.kind == "lost-answer"
-        http.lost = lost
+            http.lost = http.lost or fault.kind == "lost-answer"
+            http.half = http.half or fault.kind == "half-answer"
         return await self._verbs.carry_out(http, request, operation=operation, subject=subject)
 
     def _authorize(self, user: User, request: RequestPath) -> None:

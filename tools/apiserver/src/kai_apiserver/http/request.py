@@ -21,9 +21,10 @@ class Request:
         method: as it came.
         target: path and query, not decoded.
         lost: a fault rule wants the client to get no answer, or not its end.
+        half: a fault rule wants the client to get half of the answer's first piece, and no more.
     """
 
-    __slots__ = ("_body", "_headers", "_receive", "_scope", "_send", "lost", "method", "target")
+    __slots__ = ("_body", "_headers", "_receive", "_scope", "_send", "half", "lost", "method", "target")
 
     def __init__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -31,7 +32,7 @@ class Request:
         if scope["query_string"]:
             target = b"%b?%b" % (target, scope["query_string"])
         self.target = _text(target)
-        self.lost = False
+        self.lost = self.half = False
         self._scope, self._receive, self._send = scope, receive, send
         # Of a header that comes twice, the first counts.
         self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))

@@ -151,6 +151,10 @@ class Watches:
                 elif fault.kind in ("drop-watch", "gone"):
                     watch.strike = fault
                     return
+                elif fault.kind == "half-event":
+                    line = view.line(seen, event)
+                    yield line[: len(line) // 2]
+                    raise ConnectionDropped
             copies = 1 + sum(fault.kind == "duplicate-event" for fault in faults)
             yield view.line(seen, event) * copies
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kaicore.analysis.inquiry.answer import Answer
+from kaicore.analysis.inquiry.start_answers import CalibrationAnswer, GroupStart
 from kaicore.analysis.inquiry.why_answers import (
     AttemptsAnswer,
     BlockerAnswer,
@@ -347,6 +348,8 @@ class Why(Answer, frozen=True, kw_only=True):
         blockers: other work without which it would fit, and whether that may be evicted for it.
         schedulable_if: when a pod would become schedulable, worked out for this answer.
         starts_if: what would make it start, tried for this answer; of several pods that wait, the oldest.
+        start: when the group that waits longest is likely to start, from past runs; None where that was not asked.
+        calibration: how often such forecasts came true so far; None where nobody has measured it.
         notes: what is wrong.
         placement: of a pod that was placed: why there.
         evictions: of pods of this name.
@@ -374,6 +377,8 @@ class Why(Answer, frozen=True, kw_only=True):
     blockers: list[BlockerAnswer] = msgspec.field(default_factory=list)
     schedulable_if: list[ReasonAnswer] = msgspec.field(default_factory=list)
     starts_if: RemediesAnswer | None = None
+    start: GroupStart | None = None
+    calibration: CalibrationAnswer | None = None
     notes: list[str] = msgspec.field(default_factory=list)
     placement: PlacementAnswer | None = None
     evictions: list[EvictionAnswer] = msgspec.field(default_factory=list)

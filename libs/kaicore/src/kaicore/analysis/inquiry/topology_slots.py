@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaicore.errors import InvalidObject
-from kaicore.kube import kinds
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import node_requests
@@ -63,6 +62,9 @@ def read_slot(text: str, manifest: str, resources: Collection[str]) -> Slot | No
 
 
 def _of_pod(manifest: str) -> Slot:
+    # Few questions bring a manifest, and reading one takes a third of what they import.
+    from kaicore.kube import kinds  # noqa: PLC0415
+
     pod = kinds.POD.normalize(kinds.POD.decode(manifest.encode()), _refuse)
     assert isinstance(pod, Pod)
     return Slot(node_requests(pod), pod)

@@ -1,7 +1,7 @@
 """Forecasts of starts as answers, and in words."""
 
 from kaicore.analysis.inquiry.json_spelling import time_text
-from kaicore.analysis.submission.answers import StartAnswer
+from kaicore.analysis.inquiry.start_answers import StartAnswer
 from kaicore.rules.forecast.runs import Basis
 from kaicore.rules.forecast.start import StartForecast
 

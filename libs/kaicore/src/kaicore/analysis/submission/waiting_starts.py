@@ -2,7 +2,8 @@
 
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.known_names import known_names
-from kaicore.analysis.submission.answers import GroupStart, StartsAnswer
+from kaicore.analysis.inquiry.start_answers import GroupStart
+from kaicore.analysis.submission.answers import StartsAnswer
 from kaicore.analysis.submission.copied_state import CopiedState
 from kaicore.analysis.submission.starts import start_answer
 from kaicore.errors import UnknownSubject
@@ -22,6 +23,7 @@ def waiting_starts(
     history: RunHistory,
     *,
     now: int,
+    oldest: bool = False,
     limits: ForecastLimits | None = None,
 ) -> StartsAnswer:
     """Say when the pods of something are likely to start.
@@ -33,6 +35,7 @@ def waiting_starts(
         name: its name.
         history: of the same log, up to the state's position or before; not changed.
         now: microseconds since the epoch.
+        oldest: whether only the group is meant whose pod waits longest.
         limits: how far is looked ahead.
 
     Raises:
@@ -43,7 +46,8 @@ def waiting_starts(
     if not members:
         close = did_you_mean(f"{namespace}/{name}" if kind == POD else name, known_names(state, kind, namespace))
         raise UnknownSubject(f"the cluster has no pods of {kind} {namespace}/{name}{close}")
-    keys = sorted({entry.group for entry in members if entry.waiting})
+    waiting = sorted((entry.pod.created_at, entry.pod.name, entry.group) for entry in members if entry.waiting)
+    keys = sorted({group for _, _, group in (waiting[:1] if oldest else waiting)})
     forecasts = forecast_starts(state, state.config(), history, keys, now=copied.now, limits=limits or ForecastLimits())
     return StartsAnswer(
         cluster=state.cluster,

@@ -11,13 +11,20 @@ batch asks for a confirmation. The very first goes alone, to see whether the str
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
-import msgspec
-from nats.aio.msg import Msg
-
-from kaicore.errors import BusUnavailable, NoRoom
+from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus.connection import Connection, Outgoing
+from kaicore.ledger.bus.jetstream_api import (
+    MESSAGE_NOT_FOUND,
+    NAME_IN_USE,
+    NANOSECONDS,
+    STREAM_NOT_FOUND,
+    WRONG_LAST_SEQUENCE,
+    JetStreamApi,
+    read_answer,
+    unavailable,
+)
 from kaicore.ledger.bus.names import stream_name, subject_prefix
 from kaicore.ledger.bus.port import Limits, Message, StreamState, check_follows
 from kaicore.ledger.bus.pull import PullSubscription
@@ -29,52 +36,10 @@ _HEADERS = 512
 _BATCH_MESSAGES = 1000
 _BATCH_BYTES = 4 << 20
 
-#: Error codes of JetStream's API (https://github.com/nats-io/nats-server/blob/main/server/errors.json).
-_STREAM_NOT_FOUND = 10059
-_MESSAGE_NOT_FOUND = 10037
-_NAME_IN_USE = 10058
-_WRONG_LAST_SEQUENCE = 10071
-_NO_ROOM = (10002, 10023, 10047)
-
-_NANOSECONDS = 1_000_000_000
-
 #: A consumer that was not asked for this long is deleted by the server.
 _INACTIVE_S = 120
 
 _wrong_last_sequence = re.compile(r"wrong last sequence: (\d+)")
-
-
-class _ApiError(msgspec.Struct, frozen=True):
-    code: int = 0
-    err_code: int = 0
-    description: str = ""
-
-
-class _State(msgspec.Struct, frozen=True):
-    messages: int
-    first_seq: int
-    last_seq: int
-    bytes: int = 0
-
-
-class _Stored(msgspec.Struct, frozen=True):
-    subject: str
-    seq: int
-    data: bytes = b""
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """What JetStream answers, whatever it was asked."""
-
-    error: _ApiError | None = None
-    state: _State | None = None
-    config: dict[str, Any] = {}
-    message: _Stored | None = None
-    name: str = ""
-
-
-_decoder = msgspec.json.Decoder(_Answer)
-_encoder = msgspec.json.Encoder()
 
 
 class NatsBus:
@@ -83,6 +48,7 @@ class NatsBus:
     def __init__(self, connection: Connection) -> None:
         """Prefer `open`."""
         self._connection = connection
+        self._api = JetStreamApi(connection)
 
     @classmethod
     async def open(cls, url: str, *, name: str) -> Self:
@@ -115,9 +81,12 @@ class NatsBus:
 
     async def stream(self, cluster: str) -> StreamState | None:
         """See `Bus.stream`."""
-        answer = await self._api(f"STREAM.INFO.{stream_name(cluster)}", absent=(_STREAM_NOT_FOUND,))
+        answer = await self._api.ask(f"STREAM.INFO.{stream_name(cluster)}", absent=(STREAM_NOT_FOUND,))
         if answer is None or answer.state is None:
             return None
+        if not answer.cluster.majority:
+            self._connection.doubt()
+            raise BusUnavailable(f"NATS: {stream_name(cluster)}: most of its servers are silent")
         state = answer.state
         return StreamState(state.first_seq if state.messages else state.last_seq + 1, state.last_seq, state.bytes)
 
@@ -141,26 +110,26 @@ class NatsBus:
             "deny_purge": True,
             **_limits(limits),
         }
-        await self._api(f"STREAM.CREATE.{name}", config, absent=(_NAME_IN_USE,))
+        await self._api.ask(f"STREAM.CREATE.{name}", config, absent=(NAME_IN_USE,))
 
     async def set_limits(self, cluster: str, limits: Limits) -> None:
         """See `Bus.set_limits`."""
         name = stream_name(cluster)
-        answer = await self._api(f"STREAM.INFO.{name}")
+        answer = await self._api.ask(f"STREAM.INFO.{name}")
         assert answer is not None
         wanted = _limits(limits)
         if any(answer.config.get(field) != value for field, value in wanted.items()):
-            await self._api(f"STREAM.UPDATE.{name}", answer.config | wanted)
+            await self._api.ask(f"STREAM.UPDATE.{name}", answer.config | wanted)
 
     async def delete_stream(self, cluster: str) -> None:
         """See `Bus.delete_stream`."""
-        await self._api(f"STREAM.DELETE.{stream_name(cluster)}", absent=(_STREAM_NOT_FOUND,))
+        await self._api.ask(f"STREAM.DELETE.{stream_name(cluster)}", absent=(STREAM_NOT_FOUND,))
 
     async def read(self, cluster: str, position: int) -> Message | None:
         """See `Bus.read`."""
         name = stream_name(cluster)
-        absent = (_STREAM_NOT_FOUND, _MESSAGE_NOT_FOUND)
-        answer = await self._api(f"STREAM.MSG.GET.{name}", {"seq": position}, absent=absent)
+        absent = (STREAM_NOT_FOUND, MESSAGE_NOT_FOUND)
+        answer = await self._api.ask(f"STREAM.MSG.GET.{name}", {"seq": position}, absent=absent)
         if answer is None or answer.message is None:
             return None
         stored = answer.message
@@ -178,12 +147,12 @@ class NatsBus:
                 )
                 for message in batch
             )
-            error = _read(answer).error
+            error = read_answer(answer).error
             if error is None:
                 continue
             mismatch = _wrong_last_sequence.search(error.description)
-            if error.err_code != _WRONG_LAST_SEQUENCE or mismatch is None:
-                raise _unavailable(f"publishing on {stream_name(cluster)}", error)
+            if error.err_code != WRONG_LAST_SEQUENCE or mismatch is None:
+                raise unavailable(f"publishing on {stream_name(cluster)}", error)
             check_follows(cluster, batch[0].position, last=int(mismatch[1]))
             raise BusUnavailable(f"cluster {cluster}: the bus has dropped message {batch[0].position}")
 
@@ -197,9 +166,9 @@ class NatsBus:
             "replay_policy": "instant",
             "mem_storage": True,
             "num_replicas": 1,
-            "inactive_threshold": _INACTIVE_S * _NANOSECONDS,
+            "inactive_threshold": _INACTIVE_S * NANOSECONDS,
         }
-        answer = await self._api(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
+        answer = await self._api.ask(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
         assert answer is not None
         return await PullSubscription.open(self._connection, stream=name, consumer=answer.name)
 
@@ -207,45 +176,19 @@ class NatsBus:
         """See `Bus.close`."""
         await self._connection.close()
 
-    async def _api(
-        self, subject: str, request: dict[str, Any] | None = None, *, absent: tuple[int, ...] = ()
-    ) -> _Answer | None:
-        """Ask JetStream; return None for an error code in `absent`."""
-        data = b"" if request is None else _encoder.encode(request)
-        answer = _read(await self._connection.ask([Outgoing(f"$JS.API.{subject}", data)]))
-        if answer.error is not None:
-            if answer.error.err_code in absent:
-                return None
-            raise _unavailable(subject, answer.error)
-        return answer
-
 
 def _headers(message: Message) -> dict[str, str]:
     expected = {"Nats-Expected-Last-Sequence": str(message.position - 1)}
     return {**expected, "traceparent": message.traceparent} if message.traceparent else expected
 
 
-def _read(message: Msg) -> _Answer:
-    if message.headers and "Status" in message.headers:
-        raise BusUnavailable("NATS: no answer: no such stream, or JetStream is not ready")
-    try:
-        return _decoder.decode(message.data)
-    except msgspec.DecodeError as error:
-        raise BusUnavailable(f"NATS: unreadable answer: {error}") from error
-
-
-def _unavailable(what: str, error: _ApiError) -> BusUnavailable:
-    kind = NoRoom if error.err_code in _NO_ROOM else BusUnavailable
-    return kind(f"NATS: {what}: {error.description} ({error.err_code})")
-
-
 def _limits(limits: Limits) -> dict[str, int]:
     return {
-        "max_age": limits.max_age_s * _NANOSECONDS,
+        "max_age": limits.max_age_s * NANOSECONDS,
         "max_bytes": limits.max_bytes,
         "num_replicas": limits.replicas,
         # We send no message ids, and a window longer than the age would be refused.
-        "duplicate_window": _NANOSECONDS,
+        "duplicate_window": NANOSECONDS,
     }
 
 

@@ -41,18 +41,17 @@ class Cursor:
         Raises:
             CorruptLog: naming the first event that does not.
         """
-        cursor = self
+        position, hash_ = self.position, self.hash
         for event in events:
-            trusted = cursor.hash is None and event.position == cursor.position + 1
-            if not trusted and not cursor.continued_by(event):
+            if event.position != position + 1 or not (hash_ is None or continues(hash_, event)):
                 problem = (
                     "its hash does not continue the chain"
-                    if event.position == cursor.position + 1
-                    else f"should be event {cursor.position + 1}"
+                    if event.position == position + 1
+                    else f"should be event {position + 1}"
                 )
-                raise CorruptLog(f"cluster {cluster}: event {event.position} after {cursor.position}: {problem}")
-            cursor = cursor.at(event)
-        return cursor
+                raise CorruptLog(f"cluster {cluster}: event {event.position} after {position}: {problem}")
+            position, hash_ = event.position, event.hash
+        return type(self)(position, hash_)
 
 
 async def find_cursor(log: EventLog, cluster: str, position: int) -> Cursor | None:

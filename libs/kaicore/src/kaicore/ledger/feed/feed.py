@@ -11,7 +11,7 @@ reader that dawdles finds events late, and nothing piles up.
 import asyncio
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -127,10 +127,14 @@ class EventFeed:
         with self._alone():
             return await self._next_batch(math.inf if timeout_s is None else _now() + timeout_s)
 
-    async def catch_up(self, position: int) -> list[Event]:
+    async def catch_up(self, position: int, own: Sequence[Event] = ()) -> list[Event]:
         """Return, straight from the log, all events up to and including `position` that were not delivered yet.
 
         With the positions that an append returned, this is how a writer reads its own events.
+
+        Args:
+            position: of the last event to return.
+            own: the last of these events without a gap, as an append returned them; they are not read again.
 
         Raises:
             LogUnavailable: nothing counts as delivered then.
@@ -139,14 +143,18 @@ class EventFeed:
         with self._alone():
             cursor = self._cursor or await self._find_place()
             events: list[Event] = []
-            while cursor.position < position:
-                page = await self._log.read(
-                    self._cluster, after=cursor.position, upto=position, limit=self._options.batch
-                )
+            upto = own[0].position - 1 if own else position
+            while cursor.position < upto:
+                page = await self._log.read(self._cluster, after=cursor.position, upto=upto, limit=self._options.batch)
                 if not page:
-                    raise CorruptLog(f"cluster {self._cluster}: the log ends at {cursor.position}, before {position}")
+                    raise CorruptLog(f"cluster {self._cluster}: the log ends at {cursor.position}, before {upto}")
                 cursor = cursor.through(self._cluster, page)
                 events += page
+            rest = [event for event in own if event.position > cursor.position]
+            if rest:
+                # That the first one follows shows that all do: the append has chained them.
+                cursor = cursor.through(self._cluster, rest[:1]).at(rest[-1])
+                events += rest
             self._deliver(EventSource.LOG, events, cursor)
             return events
 

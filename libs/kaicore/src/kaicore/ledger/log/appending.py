@@ -7,6 +7,7 @@ any lock is held. `Tail.take` then gives each unit its place or its refusal. Nei
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from uuid import UUID
 
 import msgspec
@@ -22,6 +23,10 @@ MAX_BODY = 8 * 1024 * 1024 - 64 * 1024
 
 #: Longest name of a cluster, stream, subject, actor or correlation, bytes; an index entry of Postgres ends at 2,704.
 MAX_TEXT = 1024
+
+
+#: Stands for the outcome of a unit that is taken, until its events are recorded.
+_NEW = UnitOutcome()
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -198,6 +203,7 @@ class Tail:
         position = self.head.position
         taken: dict[UUID, Known | Taken] = {}
         accepted: list[Draft] = []
+        new: list[int] = []
         for unit, positions in zip(call.units, positions_by_unit, strict=True):
             if again := positions or self._find(unit, taken):
                 outcomes.append(UnitOutcome(again, duplicate=True))
@@ -206,14 +212,19 @@ class Tail:
             if stale := late or self._late(unit.expect):
                 outcomes.append(UnitOutcome(stale=stale))
                 continue
-            first = position + 1
             for one in unit.drafts:
                 position += 1
                 taken[one.new.id] = Taken(position, one.new.stream, one.type)
             accepted += unit.drafts
-            outcomes.append(UnitOutcome(tuple(range(first, position + 1))))
+            new.append(len(outcomes))
+            outcomes.append(_NEW)
         self.by_id.update(taken)
-        return outcomes, self._record(accepted, max(now, self.head.recorded_at))
+        events = self._record(accepted, max(now, self.head.recorded_at))
+        recorded = iter(events)
+        for index in new:
+            mine = tuple(islice(recorded, len(call.units[index].drafts)))
+            outcomes[index] = UnitOutcome(tuple(event.position for event in mine), events=mine)
+        return outcomes, events
 
     def _find(self, unit: DraftUnit, by_id: Mapping[UUID, Known | Taken]) -> tuple[int, ...]:
         """Return the positions of a unit that is there already; nothing when none of it is."""

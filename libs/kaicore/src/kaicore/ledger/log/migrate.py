@@ -18,7 +18,7 @@ def upgrade(url: str) -> None:
     Any number of processes may call this at once. It blocks: in a coroutine, call it through `asyncio.to_thread`.
 
     Args:
-        url: `postgresql://…` of the database.
+        url: `postgresql://…` of the database; several hosts with commas between them.
 
     Raises:
         LogUnavailable: no server answers.
@@ -26,6 +26,7 @@ def upgrade(url: str) -> None:
         LogError: the server refuses a step, such as for lack of a privilege.
     """
     # Half a second of imports that no reader or writer of the log needs.
+    import psycopg  # noqa: PLC0415
     import sqlalchemy.exc  # noqa: PLC0415
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
@@ -36,8 +37,8 @@ def upgrade(url: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    _, _, rest = url.partition("://")
-    engine = create_engine(f"postgresql+psycopg://{rest}", poolclass=NullPool)
+    # SQLAlchemy's own urls have no room for several hosts.
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
     try:
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})

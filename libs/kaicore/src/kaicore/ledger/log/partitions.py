@@ -10,6 +10,7 @@ can still be verified.
 """
 
 import calendar
+import logging
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,14 +18,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Self
 
-import structlog
 from psycopg import AsyncConnection, sql
 
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, snapshot_digest
 
-_logger = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 #: Months that exist beyond the present one.
 AHEAD = 3
@@ -216,7 +216,7 @@ async def _make(connection: AsyncConnection[Any], month: Month) -> None:
     ((there,),) = await made.fetchall()
     if not there:
         # The month was not made in time. Its events are safe where they are, but it cannot be detached.
-        _logger.warning("events of a month are in the default partition", month=str(month))
+        _log.warning("events of month %s are in the default partition", month)
 
 
 async def may_make_months(connection: AsyncConnection[Any]) -> bool:

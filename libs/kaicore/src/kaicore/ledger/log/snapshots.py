@@ -5,17 +5,17 @@ fits; `newest` gives what a reader makes of it, or nothing, and then the reader 
 that is gone with retired months, the snapshots that were kept with them lead past it.
 """
 
+import logging
 from collections.abc import Callable
 from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
-import structlog
 
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog, Snapshot
 
-_logger = structlog.get_logger()
+_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 #: Under which schedulers save the state.
@@ -43,14 +43,14 @@ def discard(cluster: str, snapshot: Snapshot, *, why: str, error: str = "") -> N
     from kaicore.ledger.log.metrics import DISCARDED  # noqa: PLC0415  # no command line has to load a metrics library
 
     DISCARDED.labels(snapshot.name, why).inc()
-    _logger.warning(
-        "snapshot thrown away",
-        cluster=cluster,
-        name=snapshot.name,
-        position=snapshot.position,
-        schema=snapshot.schema,
-        why=why,
-        error=error,
+    _log.warning(
+        "cluster %s: snapshot thrown away: %s at position %d, schema %s: %s %s",
+        cluster,
+        snapshot.name,
+        snapshot.position,
+        snapshot.schema,
+        why,
+        error,
     )
 
 
@@ -79,7 +79,7 @@ async def newest(
     for one in sorted(kept, key=lambda one: (one.schema == schema, one.position), reverse=True):
         if (latest := content(cluster, one, read, end=end)) is not None:
             if one.schema != schema:
-                _logger.warning("snapshot of another version", cluster=cluster, name=name, schema=one.schema)
+                _log.warning("cluster %s: snapshot %s is of another version: schema %s", cluster, name, one.schema)
             return latest
     return None
 

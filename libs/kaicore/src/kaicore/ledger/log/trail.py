@@ -7,17 +7,16 @@ other, measured by how far it is from the trail's end. So the gaps grow with age
 """
 
 import asyncio
+import logging
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import structlog
-
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog, Snapshot
 
-_logger = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 #: Events between two places, at least.
 SPACING = 10_000
@@ -102,7 +101,7 @@ class Trail:
             await self._leave(self._store, position, take)
         except KaiError as error:
             # A role that only reads, or a server that does not answer: it is a cache.
-            _logger.info("no snapshot was left on the trail", cluster=self._cluster, error=str(error))
+            _log.info("cluster %s: no snapshot was left on the trail: %s", self._cluster, error)
             self._covered = position, position + SPACING
 
     async def _leave(self, store: TrailStore, position: int, take: Callable[[], Snapshot]) -> None:

@@ -1,6 +1,7 @@
 """What the actions of one cycle share: the groups, the nodes, the accounts, and what was decided so far."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.doubts import Doubts
@@ -18,6 +19,7 @@ from kaicore.rules.engine.reservations import Reservations, Suspended
 from kaicore.rules.engine.topology.cycle_topologies import CycleTopologies
 from kaicore.rules.engine.topology.step_placer import StepPlacer
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
+from kaicore.rules.engine.victims.running_groups import RunningGroups
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.ranks import NO_RANK
@@ -46,13 +48,14 @@ class Session:
         step_placer: places what starts at once.
         record: what was decided so far.
         class_reasons: why no node is for a class, by its key, once a pod of it found none.
+        observer: looks on; None for nobody.
         steps_left: how many more sets of victims the searches may try.
     """
 
     def __init__(
         self, cycle_input: CycleInput, config: EngineConfig, *, observer: PlacingObserver | None = None
     ) -> None:
-        self._observer = observer
+        self.observer = observer
         self.cycle_input = cycle_input
         self.config = config
         self.accounts = cycle_input.accounts
@@ -182,6 +185,11 @@ class Session:
             self.record.wait_until(self._doubts.due)
         return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
 
+    @cached_property
+    def running_groups(self) -> RunningGroups:
+        """The groups that run and may be preempted, as the cycle found them."""
+        return RunningGroups(self.cycle_input, scheduler_name=self.config.scheduler_name)
+
     def _topology_place(self, assignment: Assignment) -> tuple[int, dict[str, str]]:
         """Return the rank of a pod that is placed, and the domains of its node; nothing without a constraint."""
         member = assignment.member
@@ -207,7 +215,7 @@ class Session:
             self.cycle_input.excluded_nodes,
             self.config,
             self._doubts if doubted else None,
-            observer=self._observer,
+            observer=self.observer,
         )
 
     def _release(self, member: Member, eviction: EvictionDecided) -> None:

@@ -108,8 +108,10 @@ class UnitOutcome:
         positions: of its events in order, also when they were in the log already; empty when stale.
         duplicate: the events were in the log already, and nothing was appended.
         stale: set when nothing was appended because an expectation failed.
+        events: as they were recorded, so that nobody has to read what he has just appended; none of a duplicate.
     """
 
     positions: tuple[int, ...] = ()
     duplicate: bool = False
     stale: Stale | None = None
+    events: tuple[Event, ...] = field(default=(), compare=False, repr=False)

@@ -22,7 +22,7 @@ from psycopg import errors
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from kaicore.errors import ConfigurationError, LogError, LogUnavailable, NotMigrated
+from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable, NotMigrated
 from kaicore.ledger.log.postgres.rows import register_loaders
 
 Connection = psycopg.AsyncConnection[TupleRow]
@@ -60,6 +60,15 @@ _LEAST_ANSWER_S = 10.0
 
 #: The shortest time to connect that libpq knows, seconds; 0 would be none at all.
 _LEAST_CONNECT_S = 2
+
+#: Commits of our role that wait for a standby, and which standby that is; sessions of other roles are not shown.
+_STANDBY_WAITS = """
+SELECT count(*), current_setting('synchronous_standby_names') FROM pg_stat_activity
+WHERE wait_event = 'SyncRep' AND datname = current_database()
+"""
+
+#: Seconds that looking for such commits takes at most.
+_STANDBY_LOOK_S = 2.0
 
 #: Class of errors of a server that has not what it takes: its disk is full, it is out of memory.
 _RESOURCES_CLASS = "53"
@@ -190,12 +199,15 @@ class Connections:
                 await connecting.result().close()
             raise
 
-    async def run(self, work: Callable[[Connection], Awaitable[_T]], *, repeat: bool = True) -> _T:
+    async def run(
+        self, work: Callable[[Connection], Awaitable[_T]], *, repeat: bool = True, answer_s: float | None = None
+    ) -> _T:
         """Do work on a connection, again on another one when it breaks.
 
         Args:
             work: must bear repetition, also after it succeeded without our learning of it.
-            repeat: False does it once, however long it takes, and whatever fails is said at once.
+            repeat: False does it once, and whatever fails is said at once.
+            answer_s: how long work that is not repeated may take; None: however long it takes.
 
         Raises:
             LogUnavailable: the server stays away, or the pool is closed.
@@ -212,7 +224,7 @@ class Connections:
             try:
                 # In small portions, because the pool tries to connect anew only when it is asked anew.
                 async with self._pool.connection(timeout=max(min(_POOL_S, left_s), 0.01)) as connection:
-                    with _Deadline(connection, self._answer_s if repeat else None):
+                    with _Deadline(connection, self._answer_s if repeat else answer_s):
                         result = await work(connection)
             except PoolClosed as error:
                 raise LogUnavailable("the log is closed") from error
@@ -222,7 +234,7 @@ class Connections:
                 if error.sqlstate is not None and error.sqlstate.startswith(_RESOURCES_CLASS):
                     self.lacking, self.lacking_since_s = str(error), time()
                 if not repeat or time() + delay_s > began + self._patience_s:
-                    raise _translated(error) from error
+                    raise await self._given_up(error) from error
                 if not isinstance(error, PoolTimeout):
                     # Where one connection broke, the idle ones broke too.
                     with suppress(PoolClosed):
@@ -234,6 +246,25 @@ class Connections:
                 return result
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, _LAST_DELAY_S)
+
+    async def _given_up(self, error: psycopg.Error) -> LogError | ConfigurationError:
+        """Return why work was given up; a lock or an answer that does not come may be a standby's that is away."""
+        if not isinstance(error, (errors.LockNotAvailable, _NoAnswerError)) or self._patience_s < _STANDBY_LOOK_S:
+            return _translated(error)
+        try:
+            async with await self.connect(timeout_s=_STANDBY_LOOK_S) as connection:
+                with _Deadline(connection, _STANDBY_LOOK_S):
+                    ((waiting, names),) = await (await connection.execute(_STANDBY_WAITS)).fetchall()
+        except (psycopg.Error, KaiError):
+            return _translated(error)
+        if not waiting:
+            return _translated(error)
+        self.lacking = (
+            f"its commits wait for the synchronous standby ({names!r} in synchronous_standby_names), "
+            "which does not confirm them"
+        )
+        self.lacking_since_s = asyncio.get_running_loop().time()
+        return LogUnavailable(f"Postgres cannot do it now: {self.lacking}")
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Connection]:
@@ -249,6 +280,10 @@ class Connections:
             raise _translated(error) from error
         finally:
             await connection.close()
+
+
+class _NoAnswerError(psycopg.OperationalError):
+    """The server was hung up on because it did not answer in time."""
 
 
 class _Deadline:
@@ -270,7 +305,7 @@ class _Deadline:
         if self._timer is not None:
             self._timer.cancel()
         if passed and isinstance(error, psycopg.OperationalError):
-            raise psycopg.OperationalError(f"no answer in {self._seconds:g} s") from error
+            raise _NoAnswerError(f"no answer in {self._seconds:g} s") from error
 
     def _hang_up(self) -> None:
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as connected:

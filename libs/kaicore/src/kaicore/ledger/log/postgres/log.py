@@ -1,13 +1,13 @@
 """The event log in Postgres; `docs/explanation/log.md` says how it works and what it guarantees."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import structlog
 from psycopg import sql
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
@@ -30,10 +30,13 @@ from kaicore.ledger.log.postgres.trail import PostgresTrail
 from kaicore.ledger.log.snapshots import discard, snapshot_digest
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
-_logger = structlog.get_logger()
+_log = logging.getLogger(__name__)
 
 #: Seconds that a transaction under way has when the log is closed.
 _CLOSE_S = 5.0
+
+#: Seconds that making months may take; with a synchronous standby that is away it would take for ever.
+_MONTHS_ANSWER_S = 15.0
 
 #: Seconds until the next attempt to make months, after one that failed.
 _MONTHS_RETRY_S = 600.0
@@ -269,7 +272,7 @@ class PostgresLog:
             return await partitions.ensure_months(connection, now=await self._now(connection))
 
         # Once: each try makes readers wait behind it for a moment.
-        self._months_until = await self._connections.run(make, repeat=False)
+        self._months_until = await self._connections.run(make, repeat=False, answer_s=_MONTHS_ANSWER_S)
 
     async def months(self) -> list[Month]:
         """Return the months that the log has partitions for, in order."""
@@ -373,7 +376,7 @@ class PostgresLog:
             await self.make_months()
         except KaiError as error:
             # No harm yet: there are some months left, and then the DEFAULT partition.
-            _logger.warning("the log's next months could not be made", error=str(error))
+            _log.warning("the log's next months could not be made: %s", error)
             self._months_not_before_s = asyncio.get_running_loop().time() + _MONTHS_RETRY_S
 
     async def _now(self, connection: Connection) -> int:

@@ -1,0 +1,48 @@
+"""Which members are live, as one of them sees it.
+
+A member renews its record again and again. An observer counts it as live until it has not seen the record renewed for
+the record's duration, **by the observer's own clock**: no two clocks are compared, so a clock that is wrong does no
+harm; only one that runs too fast or too slow does, by as much as its rate is off. A record that is no longer there
+without having been withdrawn, because the store lost it, counts like one that is not renewed.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Sighting(NamedTuple):
+    """A member's record as it was read.
+
+    Attributes:
+        member: whose.
+        revision: of the record; another one with each renewal.
+        duration_s: how long it counts without being renewed; 0 for a record that was withdrawn.
+    """
+
+    member: str
+    revision: int
+    duration_s: float
+
+
+class Liveness:
+    """What an observer has seen of members' records."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def observe(self, sightings: Iterable[Sighting], *, now: float) -> None:
+        """Take what was read.
+
+        Args:
+            sightings: of any members.
+            now: the observer's monotonic clock **after** reading, seconds; so no record counts for less than its time.
+        """
+        for member, revision, duration_s in sightings:
+            if duration_s <= 0:
+                self._seen.pop(member, None)
+            elif self._seen.get(member, (0, 0.0))[0] != revision:
+                self._seen[member] = (revision, now + duration_s)
+
+    def live(self, *, now: float) -> tuple[str, ...]:
+        """Return the members that count as live, sorted."""
+        return tuple(sorted(member for member, (_, until) in self._seen.items() if now < until))

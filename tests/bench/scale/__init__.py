@@ -1,0 +1,18 @@
+"""How far it scales: every part by itself, in real processes, then together, then what more of everything would need.
+
+`make bench ARGS=scale` measures all, `make bench ARGS=scale.binding` one part. On a machine that has other work, the
+rates say little and the CPU times stay.
+"""
+
+import importlib
+from collections.abc import Iterator
+
+from tests.bench.figures import Figure
+
+PARTS = ("head_row", "relaying", "one_scheduler", "binding")
+
+
+def figures() -> Iterator[Figure]:
+    """Measure."""
+    for part in PARTS:
+        yield from importlib.import_module(f"{__name__}.{part}").figures()

@@ -1,0 +1,136 @@
+"""One scheduler, end to end: pods come into the log at a steady rate, and a scheduler process places them.
+
+Between them are what is there in use: Postgres, the relay, NATS. What is measured is how many pods it placed per second
+and the CPU time of the scheduler per pod, which tells what one core would sustain on a machine that does nothing else.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import uvloop
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import NewEvent, Unit
+
+from tests.bench.figures import Figure, figure
+from tests.bench.scale.services import Servers, ServiceProcess, durable_servers, recorded
+from tests.factory import Cluster, amounts, pod
+from tests.new_events import as_new, new_event
+
+_ZONE = amounts(cpu=64, memory=512, gpu=4)
+_TICK_S = 0.1
+_PAGE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured: on so many nodes so many pods, of which so many come per second, so often."""
+
+    nodes: int
+    pods: int
+    per_s: int
+    runs: int
+
+
+FULL = Size(nodes=10_000, pods=10_000, per_s=2_000, runs=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Sustained:
+    """What a scheduler did with pods that came at a steady rate.
+
+    Attributes:
+        placed_per_s: from the first pod in the log to the last placement.
+        scheduler_us: CPU microseconds of the scheduler per placed pod.
+        relay_us: of the relay, per event.
+        postgres_us: of Postgres, per event.
+    """
+
+    placed_per_s: float
+    scheduler_us: float
+    relay_us: float
+    postgres_us: float
+
+
+def nodes(count: int) -> list[NewEvent]:
+    """Nodes of 8 GPUs on two zones."""
+    cluster = Cluster()
+    for number in range(count):
+        cluster.add_node(f"n{number:05}", _ZONE, _ZONE, policy="restricted")
+    return [as_new(event) for event in cluster.events]
+
+
+def waiting_pods(count: int) -> list[NewEvent]:
+    """Pods of one GPU, of 40 classes."""
+    made = []
+    for number in range(count):
+        one = pod(f"p{number:06}", cpu=2 + number % 8, memory=16 + number % 5, gpu=1, created_at=number // 50)
+        made.append(new_event(f"pod/{one.uid}", payload=payloads.PodObserved(one), subject=f"default/{one.name}"))
+    return made
+
+
+async def fill(log: PostgresLog, cluster: str, events: Sequence[NewEvent]) -> None:
+    """Append events, a unit each."""
+    for start in range(0, len(events), _PAGE):
+        await log.append(cluster, [Unit((event,)) for event in events[start : start + _PAGE]])
+
+
+async def sustained(servers: Servers, cluster: str, size: Size) -> Sustained:
+    """Offer pods at a rate, and measure what becomes of it."""
+    settings = servers.settings(cluster)
+    async with await PostgresLog.open(servers.database_url) as log:
+        await fill(log, cluster, nodes(size.nodes))
+        async with (
+            ServiceProcess("kai_relay.main", settings) as relay,
+            ServiceProcess("kai_scheduler.main", settings) as scheduler,
+        ):
+            # One pod first: once it is placed, everything is up.
+            first, *others = waiting_pods(size.pods + 1)
+            await fill(log, cluster, [first])
+            await recorded(log, cluster, "PodPlaced", count=1)
+            before = relay.cpu_s, scheduler.cpu_s, servers.postgres_cpu_s
+            head = await log.head(cluster)
+            offering = asyncio.create_task(_offer(log, cluster, others, per_s=size.per_s))
+            placed = await recorded(log, cluster, "PodPlaced", count=size.pods, after=head.position)
+            await offering
+            after = relay.cpu_s, scheduler.cpu_s, servers.postgres_cpu_s
+        (first_event,) = await log.read(cluster, after=head.position, limit=1)
+        events = (await log.head(cluster)).position - head.position
+    relay_us, scheduler_us, postgres_us = ((late - early) * 1e6 for early, late in zip(before, after, strict=True))
+    return Sustained(
+        placed_per_s=size.pods / (placed[-1].recorded_at - first_event.recorded_at) * 1e6,
+        scheduler_us=scheduler_us / size.pods,
+        relay_us=relay_us / events,
+        postgres_us=postgres_us / events,
+    )
+
+
+async def _offer(log: PostgresLog, cluster: str, pods: Sequence[NewEvent], *, per_s: int) -> None:
+    tick = max(1, round(per_s * _TICK_S))
+    began = time.monotonic()
+    for number, start in enumerate(range(0, len(pods), tick)):
+        await asyncio.sleep(max(0.0, began + number * _TICK_S - time.monotonic()))
+        await fill(log, cluster, pods[start : start + tick])
+
+
+async def _measured(size: Size) -> list[Sustained]:
+    async with durable_servers() as servers:
+        return [await sustained(servers, f"run-{number}", size) for number in range(size.runs)]
+
+
+def figures(size: Size = FULL) -> Iterator[Figure]:
+    """Measure."""
+    runs = uvloop.run(_measured(size))
+    yield from in_figures(runs, size)
+
+
+def in_figures(runs: Sequence[Sustained], size: Size) -> Iterator[Figure]:
+    """Sum up what was measured."""
+    what = f"scale: one scheduler, {size.nodes} nodes, {size.pods} pods at {size.per_s}/s"
+    yield figure(f"{what}: placed", [run.placed_per_s for run in runs], "pods/s")
+    yield figure(f"{what}: CPU of the scheduler", [run.scheduler_us for run in runs], "us per pod")
+    yield figure(f"{what}: one core of it would place", [1e6 / run.scheduler_us for run in runs], "pods/s")
+    yield figure(f"{what}: CPU of the relay", [run.relay_us for run in runs], "us per event")
+    yield figure(f"{what}: CPU of Postgres", [run.postgres_us for run in runs], "us per event")

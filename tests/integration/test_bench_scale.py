@@ -1,0 +1,30 @@
+"""Every part of the benchmark of scale runs, on a very small cluster: a benchmark that nobody runs rots."""
+
+import pytest
+import uvloop
+
+from tests.bench.scale import binding, head_row, one_scheduler, relaying
+from tests.bench.scale.services import Servers
+
+
+@pytest.fixture
+def servers(superuser_url: str, nats_url: str) -> Servers:
+    return Servers(database_url=superuser_url, nats_url=nats_url)
+
+
+def test_units_of_several_processes_are_all_appended(servers: Servers, cluster_name: str) -> None:
+    load = head_row.Load(processes=2, tasks=2, units=3)
+    assert uvloop.run(head_row.appending(servers, cluster_name, load)).per_s > 0
+
+
+def test_a_log_from_before_is_relayed_to_its_end(servers: Servers, cluster_name: str) -> None:
+    assert uvloop.run(relaying.relaying(servers, cluster_name, relaying.Size(events=1000, runs=1))).per_s > 0
+
+
+def test_pods_that_come_at_a_rate_are_all_placed(servers: Servers, cluster_name: str) -> None:
+    size = one_scheduler.Size(nodes=10, pods=20, per_s=100, runs=1)
+    assert uvloop.run(one_scheduler.sustained(servers, cluster_name, size)).placed_per_s > 0
+
+
+def test_decisions_in_the_log_are_all_bound(servers: Servers, cluster_name: str) -> None:
+    assert uvloop.run(binding.bound(servers, cluster_name, binding.Size(nodes=5, pods=20, runs=1))).per_s > 0

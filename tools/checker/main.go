@@ -1,0 +1,54 @@
+// Command kai-checker checks what a run of kai-ledger under faults left behind, against models that share no code with it.
+//
+//	kai-checker DIRECTORY
+//
+// reads the recordings in a directory (see recording.go) and prints one line for each thing that is wrong, then a
+// summary as one line of JSON. Its exit code is 0 when nothing is wrong, 1 when something is, and 2 for wrong use.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: kai-checker DIRECTORY")
+		os.Exit(2)
+	}
+	recording, err := readRecording(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	report := check(recording)
+	for _, finding := range report.Findings {
+		fmt.Println(finding)
+	}
+	summary, _ := json.Marshal(report)
+	fmt.Println(string(summary))
+	if len(report.Findings) > 0 {
+		os.Exit(1)
+	}
+}
+
+// check runs every check on a recording.
+func check(recording *Recording) *Report {
+	report := newReport()
+	for _, cluster := range recording.clusters() {
+		events := recording.Events[cluster]
+		checkLog(report, cluster, events)
+		checkTables(report, recording, cluster, events)
+		checkObserved(report, cluster, events, recording.Observed[cluster])
+		checkBus(report, cluster, events, recording.Bus[cluster])
+		checkAppends(report, cluster, events, recording.Appends[cluster])
+		checkPromises(report, cluster, events)
+		checkQueues(report, cluster, events)
+		if recording.Cluster == cluster {
+			checkObjects(report, events, recording.Journal)
+			checkBinds(report, events, recording.Journal)
+		}
+	}
+	return report
+}

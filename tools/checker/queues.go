@@ -1,0 +1,87 @@
+package main
+
+import "strings"
+
+// queue is what may be used of each resource, and what is.
+type queue struct {
+	parent string
+	limits map[string]int64
+}
+
+// checkQueues: no decision brings the pods of a queue, those below it among them, above its limit.
+func checkQueues(report *Report, cluster string, events []Event) {
+	queues, pods := map[string]*queue{}, map[string]*podBody{}
+	holding := map[string]map[string]bool{} // by queue, the uids of its pods that hold something
+	checked := 0
+	drop := func(uid string) {
+		for _, uids := range holding {
+			delete(uids, uid)
+		}
+	}
+	for index := range events {
+		e := &events[index]
+		switch e.Type {
+		case "QueueObserved":
+			observed := decode(report, e).Queue
+			q := &queue{observed.Parent, map[string]int64{}}
+			for resource, share := range observed.Shares {
+				if share.Limit != nil {
+					q.limits[resource] = *share.Limit
+				}
+			}
+			queues[observed.Name] = q
+		case "QueueDeleted":
+			delete(queues, decode(report, e).Name)
+		case "PodObserved":
+			pod := decode(report, e).Pod
+			pods[pod.UID] = pod
+			if pod.finished() {
+				drop(pod.UID)
+			}
+		case "PodDeleted", "PodRejected":
+			drop(decode(report, e).UID)
+		case "BindFailed":
+			b := decode(report, e)
+			if pod := pods[b.UID]; pod == nil || pod.Node == "" {
+				drop(b.UID)
+			}
+		case "PodPlaced":
+			pod := pods[decode(report, e).UID]
+			if pod == nil || pod.finished() || queues[pod.Labels["kai.scheduler/queue"]] == nil {
+				continue
+			}
+			checked++
+			for name := pod.Labels["kai.scheduler/queue"]; queues[name] != nil; name = queues[name].parent {
+				if holding[name] == nil {
+					holding[name] = map[string]bool{}
+				}
+				holding[name][pod.UID] = true
+				for resource, limit := range queues[name].limits {
+					own, used := counted(pod.requests(), resource), int64(0)
+					for uid := range holding[name] {
+						used += counted(pods[uid].requests(), resource)
+					}
+					if own > 0 && used > limit {
+						report.wrong("queue-limit", "cluster %s: position %d places pod %s: queue %s then has %d of %s, its limit is %d",
+							cluster, e.Position, e.Subject, name, used, resource, limit)
+					}
+				}
+			}
+		}
+	}
+	report.count("queue-decisions", checked)
+}
+
+// counted is a pod's amount of a queue's resource: `gpu` stands for the GPUs of all vendors.
+func counted(requests amounts, resource string) int64 {
+	if resource != "gpu" {
+		return requests[resource]
+	}
+	sum := int64(0)
+	for name, amount := range requests {
+		if strings.HasSuffix(name, "/gpu") {
+			sum += amount
+		}
+	}
+	return sum
+}
