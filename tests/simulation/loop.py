@@ -167,7 +167,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Nobody else is there who could wake the loop."""
 
 
-
 def _registered(loop: asyncio.AbstractEventLoop, body: Coroutine[Any, Any, T], **kwargs: Any) -> "asyncio.Task[T]":
     task = asyncio.Task(body, loop=loop, **kwargs)
     context = kwargs.get("context")
