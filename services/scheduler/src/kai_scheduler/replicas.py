@@ -13,6 +13,10 @@ from kaicore.rules.sharing.replicas import due_replicas, replicas_stream
 from kaicore.rules.state.cluster_state import ClusterState
 
 
+#: Seconds for which a listed replica that was never seen live is left on the list.
+_STRANGER_S = 3.0
+
+
 class Live(Protocol):
     """Who is live, as `kai_scheduler.announcing.Announcer` sees it."""
 
@@ -72,6 +76,8 @@ class ReplicaList:
         self._monotonic = monotonic
         self._seen: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._unlike_since = 0.0
+        #: The replicas that this one has seen live.
+        self._met: set[str] = set()
         self._numbers = count(1)
 
     def listed(self, state: ClusterState) -> bool:
@@ -127,4 +133,8 @@ class ReplicaList:
         if (listed, live) != self._seen:
             self._seen, self._unlike_since = (listed, live), now
         unlike_s = now - self._unlike_since
+        self._met.update(live)
+        if unlike_s < _STRANGER_S:
+            # Two that begin at once do not see each other yet.
+            live = tuple(sorted({*live, *(one for one in listed if one not in self._met)}))
         return due_replicas(listed, live, replica=self._replica, fresh=self._live.fresh, unlike_s=unlike_s)
