@@ -12,7 +12,6 @@ from kaicore.rules.events.payloads import ReplicasChanged
 from kaicore.rules.sharing.replicas import due_replicas, replicas_stream
 from kaicore.rules.state.cluster_state import ClusterState
 
-
 #: Seconds for which a listed replica that was never seen live is left on the list.
 _STRANGER_S = 3.0
 
