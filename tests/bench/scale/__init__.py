@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tests.bench.figures import Figure
 
-PARTS = ("head_row", "relaying", "one_scheduler", "binding", "takeover")
+PARTS = ("head_row", "relaying", "one_scheduler", "binding", "takeover", "clusters")
 
 
 def figures() -> Iterator[Figure]:
