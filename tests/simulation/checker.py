@@ -86,6 +86,7 @@ class Checker:
         self._looks: dict[str, Callable[[Event, Json], None]] = {
             "WatcherStarted": self._watcher_started,
             "CycleCompleted": self._cycle_completed,
+            "ReplicasChanged": self._replicas_changed,
             "NodeObserved": self._node_observed,
             "TopologyObserved": self._topology_observed,
             "PodObserved": self._pod_observed,
@@ -153,6 +154,11 @@ class Checker:
         if body["cycle"] != f"{body['shard']}/{event.version}":
             self.wrong(f"event {event.position}: cycle {body['cycle']} is number {event.version} of its shard")
 
+    def _replicas_changed(self, event: Event, body: Json) -> None:
+        """From here on groups may have other owners."""
+        del event, body
+        self._shard_of.clear()
+
     def _node_observed(self, event: Event, body: Json) -> None:
         del event
         self.allocatable[body["node"]["name"]] = body["node"]["allocatable"]
@@ -196,7 +202,7 @@ class Checker:
         pod, node = self._pod(body["uid"]), body["node"]
         if pod.node and not pod.over:
             self.wrong(f"event {event.position}: pod {pod.name} is placed on {node}, and is on {pod.node} already")
-        shard = body["cycle"].partition("/")[0]
+        shard = body["cycle"].rpartition("/")[0]
         group = pod.gang or pod.uid
         if self._shard_of.setdefault(group, shard) != shard:
             self.wrong(f"event {event.position}: {group} is decided by {shard}, and by {self._shard_of[group]} before")

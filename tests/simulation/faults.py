@@ -186,6 +186,7 @@ class Faults:
     def _bus_wipe(self, fault: Fault) -> None:
         del fault
         self._world.bus.lose_everything()
+        self._world.leases.wipe()
 
     def _api_restart(self, fault: Fault) -> None:
         world = self._world

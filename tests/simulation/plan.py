@@ -87,6 +87,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         seconds: how long things come and fail; then everything is healed.
         lag: whether kubelets are ahead of the API, as real ones are.
         binders: how many binders run at a time.
+        shared: whether the two schedulers share the groups; otherwise one decides and the other one stands by.
         side_writes: whether binders write annotations and conditions.
         skew_s: how far the processes' clocks are apart at most.
         plant: a fault of the code that is planted, for tests of the simulation.
@@ -98,6 +99,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: tuple[Fault, ...] = ()
     lag: bool = False
     binders: int = 1
+    shared: bool = False
     side_writes: bool = False
     skew_s: float = 0.0
     plant: str = ""
@@ -117,6 +119,7 @@ def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
         tuple(faults),
         lag=chance.random() < 0.3,
         binders=chance.choice((1, 1, 2)),
+        shared=chance.random() < 0.4,
         side_writes=chance.random() < 0.25,
         skew_s=chance.choice((0.0, 0.0, 0.5, 30.0)),
         plant=plant,

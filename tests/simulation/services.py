@@ -17,16 +17,19 @@ from kai_relay.readiness import Readiness
 from kai_relay.relay import Relay
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace, Scheduler
+from kai_scheduler.standby import Standby
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.watcher import Watcher, WatcherOptions
 from kaicore.analysis.inquiry.log_states import restored
 from kaicore.kube.client import KubeClient
+from kaicore.ledger.bus.leases import Members
 from kaicore.ledger.feed import EventFeed, FeedOptions
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.runtime.service import Health, ServiceContext
 from prometheus_client import CollectorRegistry
 
 from tests.simulation.bus import NetworkBus
+from tests.simulation.leases import LoopAnnouncer, NetworkLeaseStore
 from tests.simulation.log import NetworkLog
 from tests.simulation.loop import Process
 
@@ -65,6 +68,7 @@ class Place:
     client: KubeClient
     context: ServiceContext
     chance: random.Random
+    leases: NetworkLeaseStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +120,44 @@ async def relay(place: Place, pace: Pace) -> None:
     ).run(place.context.stopping)
 
 
-async def schedule(place: Place, pace: Pace, config: EngineConfig, now: Callable[[], float]) -> None:
-    """`kai-scheduler`, of the shard `default`; `now` tells seconds that never jump."""
-    state = await restored(place.log, CLUSTER)
+async def schedule(place: Place, pace: Pace, config: EngineConfig, now: Callable[[], float], *, shared: bool) -> None:
+    """`kai-scheduler`, of the shard `default`: with a replica's name, or one of several of which one decides.
+
+    Args:
+        place: where.
+        pace: how fast.
+        config: the shard's settings.
+        now: seconds that never jump.
+        shared: whether schedulers share the groups.
+    """
+    process, log = place.process, place.log
+    state = await restored(log, CLUSTER)
+    replica = process.role if shared else ""
+    member = replica or f"{now():020.6f}-{process.name.replace('.', '-')}"
+    role = "scheduler/default" if shared else "standby/default"
+    announcer = LoopAnnouncer(
+        Members(place.leases, CLUSTER, role, member=member.replace(".", "-"), ttl_s=pace.standby_s, clock=now)
+    )
+    standby = Standby(
+        standby_s=pace.standby_s,
+        monotonic=now,
+        live=None if shared else announcer,
+        member=member.replace(".", "-"),
+    )
     await Scheduler(
-        log=place.log,
-        feed=EventFeed(place.log, place.bus, CLUSTER, after=state.position, options=FeedOptions(retry_max_s=2.0)),
+        log=log,
+        feed=EventFeed(log, place.bus, CLUSTER, after=state.position, options=FeedOptions(retry_max_s=2.0)),
         state=state,
         config=config,
         shard="default",
-        instance=place.process.name,
+        replica=replica,
+        live=announcer if shared else None,
+        standby=None if shared else standby,
+        instance=process.name,
         context=place.context,
         metrics=SchedulerMetrics(CollectorRegistry()),
         pace=CyclePace(period_s=pace.period_s, standby_s=pace.standby_s, snapshot_events=pace.snapshot_events),
-        clock=place.process.clock,
+        clock=process.clock,
         monotonic=now,
     ).run()
 

@@ -36,7 +36,7 @@ def shrunk(plan: Plan, *, tell: Callable[[str], None] = lambda line: None) -> Pl
         runs += 1
         return wanted in {signature(violation) for violation in run(candidate).violations}
 
-    for simpler in ({"side_writes": False}, {"lag": False}, {"skew_s": 0.0}, {"binders": 1}):
+    for simpler in ({"side_writes": False}, {"lag": False}, {"skew_s": 0.0}, {"binders": 1}, {"shared": False}):
         if fails(candidate := msgspec.structs.replace(plan, **simpler)):
             plan = candidate
     items: Items = [*plan.faults, *plan.arrivals]

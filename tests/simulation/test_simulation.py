@@ -13,7 +13,7 @@ from tests.simulation.shrinking import shrunk
 from tests.simulation.world import run
 
 #: Of the runs in the gate: so short that two hundred take some seconds.
-_SECONDS = 2.5
+_SECONDS = 1.5
 
 _ROOT = Path(__file__).parents[2]
 

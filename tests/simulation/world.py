@@ -18,6 +18,7 @@ from kai_fleet.checkpoint import NodeState
 from kai_ingest.answer import Answer
 from kai_ingest.reports import Report
 from kaicore.errors import KaiError, LogUnavailable
+from kaicore.ledger.bus.leases.memory import MemoryLeaseStore
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
@@ -27,6 +28,7 @@ from tests.simulation.bus import BusServer, NetworkBus
 from tests.simulation.checker import Checker
 from tests.simulation.ending import check_end
 from tests.simulation.kubelets import Kubelet
+from tests.simulation.leases import NetworkLeaseStore
 from tests.simulation.log import LogServer, NetworkLog
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop, Stuck, bury
 from tests.simulation.network import Fate, Network, Server
@@ -101,6 +103,7 @@ class World:
         self.api_server = self._server("api")
         self.ingest_server = self._server("ingest")
         self.log = LogServer(lambda: int((EPOCH_S + self.loop.time()) * 1e6), self._appended)
+        self.leases = MemoryLeaseStore()
         self.bus: BusServer
         self.api: ApiServer
         self.disks: dict[str, NodeState] = {}
@@ -142,7 +145,9 @@ class World:
         self._add("ingest-0", self._ingest)
         for number in range(2):
             self._add(f"relay-{number}", self._service(partial(services.relay, pace=self.pace)))
-            schedule = partial(services.schedule, pace=self.pace, config=self.config, now=self.loop.time)
+            schedule = partial(
+                services.schedule, pace=self.pace, config=self.config, now=self.loop.time, shared=self.plan.shared
+            )
             self._add(f"scheduler-{number}", self._service(schedule))
         for number in range(self.plan.binders):
             self._add(f"binder-{number}", self._service(partial(services.bind, pace=self.pace)))
@@ -241,6 +246,7 @@ class World:
             NetworkKubeClient(self.loop, process, self.network, self.api_server, self.api),
             services.context_of(role, self.tell),
             random.Random(f"{self.plan.seed}/{process.name}"),
+            NetworkLeaseStore(process, self.network, self.bus_server, self.leases),
         )
 
     def _service(self, body: services.Body) -> Callable[[Process], Coroutine[Any, Any, None]]:
