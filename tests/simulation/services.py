@@ -5,8 +5,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from kai_binder.binder import Binder, BinderOptions
+from kai_binder.binder import Binder
 from kai_binder.metrics import BinderMetrics
+from kai_binder.options import BinderOptions
 from kai_ingest.answer import Answer
 from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
