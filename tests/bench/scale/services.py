@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 
 from tests.servers import scratch_directory
+from tests.service_process import ready
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,6 +35,7 @@ class ServiceProcess:
         self._module = module
         self._environment = {f"KAI_{name}": value for name, value in environment.items()}
         self._process: asyncio.subprocess.Process | None = None
+        self._listener: socket.socket | None = None
 
     @property
     def pid(self) -> int:
@@ -50,19 +53,29 @@ class ServiceProcess:
         assert self._process is not None, "not started"
         self._process.send_signal(number)
 
+    async def ready(self) -> None:
+        """Wait until it says that it is."""
+        assert self._listener is not None, "not started"
+        await ready("{}:{}".format(*self._listener.getsockname()))
+
     async def kill(self) -> None:
         """End it as a crash would."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
+        if self._listener is not None:
+            self._listener.close()
 
     async def __aenter__(self) -> Self:
+        self._listener = listener = socket.create_server(("127.0.0.1", 0))
+        environment = {"KAI_LOG_LEVEL": "error", "KAI_HTTP_FD": str(listener.fileno())} | self._environment
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             self._module,
             cwd=ROOT,
-            env=os.environ | {"KAI_LOG_LEVEL": "warning"} | self._environment,
+            env=os.environ | environment,
+            pass_fds=[listener.fileno()],
         )
         return self
 
