@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install production run test check docs reference chaos bench fidelity digest format lock clean
+.PHONY: help install production run test check types rules docs reference chaos bench fidelity digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,9 +27,14 @@ test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cl
 	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 3)
 
 check: $(INSTALLED)  ## format, lint, types, import rules, dead code, sizes
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
+
+types: $(INSTALLED)
+	@$(BIN)/mypy
+
+rules: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/vulture
 	@$(BIN)/python scripts/check_circles.py

@@ -52,6 +52,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.transitions import TRANSITIONS, Release, Transition, Trigger
 from kaicore.runtime.service import ServiceSettings
+from kaicore.runtime.service.leadership import LEADS
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
@@ -232,6 +233,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     collectors_by_service: dict[str, Iterable[Collector]] = {
         "Every process with an HTTP server": [kaicore.runtime.service.http_limits._REFUSED],  # noqa: SLF001
         "Every process that reads the log": [kaicore.ledger.log.metrics.DISCARDED],
+        "Every service of which one instance leads": [LEADS],
     }
 
     def of(name: str, make: Callable[[CollectorRegistry], object]) -> None:

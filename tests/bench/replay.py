@@ -54,6 +54,8 @@ class BusyCluster(Workloads):
         super().__init__(_CLUSTER, hashes=True)
         self._random = random.Random(1)
         self._running: deque[Pod] = deque()
+        #: Pods that are gone with the next turn.
+        self._evicted: list[Pod] = []
         self._count = self._used = 0
         self._most = nodes * 8 * percent // 100 if percent < 100 else sys.maxsize
         zone = amounts(cpu=64, memory=512, gpu=4)
@@ -75,7 +77,12 @@ class BusyCluster(Workloads):
     def turn(self, arrivals: int) -> None:
         """Pods come, a cycle runs, what it placed starts and is reported, and as many pods end."""
         self.arrive(arrivals)
+        for one in self._evicted:
+            if one.uid in self.state.pods:
+                self._end(one)
+                self._succeed(one)
         result = self.cycle()
+        self._evicted = [self.state.pods[eviction.uid].pod for eviction in result.evictions]
         for decision in result.placements:
             entry = self.state.pods[decision.uid]
             self.record(f"pod/{decision.uid}", payloads.PodBound(decision.uid, "default", decision.name, decision.node))
@@ -93,10 +100,25 @@ class BusyCluster(Workloads):
             # Most go in the order in which they came.
             place = self._random.randrange(len(self._running) // 4 + 1)
             one = self._running[place]
-            del self._running[place]
-            self._used -= _gpus(one)
             self.see(one, phase="Succeeded")
-            self.delete_pod(self.state.pods[one.uid].pod)
+            self._end(one)
+
+    def _end(self, one: Pod) -> None:
+        """A pod is gone."""
+        self._running.remove(next(other for other in self._running if other.uid == one.uid))
+        self._used -= _gpus(one)
+        self.delete_pod(self.state.pods[one.uid].pod)
+
+    def _succeed(self, one: Pod) -> None:
+        """The owner of a pod that is gone makes another one."""
+        self._count += 1
+        changed = {
+            "uid": f"{one.uid}-{self._count}",
+            "name": f"{one.name}-{self._count}",
+            "node_name": "",
+            "phase": "Pending",
+        }
+        self.add_pod(msgspec.structs.replace(one, **changed))
 
     @property
     def filled(self) -> bool:

@@ -146,8 +146,11 @@ async def test_a_lease_outlives_a_store_that_does_not_answer_by_its_own_clock() 
     clock.now += 3.1
     assert not await lease.hold()
     assert member.live() == ("one",)
+    assert not member.fresh
     store.reconnect()
     assert await lease.hold()
+    assert await member.beat()
+    assert member.live() == ("one", "two"), "nobody could see whether it had renewed its record"
 
 
 async def test_what_a_wiped_store_held_is_had_only_when_it_would_have_run_out() -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kai_scheduler.metrics import SchedulerMetrics
+from kai_scheduler.replicas import Live
 from kai_scheduler.scheduler import CyclePace, Scheduler
 from kaicore.analysis.inquiry.log_states import restored
 from kaicore.ledger.feed import EventFeed
@@ -55,6 +56,8 @@ async def scheduling(
     cluster: str,
     *,
     shard: str = "default",
+    replica: str = "",
+    live: Live | None = None,
     instance: str = "one",
     pace: CyclePace | None = None,
     config: EngineConfig | None = None,
@@ -68,6 +71,8 @@ async def scheduling(
         state=state,
         config=config or EngineConfig(),
         shard=shard,
+        replica=replica,
+        live=live,
         instance=instance,
         context=context,
         metrics=SchedulerMetrics(CollectorRegistry()),

@@ -3,19 +3,24 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
 from kai_api.app import make_app
 from kai_api.auth.access import Access
+from kai_api.auth.access_file import AccessFile
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events import payloads
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
 
+from tests.factory import pod
 from tests.integration.scheduling import Facts, placed, scheduling
+from tests.integration.test_api_access import make_key
 
 
 @asynccontextmanager
@@ -130,6 +135,34 @@ async def test_who_is_not_logged_in_is_led_to_the_login_and_back(postgres_log: E
     ):
         assert answer.status == 303
         assert answer.headers["Location"] == f"/login?next=%2Fclusters%2F{cluster_name}%3Fat%3D1"
+
+
+async def test_a_caller_of_a_namespace_sees_his_pages_and_nothing_of_others(
+    postgres_log: EventLog, cluster_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "access.yaml"
+    key = make_key(file, "red", f"{cluster_name}/red", capsys=capsys)
+    facts, here = Facts(postgres_log, cluster_name), f"/clusters/{cluster_name}"
+    await facts.add_nodes(1)
+    async with scheduling(postgres_log, cluster_name):
+        for namespace in ("red", "blue"):
+            one = pod(f"{namespace}-train", namespace=namespace, uid=f"uid-{namespace}", cpu=2, gpu=1)
+            await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
+        await placed(postgres_log, cluster_name, 2)
+    async with served(postgres_log, Access(anonymous="no", file=AccessFile(file))) as session:
+        session.headers["Authorization"] = f"Bearer {key}"
+        assert f'href="{here}"' in await said(session, "/")
+        for path in (here, f"{here}?at=5", f"{here}/waiting", f"{here}/stories/Pod/red/red-train"):
+            text = await said(session, path)
+            assert "blue" not in text
+            assert f'href="{here}/nodes' not in text
+        assert "red-train" in await said(session, here)
+        assert "blue-train" not in await said(session, f"{here}/search?q=train", status=200)
+        for path in ("nodes/n0", "map", "queues", "cycles", "predictions", "segments", "stories/Node/red/n0"):
+            await said(session, f"{here}/{path}", status=403)
+        await said(session, f"{here}/stories/Pod/blue/blue-train", status=403)
+        wrong = await said(session, f"{here}/stories/Pod/red/blue-trian", status=404)
+        assert "blue-train" not in wrong
 
 
 async def test_files_are_kept_by_browsers_and_packed(postgres_log: EventLog) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus import Limits, Message, NatsBus
+from kaicore.ledger.bus.leases import Lease, NatsLeaseStore
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.embedded import EmbeddedNats
@@ -19,6 +20,7 @@ from tests.servers import scratch_directory
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats" / "nats.conf"
 READERS = ("scheduler", "binder", "ingest")
+LEADERS = ("watcher", "projector")
 
 
 class DeployedNats(EmbeddedNats):
@@ -28,7 +30,7 @@ class DeployedNats(EmbeddedNats):
         command = super()._command(port)
         store = msgspec.json.encode(str(self._directory / "data")).decode()
         text = CONFIG.read_text().replace("/data", store).replace("0.0.0.0:4222", f"127.0.0.1:{port}")
-        for user in ("relay", *READERS):
+        for user in ("relay", *READERS, *LEADERS):
             text = text.replace(f"$NATS_{user.upper()}_PASSWORD", f"secret-of-{user}")
         text = text.replace('http: "127.0.0.1:8222"', f'server_name: "{self._server_name}"')
         Path(command[-1]).write_text(text)
@@ -69,6 +71,16 @@ async def test_the_relay_publishes_and_each_reader_reads(
             await bus.close()
 
 
+async def test_each_service_holds_leases(server: DeployedNats) -> None:
+    for user in (*LEADERS, *READERS, "relay"):
+        store = await NatsLeaseStore.open(server.url_of(user), name="test")
+        assert await store.wait_connected(timeout_s=PATIENCE_S)
+        lease = Lease(store, "c1", user, owner="test")
+        assert await lease.hold()
+        await lease.release()
+        await store.close()
+
+
 @pytest.mark.parametrize("reader", READERS)
 async def test_a_reader_can_neither_publish_nor_change_a_stream(server: DeployedNats, reader: str) -> None:
     publisher = await connected(server.url_of("relay"))
@@ -99,6 +111,6 @@ async def test_a_stranger_is_not_let_in(server: DeployedNats) -> None:
 
 def test_passwords_of_the_configuration_come_from_the_environment() -> None:
     lines = [line for line in CONFIG.read_text().splitlines() if "password" in line and not line.startswith("#")]
-    assert len(lines) == 4
+    assert len(lines) == 6
     assert all("password: $NATS_" in line for line in lines)
     assert not [name for name in os.environ if name.startswith("NATS_")]

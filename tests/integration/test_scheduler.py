@@ -165,6 +165,39 @@ async def test_shards_that_want_the_same_never_promise_a_zone_twice(postgres_log
     await check_replay(postgres_log, cluster_name)
 
 
+class Roll:
+    """Who is live, as a test has it."""
+
+    settled = fresh = True
+
+    def __init__(self, *live: str) -> None:
+        self.live = live
+
+    def start(self) -> None:
+        pass
+
+    def pulse(self) -> None:
+        pass
+
+
+async def test_replicas_share_the_groups_and_take_over_from_one_that_is_gone(
+    postgres_log: EventLog, cluster_name: str
+) -> None:
+    facts, roll = Facts(postgres_log, cluster_name), Roll("a", "b")
+    await facts.add_nodes(6)
+    async with scheduling(postgres_log, cluster_name, replica="a", live=roll):
+        async with scheduling(postgres_log, cluster_name, replica="b", live=roll):
+            await facts.add_pods(*(f"p{number}" for number in range(16)), cpu=2, gpu=1)
+            await placed(postgres_log, cluster_name, 16)
+        events = await postgres_log.read(cluster_name, where=Filter(types=("PodPlaced", "ReplicasChanged")))
+        assert {event.actor for event in events} == {"scheduler/default/a/one", "scheduler/default/b/one"}
+        roll.live = ("a",)
+        await facts.add_pods(*(f"q{number}" for number in range(8)), cpu=2, gpu=1)
+        await placed(postgres_log, cluster_name, 24)
+    state = await check_replay(postgres_log, cluster_name)
+    assert state.replicas == {"default": ("a",)}
+
+
 async def test_metrics_tell_what_the_state_counts(postgres_log: EventLog, cluster_name: str) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(1)

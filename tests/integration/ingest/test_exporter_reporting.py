@@ -152,3 +152,22 @@ async def test_an_ingest_that_restarts_gets_what_happened_meanwhile(
         while not running.health.ready:
             await kubelet.asked()
     assert sorted((await observed.summary())[1:]) == ["a node-1:cpu=1000", "b node-0:cpu=1000"]
+
+
+async def test_reports_go_to_the_next_ingest_when_one_dies_and_nothing_is_recorded_twice(
+    postgres_log: PostgresLog, exporting: Exporting, kubelet: Kubelet, facts: Facts, observed: Observations
+) -> None:
+    await facts.append(seen("a"), seen("b"))
+    kubelet.pods = [pod("a", cpus=[4])]
+    async with AsyncExitStack() as first_life, running_ingest(postgres_log, exporting.cluster) as second:
+        first = await first_life.enter_async_context(running_ingest(postgres_log, exporting.cluster))
+        exporting.url = f"{first.url},{second.url}"
+        # The second one is told all that the first one was told, and more.
+        async with exporting("n1", drift_s=0.1) as running:
+            await observed.reach(1)
+            await first_life.aclose()
+            kubelet.pods = [pod("a", cpus=[4]), pod("b", cpus=[0])]
+            await observed.reach(2)
+            assert running.health.ready
+    assert await observed.summary() == ["a node-1:cpu=1000", "b node-0:cpu=1000"]
+    assert second.counted("observations_total", source="exporter") == 1

@@ -1,10 +1,28 @@
-"""What is deployed stays available: databases that wait for a standby."""
+"""What is deployed stays available: a second of everything, apart from the first; a database with standbys."""
 
 import re
+from typing import Any
 
+import pytest
 import yaml
 
-from tests.unit.deploy.test_commands import DEPLOY
+from tests.unit.deploy.test_commands import DEPLOY, MANIFESTS
+
+DEPLOYMENTS = {item["metadata"]["name"]: item["spec"] for item in MANIFESTS if item["kind"] == "Deployment"}
+BUDGETS = {item["metadata"]["name"]: item["spec"] for item in MANIFESTS if item["kind"] == "PodDisruptionBudget"}
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_each_service_has_a_second_instance_apart_from_the_first(name: str) -> None:
+    spec: dict[str, Any] = DEPLOYMENTS[name]
+    assert spec["replicas"] >= 2
+    # Else an upgrade would end the one that leads before another is ready.
+    assert spec.get("strategy", {}).get("type", "RollingUpdate") == "RollingUpdate"
+    spreads = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert [one["topologyKey"] for one in spreads] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    selectors = [spec["selector"], BUDGETS[name]["selector"], *(one["labelSelector"] for one in spreads)]
+    assert all(selector == {"matchLabels": {"app.kubernetes.io/name": name}} for selector in selectors)
+    assert BUDGETS[name]["maxUnavailable"] == 1
 
 
 def test_the_postgres_cluster_has_the_logs_roles_and_acknowledges_nothing_alone() -> None:

@@ -9,9 +9,9 @@ KEYS = [f"team/group-{number}" for number in range(4000)]
 
 
 def test_only_a_lost_members_keys_move_and_all_share_them() -> None:
-    members = ["a", "b", "c", "d"]
+    members = ("a", "b", "c", "d")
     before = {key: owner(key, members) for key in KEYS}
-    after = {key: owner(key, ["d", "b", "a"]) for key in KEYS}
+    after = {key: owner(key, ("d", "b", "a")) for key in KEYS}
     moved = [key for key in KEYS if before[key] != after[key]]
     assert {before[key] for key in moved} == {"c"}
     for shares in (Counter(before.values()), Counter(after[key] for key in moved)):
@@ -19,8 +19,8 @@ def test_only_a_lost_members_keys_move_and_all_share_them() -> None:
 
 
 def test_a_key_without_members_has_no_owner() -> None:
-    assert owner("team/group", []) == ""
-    assert owner("team/group", ["a"]) == "a"
+    assert owner("team/group", ()) == ""
+    assert owner("team/group", ("a",)) == "a"
 
 
 def test_a_member_counts_from_when_its_record_was_seen_to_change() -> None:

@@ -93,13 +93,17 @@ def answer_errors(app: FastAPI) -> None:
 
     async def failed(_: Request, error: Exception) -> Response:
         assert isinstance(error, KaiError)
-        why = str(error)
-        if not current_view().whole:
-            # Names that are like the one that was asked for are of other namespaces, too.
-            why = str(redacted(why.partition("; did you mean")[0], current_view()))
-        return error_response(status_of(error), why)
+        return error_response(status_of(error), error_text(error))
 
     app.add_exception_handler(KaiError, failed)
+
+
+def error_text(error: KaiError) -> str:
+    """Say what is wrong, without names of what the caller does not see."""
+    if current_view().whole:
+        return str(error)
+    # Names that are like the one that was asked for are of other namespaces, too.
+    return str(redacted(str(error).partition("; did you mean")[0], current_view()))
 
 
 def describe(app: FastAPI) -> None:

@@ -71,7 +71,7 @@ def make_login_router(access: Access) -> APIRouter:
         token, target = form.get("token", [""])[0].strip(), form.get("next", ["/"])[0]
         client = request.client.host if request.client else "?"
         try:
-            identity = access.prove(token, client, login=True)
+            identity = await access.prove(token, client, login=True)
         except Refused as error:
             return _page(target, f"{error}.", status=error.status)
         answer = RedirectResponse(_local(target), status_code=303, headers={"Cache-Control": "no-store"})
@@ -95,7 +95,7 @@ def make_login_router(access: Access) -> APIRouter:
     async def login_token(request: Request) -> LoginToken:
         """Make a token with which a browser logs in as the caller, once."""
         identity: Identity = request.scope["kai.identity"]
-        if not identity.key:
+        if not identity.proved:
             raise HTTPException(400, "nobody has to log in here: it answers without a key")
         return LoginToken(path=f"/login#{access.sessions.login_token(identity)}", seconds=LOGIN_S)
 

@@ -12,7 +12,7 @@ from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, Topology
 from kaicore.analysis.submission.start_forecasts import StartForecasts
 
 from kai_api.answering import AnswerRouter
-from kai_api.auth.middleware import for_namespaces
+from kai_api.auth.middleware import check_kind, for_namespaces
 from kai_api.auth.scopes import current_caller, current_view
 from kai_api.events import PositionQuery
 
@@ -21,9 +21,8 @@ _MOST_ROWS = 100_000
 #: Most seconds that a client may wait for news.
 _MOST_WAIT_S = 60.0
 
-#: Lists whose rows are in a namespace, and kinds that are in none or tell of others' work.
+#: Lists whose rows are in a namespace.
 _NAMESPACED = frozenset({"pods", "groups"})
-_CLUSTER_WIDE = frozenset({"Node", "Queue", "ClusterQueue", "Cohort", "LocalQueue"})
 
 _CURSOR = re.compile(r"([0-9]{1,18})-([0-9]{1,9})", re.ASCII)
 
@@ -64,8 +63,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     @for_namespaces
     async def why(cluster: str, kind: str, name: str, namespace: str = "", at: str = "") -> Why:
         """Say why something is as it is: a pod, what owns pods, a group, a queue, a node."""
-        if not current_view().whole and (not namespace or kind in _CLUSTER_WIDE):
-            raise HTTPException(403, f"{kind} without a namespace is for callers who may see all of cluster {cluster}")
+        check_kind(kind, namespace)
         return await forecasts.why(cluster, kind, namespace, name, at=at)
 
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")

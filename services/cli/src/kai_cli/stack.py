@@ -127,12 +127,14 @@ class Stack:
         relay = reading | {"KAI_NATS_URL": self.nats_url}
         if self._given_nats_url is None:
             relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
-        await self._run(self._service("relay", "kai_relay.main", relay))
         projecting = {"KAI_DATABASE_URL": given or postgres.url_of("kai_project")}
-        await self._run(self._service("projector", "kai_projector.main", projecting))
         access = ApiAccess(self.directory.api)
         self._api_key = access.key()
-        await self._run(self._service("api", "kai_api.main", reading | access.environment()))
+        await self._run(
+            self._service("relay", "kai_relay.main", relay),
+            self._service("projector", "kai_projector.main", projecting),
+            self._service("api", "kai_api.main", reading | access.environment()),
+        )
         self.api_url = self._address("api")
         self._note_running()
         self._report(f"dashboard and API at {await self._dashboard()}")
@@ -174,7 +176,9 @@ class Stack:
         if spec.profile is not None:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
             await self._run(self._fleet(spec, home, cluster))
-        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", access("watcher"))]
+        # Of what there is one of, none has to ask whether it leads.
+        watcher = {name: value for name, value in access("watcher").items() if name != "KAI_NATS_URL"}
+        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", watcher)]
         config = {} if spec.scheduler_config is None else {"KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
         specs.append(self._service(f"{spec.name}-scheduler", "kai_scheduler.main", common | config))
         specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", access("binder")))

@@ -1,6 +1,7 @@
 """Sends reports to ingest over HTTP, on connections that are kept."""
 
 import ssl
+from collections import deque
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -84,7 +85,7 @@ class IngestClient:
         self, url: str, *, cluster: str, tokens: Tokens, node: str | None, timeout_s: float, ca_file: Path | None = None
     ) -> None:
         """Args:
-        url: of ingest, without a path.
+        url: of ingest, without a path; several with commas between them: the last that answered is asked first.
         cluster: the cluster's name.
         tokens: gives the bearer token.
         node: the one node that reports are about, None for reports about any.
@@ -97,7 +98,7 @@ class IngestClient:
         path = f"/v1/clusters/{quote(cluster, safe='')}"
         if node is not None:
             path += f"/nodes/{quote(node, safe='')}"
-        self._url = f"{url.rstrip('/')}{path}/placements"
+        self._urls = deque(f"{one.strip().rstrip('/')}{path}/placements" for one in url.split(","))
         self._tokens = tokens
         self._single = node is not None
         self.instance = uuid4().hex
@@ -129,26 +130,35 @@ class IngestClient:
             return [await self._post(encode_report(only, instance=self.instance), _answer)]
         answers = await self._post(encode_reports(outgoing, instance=self.instance), _answers)
         if len(answers.answers) != len(outgoing):
-            raise IngestUnavailable(f"{self._url}: {len(answers.answers)} answers to {len(outgoing)} reports")
+            raise IngestUnavailable(f"{self._urls[0]}: {len(answers.answers)} answers to {len(outgoing)} reports")
         return answers.answers
 
     async def _post(self, body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+        """Ask one address after the other; raise what the last one said if none has taken it."""
+        for _ in range(len(self._urls) - 1):
+            try:
+                return await self._post_to(self._urls[0], body, decoder)
+            except IngestUnavailable:
+                self._urls.rotate(-1)
+        return await self._post_to(self._urls[0], body, decoder)
+
+    async def _post_to(self, url: str, body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         headers = {"Authorization": f"Bearer {self._tokens.current()}", "Content-Type": "application/json"}
         try:
-            async with self._session.post(self._url, data=BytesIO(body), headers=headers) as response:
+            async with self._session.post(url, data=BytesIO(body), headers=headers) as response:
                 content = await response.read()
                 if response.status not in (200, 409):
                     after = response.headers.get("Retry-After", "")
                     raise IngestUnavailable(
-                        f"{self._url}: HTTP {response.status}: {content[:500].decode(errors='replace').strip()}",
+                        f"{url}: HTTP {response.status}: {content[:500].decode(errors='replace').strip()}",
                         retry_after_s=int(after) if after.isdecimal() else 0,
                     )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise IngestUnavailable(f"{self._url}: {type(error).__name__}: {error}") from error
+            raise IngestUnavailable(f"{url}: {type(error).__name__}: {error}") from error
         try:
             return decoder.decode(content)
         except msgspec.DecodeError as error:
-            raise IngestUnavailable(f"{self._url}: not an answer of ingest ({error}): {content[:80]!r}") from error
+            raise IngestUnavailable(f"{url}: not an answer of ingest ({error}): {content[:80]!r}") from error
 
     async def close(self) -> None:
         """Close all connections."""

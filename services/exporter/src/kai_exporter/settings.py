@@ -11,7 +11,10 @@ class ExporterSettings(ServiceSettings):
     """One node by its name and socket, or, for simulated fleets, every node below a directory."""
 
     cluster: str = Field(min_length=1, description="the cluster's name, as ingest knows it")
-    ingest_url: str = Field(pattern=r"^https?://[^\s/]+", description="of ingest, such as http://kai-ingest:8080")
+    ingest_url: str = Field(
+        pattern=r"^https?://[^\s/,]+[^\s,]*(\s*,\s*https?://[^\s/,]+[^\s,]*)*$",
+        description="of ingest, such as http://kai-ingest:8080; several with commas between them",
+    )
     ingest_ca_file: Path | None = Field(None, description="certificates to trust for https; default: the system's")
     node_name: str = Field("", description="the node's name; in a pod from spec.nodeName")
     podresources_socket: Path = Field(

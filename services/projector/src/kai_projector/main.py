@@ -2,17 +2,25 @@
 
 import asyncio
 import sys
+import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from kaicore.analysis.projections.building import Builder
 from kaicore.analysis.projections.store import Superseded, ViewStore
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.rules.events.envelope import Event
+from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
 from pydantic import Field
 
 from kai_projector.metrics import ProjectorMetrics
+
+if TYPE_CHECKING:
+    from kai_projector.otlp import OtlpSender
 
 #: Seconds between two looks for clusters that are new, that one wait for events lasts, and after something failed.
 _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
@@ -21,10 +29,18 @@ _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
 _GATHER_S = 0.2
 
 
-class ProjectorSettings(ServiceSettings):
+#: Whose lease it is: one projector keeps the read models of all clusters.
+_HUB = "hub"
+
+
+class ProjectorSettings(LeaseSettings):
     """Settings of `kai-projector`."""
 
     database_url: str = Field(description="postgresql://… of the event log, for the role kai_project")
+    otlp_endpoint: str = Field(
+        "", description="http://HOST:4318 of a receiver of OpenTelemetry traces (OTLP over HTTP); empty for none"
+    )
+    otlp_headers: str = Field("", description="sent with them: name=value,name=value", repr=False)
 
 
 async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
@@ -32,33 +48,72 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
-        async with await ViewStore.open(settings.database_url, application="kai-projector") as store:
-            following: dict[str, asyncio.Task[None]] = {}
-            metrics = ProjectorMetrics()
-            while True:
-                with suppress(KaiError):
-                    for cluster in await log.clusters():
-                        if cluster not in following:
-                            following[cluster] = asyncio.create_task(follow(context, log, store, cluster, metrics))
-                if await context.sleep(_LOOK_S):
-                    break
-            for task in following.values():
-                task.cancel()
-            await asyncio.gather(*following.values(), return_exceptions=True)
+        metrics = ProjectorMetrics()
+        sender = open_sender(context, settings, metrics)
+        async with (
+            await ViewStore.open(settings.database_url, application="kai-projector") as store,
+            leadership(
+                context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG,)
+            ) as lead_in_turn,
+        ):
+            await lead_in_turn(lambda: _project(context, log, store, metrics=metrics, sender=sender))
+
+
+async def _project(
+    context: ServiceContext, log: EventLog, store: ViewStore, *, metrics: ProjectorMetrics, sender: "OtlpSender | None"
+) -> None:
+    following: dict[str, asyncio.Task[None]] = {}
+    sending = None if sender is None else asyncio.create_task(sender.run())
+    try:
+        while not context.stopping.is_set():
+            with suppress(KaiError):
+                for cluster in await log.clusters():
+                    if cluster not in following:
+                        work = follow(context, log, store, cluster, metrics=metrics, sender=sender)
+                        following[cluster] = asyncio.create_task(work)
+            await context.sleep(_LOOK_S)
+    finally:
+        tasks = [*following.values(), *([] if sending is None else [sending])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: ProjectorMetrics) -> "OtlpSender | None":
+    """Return what sends traces; None where they are not wanted.
+
+    Raises:
+        ConfigurationError: the address or the headers are none.
+    """
+    if not settings.otlp_endpoint:
+        return None
+    # Some 50 ms of imports.
+    from kai_projector.otlp import OtlpSender, read_headers, traces_url  # noqa: PLC0415
+
+    url, headers = traces_url(settings.otlp_endpoint), read_headers(settings.otlp_headers)
+    return OtlpSender(url, headers, metrics=metrics, logger=context.log)
 
 
 async def follow(
-    context: ServiceContext, log: EventLog, store: ViewStore, cluster: str, metrics: ProjectorMetrics
+    context: ServiceContext,
+    log: EventLog,
+    store: ViewStore,
+    cluster: str,
+    *,
+    metrics: ProjectorMetrics,
+    sender: "OtlpSender | None" = None,
 ) -> None:
-    """Keep one cluster's read models until cancelled."""
+    """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any."""
     logger = context.log.bind(cluster=cluster)
     while True:
         try:
             builder = await Builder.resume(log, store, cluster)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
             while True:
-                count = await builder.step()
-                metrics.took(cluster, count)
+                events = await builder.step()
+                metrics.took(cluster, len(events))
+                if sender is not None:
+                    await _send_spans(log, builder, events, sender)
                 position = builder.generation.position
                 head = (await log.head(cluster)).position
                 metrics.reached(cluster, position=position, head=head)
@@ -71,6 +126,14 @@ async def follow(
         except KaiError as error:
             logger.warning("projecting waits", error=str(error))
         await asyncio.sleep(_PAUSE_S)
+
+
+async def _send_spans(log: EventLog, builder: Builder, events: list[Event], sender: "OtlpSender") -> None:
+    from kai_projector.traces import encoded, ended_spans  # noqa: PLC0415
+
+    spans = await ended_spans(log, builder.state, events, now=time.time_ns() // 1000)
+    if spans:
+        sender.take(encoded(builder.state.cluster, spans), len(spans))
 
 
 def main() -> None:

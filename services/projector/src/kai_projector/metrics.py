@@ -19,6 +19,15 @@ class ProjectorMetrics:
         )
         self._events = Counter("kai_projector_events", "Events taken in", ["cluster"], registry=registry)
 
+        self.sent_spans = Counter(
+            "kai_projector_spans_sent", "Spans that the receiver of traces took", registry=registry
+        )
+        self.dropped_spans = Counter(
+            "kai_projector_spans_dropped",
+            "Spans that were not sent: the receiver refused them, or was away for too long",
+            registry=registry,
+        )
+
     def took(self, cluster: str, count: int) -> None:
         """Count events."""
         self._events.labels(cluster).inc(count)

@@ -1,12 +1,16 @@
 """`kai-scheduler`: one shard's scheduler as a process."""
 
 import gc
+import os
+import socket
 import sys
 from pathlib import Path
 from uuid import uuid4
 
 from kaicore.analysis.inquiry.log_states import restored
+from kaicore.errors import ConfigurationError
 from kaicore.ledger.bus.jetstream import NatsBus
+from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
@@ -15,8 +19,12 @@ from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
+from kai_scheduler.announcing import Announcer
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace, Scheduler
+
+#: A shard's and a replica's name: part of the names of streams, and of entries on NATS.
+_NAME = r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$"
 
 
 class SchedulerSettings(ServiceSettings):
@@ -25,7 +33,16 @@ class SchedulerSettings(ServiceSettings):
     cluster: str = Field(description="the cluster to schedule")
     database_url: str = Field(description="postgresql://… of the event log")
     nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
-    shard: str = Field("default", description="the shard's name")
+    shard: str = Field("default", pattern=_NAME, description="the shard's name")
+    replica: str | None = Field(
+        None,
+        pattern=_NAME,
+        description="this scheduler's name among several that share the shard's groups, such as its pod's; without it, "
+        "it has the shard for itself (docs/how-to/shards.md)",
+    )
+    member_ttl_ms: int = Field(
+        3000, ge=300, description="how long a replica counts as live that does not announce itself again"
+    )
     scheduler_config: Path | None = Field(
         None, description="YAML file with the shard's settings (docs/reference/scheduler-settings.md)"
     )
@@ -42,6 +59,8 @@ GC_THRESHOLDS = (200_000, 5, 100)
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     """Follow the cluster's log and decide, until told to stop."""
     config = read_shard_settings(settings.scheduler_config)
+    if settings.replica and not settings.nats_url:
+        raise ConfigurationError("replica is set, and nats_url is not: replicas see on NATS which of them are live")
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
@@ -58,12 +77,15 @@ async def _schedule(
 ) -> None:
     state = await restored(log, settings.cluster)
     feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
+    announcer = _announcer(settings) if settings.replica else None
     scheduler = Scheduler(
         log=log,
         feed=feed,
         state=state,
         config=config,
         shard=settings.shard,
+        replica=settings.replica or "",
+        live=announcer,
         instance=uuid4().hex[:8],
         context=context,
         metrics=SchedulerMetrics(),
@@ -77,8 +99,26 @@ async def _schedule(
     try:
         await scheduler.run()
     finally:
+        if announcer is not None:
+            await announcer.stop()
+            await scheduler.leave()
         await feed.close()
         await scheduler.save_snapshot()
+
+
+def _announcer(settings: SchedulerSettings) -> Announcer:
+    """Return what announces this replica and sees the others."""
+    url, replica = settings.nats_url or "", settings.replica or ""
+
+    async def store() -> LeaseStore:
+        return await NatsLeaseStore.open(url, name="kai-scheduler leases")
+
+    def members(on: LeaseStore) -> Members:
+        about = {"host": socket.gethostname(), "pid": str(os.getpid())}
+        role, ttl_s = f"scheduler/{settings.shard}", settings.member_ttl_ms / 1000
+        return Members(on, settings.cluster, role, member=replica, ttl_s=ttl_s, about=about)
+
+    return Announcer(store, members)
 
 
 def main() -> None:

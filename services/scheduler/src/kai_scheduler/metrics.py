@@ -1,6 +1,6 @@
 """What a scheduler tells Prometheus: its cycles, and what its state counts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
@@ -29,6 +29,23 @@ class SchedulerMetrics:
         )
         self._placed = Counter("kai_cycle_placed_pods", "Pods placed by cycles", ["shard"], registry=registry)
         self._pending = Gauge("kai_pending_pods", "Pods that the last cycle left", ["shard"], registry=registry)
+        self._units = Counter(
+            "kai_decided_units",
+            "Units of decisions that were appended or were stale: kai_stale_decisions of them were",
+            ["shard"],
+            registry=registry,
+        )
+        self._replicas = Gauge(
+            "kai_shard_replicas", "Replicas that share the shard's groups", ["shard"], registry=registry
+        )
+        self._owner_changes = Counter(
+            "kai_group_owner_changes", "Waiting groups that became this replica's", ["shard"], registry=registry
+        )
+        self.relisted = Counter(
+            "kai_relisted_cycles",
+            "Cycles dropped because the list of the shard's replicas had changed",
+            registry=registry,
+        )
         self._stale = Counter(
             "kai_stale_decisions", "Decisions dropped because they were stale", ["about"], registry=registry
         )
@@ -47,9 +64,16 @@ class SchedulerMetrics:
         self._placed.labels(shard).inc(len(result.placements))
         self._pending.labels(shard).set(sum(item.pods for item in result.pending))
 
-    def stale(self, stale: Stale) -> None:
-        """Count a stale decision."""
-        self._stale.labels(stale.stream.split("/", 1)[0]).inc()
+    def decided(self, shard: str, *, units: int, stale: Sequence[Stale]) -> None:
+        """Count the units of an appended cycle, and those of them that were stale."""
+        self._units.labels(shard).inc(units)
+        for one in stale:
+            self._stale.labels(one.stream.split("/", 1)[0]).inc()
+
+    def listed(self, shard: str, replicas: Sequence[str], *, taken_over: int) -> None:
+        """Record a new list of replicas, and how many waiting groups became this one's."""
+        self._replicas.labels(shard).set(len(replicas))
+        self._owner_changes.labels(shard).inc(taken_over)
 
 
 class _StateCollector(Collector):

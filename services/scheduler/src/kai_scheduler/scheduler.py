@@ -4,12 +4,17 @@ The rules are in `kaicore`; this is the loop around them: fold what comes, run a
 decisions before the next one. Of several schedulers of one shard the one that appended last goes on, for the append is
 conditional on the shard's cycles; the others fold and stand by, and take over when they hear nothing of it although
 there is work.
+
+A shard may have replicas, each with a name, which share its groups (`kaicore.rules.state.share`). A replica decides
+once the log lists it, and about its own groups only; it keeps the list as `kai_scheduler.replicas` says. When units of
+its cycle were stale, other replicas were at the same nodes: it waits a moment before it decides about them again.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kaicore.backoff import backoff, jittered
 from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
@@ -17,16 +22,23 @@ from kaicore.ledger.log.state_snapshot import take_state
 from kaicore.ledger.log.trail import Trail
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, UnitOutcome
+from kaicore.rules.sharing.rendezvous import weight
+from kaicore.rules.sharing.replicas import replica_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.queue_report import may_report, queue_report
+from kaicore.rules.state.share import Share
 from kaicore.runtime.service import ServiceContext
 
 from kai_scheduler.metrics import SchedulerMetrics
+from kai_scheduler.replicas import Live, ReplicaList
 
 #: Seconds between two tries to append a cycle whose outcome is not known.
 _RETRY_S = 1.0
+
+#: Seconds that a replica waits at most after a cycle with conflicts, after the first of a row and after many.
+_CONFLICT_S, _CONFLICT_MOST_S = 0.05, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +67,8 @@ class Scheduler:
         state: ClusterState,
         config: EngineConfig,
         shard: str,
+        replica: str = "",
+        live: Live | None = None,
         instance: str,
         context: ServiceContext,
         metrics: SchedulerMetrics,
@@ -68,6 +82,8 @@ class Scheduler:
         state: at the position that a snapshot was taken at, or empty.
         config: recorded with the cycles.
         shard: the shard's name.
+        replica: this scheduler's name among those that share the shard; empty where it has the shard for itself.
+        live: which replicas are live; None where there are none.
         instance: tells this process from others of the shard.
         context: of the service.
         metrics: where figures go.
@@ -79,8 +95,9 @@ class Scheduler:
         self._feed = feed
         self.state = state
         self._config = config
-        self._shard = shard
-        self._actor = f"scheduler/{shard}/{instance}"
+        self._shard = replica_shard(shard, replica)
+        self._replica = replica
+        self._actor = f"scheduler/{self._shard}/{instance}"
         self._context = context
         self._metrics = metrics
         self._pace = pace or CyclePace()
@@ -94,6 +111,11 @@ class Scheduler:
         self._retry_at: int | None = None
         # Of the queues' accounts, when it was last seen whether there is anything to report.
         self._accounts_seen = -1
+        self._replicas = ReplicaList(
+            log, shard=shard, replica=replica, actor=self._actor, live=live, clock=clock, monotonic=monotonic
+        )
+        # Cycles in a row of which units were stale, and when the next one may begin.
+        self._conflicts, self._not_before_s = 0, -1e9
         metrics.watch(state, config, clock)
 
     async def run(self) -> None:
@@ -101,16 +123,32 @@ class Scheduler:
         head = await self._log.head(self.state.cluster)
         while self.state.position < head.position and not self._context.stopping.is_set():
             self._fold(await self._feed.next_batch(timeout_s=1.0))
+        self._replicas.begin()
         self._context.health.met("state")
         self._context.log.info("state folded", position=self.state.position, pods=len(self.state.pods))
         while not self._context.stopping.is_set():
             self._fold(await self._feed.next_batch(timeout_s=self._patience_s()))
             while batch := await self._feed.next_batch(timeout_s=0):
                 self._fold(batch)
+            await self._keep_list()
             if self._due():
                 await self._cycle()
             if self.state.position - self._snapshot_at >= self._pace.snapshot_events:
                 await self.save_snapshot()
+
+    async def leave(self) -> None:
+        """Leave the groups to the other replicas, if there are any."""
+        await self._replicas.leave(self.state)
+
+    async def _keep_list(self) -> None:
+        """Record another list of replicas if it is time."""
+        try:
+            position = await self._replicas.keep(self.state)
+        except LogUnavailable as error:
+            self._context.health.unmet("log", str(error))
+            return
+        if position:
+            await self._catch_up(position, [])
 
     async def save_snapshot(self) -> None:
         """Save the state, if anything happened since the last time; without it the next start takes longer, no more."""
@@ -126,15 +164,34 @@ class Scheduler:
 
     def _fold(self, events: list[Event]) -> None:
         for event in events:
+            if event.type == "ReplicasChanged":
+                self._fold_list(event)
+                continue
             self.state.fold(event)
             if event.type == "CycleCompleted" and event.subject == self._shard and event.actor != self._actor:
                 self._others_cycle_s = self._monotonic()
+
+    def _fold_list(self, event: Event) -> None:
+        """Fold another list of replicas, and count the waiting groups that are this one's from then on."""
+        state = self.state
+        share = Share(state, self._shard)
+        before = {key for key in state.workload_index.pending if share.replicas and share.has(key)}
+        state.fold(event)
+        share = Share(state, self._shard)
+        taken_over = sum(share.has(key) and key not in before for key in state.workload_index.pending)
+        self._metrics.listed(self._shard, share.replicas, taken_over=taken_over)
+        self._context.log.info("replicas of the shard", shard=share.shard, replicas=share.replicas, groups=taken_over)
+        self._decided_at_revision = -1
 
     def _patience_s(self) -> float:
         """How long to wait for events before there may be something to do without any."""
         now = self._monotonic()
         if self._has_changed():
-            due = max(self._last_cycle_s + self._pace.period_s, self._others_cycle_s + self._pace.standby_s)
+            due = max(
+                self._last_cycle_s + self._pace.period_s,
+                self._others_cycle_s + self._pace.standby_s,
+                self._not_before_s,
+            )
             return max(0.0, due - now)
         return 1.0 if self._retry_at is None else max(0.0, min(1.0, (self._retry_at - self._now()) / 1e6))
 
@@ -142,15 +199,21 @@ class Scheduler:
         now = self._monotonic()
         if now - self._last_cycle_s < self._pace.period_s or now - self._others_cycle_s < self._pace.standby_s:
             return False
+        if now < self._not_before_s or not self._replicas.listed(self.state):
+            return False
         retry = self._retry_at is not None and self._now() >= self._retry_at
         return self._has_changed() or retry or self._has_report()
 
     def _has_changed(self) -> bool:
-        return self.state.revision != self._decided_at_revision and not idle(self.state)
+        if self.state.revision == self._decided_at_revision or not self._replicas.listed(self.state):
+            return False
+        return not idle(self.state, Share(self.state, self._shard))
 
     def _has_report(self) -> bool:
         """Whether queues stand otherwise than last reported, for a cycle to tell."""
         registry, now = self.state.queue_registry, self._now()
+        if not self._replicas.listed(self.state) or not Share(self.state, self._shard).reports:
+            return False
         if registry.revision == self._accounts_seen or not may_report(registry, self._config, now=now):
             return False
         self._accounts_seen = registry.revision
@@ -179,6 +242,11 @@ class Scheduler:
             try:
                 outcomes = await self._log.append(self.state.cluster, proposal.units, expect=proposal.expect)
             except StaleExpectation as error:
+                if error.stream.startswith("replicas/"):
+                    # Who has which groups has changed: the cycle was about others than it is to be about now.
+                    self._decided_at_revision = -1
+                    self._metrics.relisted.inc()
+                    return
                 self._context.log.info("another scheduler leads the shard", shard=self._shard, error=str(error))
                 self._metrics.fenced.inc()
                 self._others_cycle_s = self._monotonic()
@@ -190,14 +258,21 @@ class Scheduler:
                 if await self._context.sleep(_RETRY_S):
                     return
         self._context.health.met("log")
-        for outcome in outcomes[1:]:
-            if outcome.stale is not None:
-                self._metrics.stale(outcome.stale)
-                self._decided_at_revision = -1
+        stale = [outcome.stale for outcome in outcomes[1:] if outcome.stale is not None]
+        self._metrics.decided(self._shard, units=len(outcomes) - 1, stale=stale)
+        if stale:
+            self._decided_at_revision = -1
+        self._back_off(proposal.cycle, conflicts=bool(stale))
         own = [event for outcome in outcomes for event in outcome.events]
         position = max(outcome.positions[-1] for outcome in outcomes if outcome.positions)
         # Where a part was in the log already, all of it is read: there may be anything between.
         await self._catch_up(position, own if len(own) == sum(len(outcome.positions) for outcome in outcomes) else [])
+
+    def _back_off(self, cycle: str, *, conflicts: bool) -> None:
+        """After conflicts with other replicas, wait for longer and longer, each of them for another time."""
+        self._conflicts = self._conflicts + 1 if conflicts and self._replica else 0
+        wait = backoff(self._conflicts, first=_CONFLICT_S, most=_CONFLICT_MOST_S)
+        self._not_before_s = self._monotonic() + jittered(wait, weight(self._replica, cycle) / 2**64)
 
     async def _catch_up(self, position: int, own: Sequence[Event]) -> None:
         while self.state.position < position:

@@ -5,13 +5,16 @@ import os
 import socket
 import sys
 import time
+from itertools import count
 from uuid import uuid4
 
+from kaicore.errors import StaleExpectation
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
 from kaicore.kube.kinds import KINDS
 from kaicore.kube.reflector import ReflectorOptions
 from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.leadership import leadership
 from kaicore.runtime.service.log_access import open_log
 
 from kai_watcher.metrics import WatcherMetrics
@@ -31,25 +34,42 @@ async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
     ):
         if log is None:
             return
-        watcher = Watcher(
-            cluster=settings.cluster,
-            instance=f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}",
-            log=log,
-            client=client,
-            context=context,
-            metrics=WatcherMetrics(settings.cluster),
-            clock=lambda: time.time_ns() // 1000,
-            options=WatcherOptions(
-                batch=settings.batch,
-                buffer=settings.buffer,
-                snapshot_every=settings.snapshot_events,
-                recheck_s=settings.recheck_s,
-                reflector=ReflectorOptions(page=settings.page),
-            ),
-        )
+        instance = f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}"
+        metrics = WatcherMetrics(settings.cluster)
+        turns = count()
+
+        async def watch() -> None:
+            """Begin from what the log says now: another watcher may have had its turn meanwhile."""
+            watcher = Watcher(
+                cluster=settings.cluster,
+                instance=f"{instance}/{next(turns)}",
+                log=log,
+                client=client,
+                context=context,
+                metrics=metrics,
+                clock=lambda: time.time_ns() // 1000,
+                options=WatcherOptions(
+                    batch=settings.batch,
+                    buffer=settings.buffer,
+                    snapshot_every=settings.snapshot_events,
+                    recheck_s=settings.recheck_s,
+                    reflector=ReflectorOptions(page=settings.page),
+                ),
+            )
+            await watcher.run()
+
         # What is known of objects lives long and has no cycles; looking through it again and again finds nothing.
         gc.set_threshold(50_000, 20, 100)
-        await watcher.run()
+        async with leadership(
+            context,
+            settings,
+            cluster=settings.cluster,
+            role="watcher",
+            instance=instance,
+            needed=(LOG,),
+            refused=(StaleExpectation,),
+        ) as lead_in_turn:
+            await lead_in_turn(watch)
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
 """Settings of `kai-watcher`."""
 
-from kaicore.runtime.service import ServiceSettings
+from kaicore.runtime.service.leadership import LeaseSettings
 from pydantic import Field
 
 
-class WatcherSettings(ServiceSettings):
+class WatcherSettings(LeaseSettings):
     """Settings of `kai-watcher`."""
 
     cluster: str = Field(description="the cluster, as the log is to call it")

@@ -17,6 +17,8 @@ from kaicore.runtime.service.rate_limit import RateLimits
 from starlette.requests import Request
 
 from kai_api.auth.access_file import AccessFile, AccessRules, wall_clock
+from kai_api.auth.oidc import NoScope, TokenChecker, TokenRefused
+from kai_api.auth.scopes import Caller
 from kai_api.auth.sessions import COOKIE, NOBODY, Identity, Sessions
 
 #: Who may ask without proving who he is.
@@ -64,6 +66,7 @@ class Access:
         clock: seconds, of a clock that does not jump; by default the event loop's.
         """
         self.sessions = sessions or Sessions()
+        self._tokens = TokenChecker()
         self._anonymous = anonymous
         self._file = file
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
@@ -75,25 +78,25 @@ class Access:
         """What the access file says now."""
         return None if self._file is None else self._file.rules
 
-    def identify(self, request: Request) -> Identity:
+    async def identify(self, request: Request) -> Identity:
         """Return who a request comes from.
 
         Raises:
             Refused: 401 for nobody, 403 for a place that may not be called so, 429 for too often.
         """
-        identity = self._identify(request)
+        identity = await self._identify(request)
         now = self._clock()
         limit = self._callers.of(identity.caller.name if identity is not NOBODY else _address(request), now)
         if not limit.take(now):
             raise Refused(429, f"{identity.caller.name} asks too often", retry_s=limit.wait_s(now))
         return identity
 
-    def _identify(self, request: Request) -> Identity:
+    async def _identify(self, request: Request) -> Identity:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme:
             if scheme.lower() != "bearer" or not token.strip():
                 raise Refused(401, "header Authorization: no bearer token")
-            return self.prove(token.strip(), _address(request))
+            return await self.prove(token.strip(), _address(request))
         if (cookie := request.cookies.get(COOKIE)) is not None:
             identity = self.sessions.of_cookie(cookie, self.rules)
             if identity is not None:
@@ -105,11 +108,11 @@ class Access:
             _check_loopback(request)
         return NOBODY
 
-    def prove(self, token: str, address: str, *, login: bool = False) -> Identity:
+    async def prove(self, token: str, address: str, *, login: bool = False) -> Identity:
         """Return whose key or token it is.
 
         Args:
-            token: a key or, where `login` is true, a login token.
+            token: a key, an identity provider's token or, where `login` is true, a login token.
             address: of the client.
             login: whether a login token counts.
 
@@ -120,6 +123,8 @@ class Access:
         refusals = self._refusals.of(address, now)
         if not refusals.take(now):
             raise Refused(429, f"too many tokens of {address} were refused", retry_s=refusals.wait_s(now))
+        if (rules := self.rules) is not None and rules.issuers:
+            await self._tokens.prepare(token, rules.issuers.values())
         identity = self._proved(token, login=login)
         refusals.give_back()
         return identity
@@ -133,6 +138,12 @@ class Access:
             return Identity(caller, key_hash(token))
         if login and (identity := self.sessions.of_login_token(token, rules)) is not None:
             return identity
+        if rules is not None and rules.issuers:
+            try:
+                holder = self._tokens.holder(token, rules.issuers.values())
+            except TokenRefused as error:
+                raise Refused(403 if isinstance(error, NoScope) else 401, str(error)) from error
+            return Identity(Caller(holder.name, holder.scopes), issuer=holder.issuer, until=holder.until)
         raise Refused(401, "this token is worth nothing here" + (", or was used before" if login else ""))
 
 

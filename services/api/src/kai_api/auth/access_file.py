@@ -1,4 +1,4 @@
-"""The access file: hashes of keys, each with scopes; read again when it changes."""
+"""The access file: hashes of keys, each with scopes, and issuers of tokens; read again when it changes."""
 
 import os
 from datetime import UTC, datetime
@@ -8,18 +8,15 @@ import structlog
 import yaml
 from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.runtime.service.api_keys import HASH_PREFIX, key_hash
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
+from kai_api.auth.oidc import IssuerEntry, Strict
 from kai_api.auth.scopes import Caller, parse_scope
 
 _logger = structlog.get_logger()
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class KeyEntry(_Strict):
+class KeyEntry(Strict):
     """A key's hash, and what its holder may see."""
 
     name: str = Field(min_length=1, max_length=100)
@@ -28,21 +25,31 @@ class KeyEntry(_Strict):
     expires: AwareDatetime | None = None
 
 
-class _Document(_Strict):
-    keys: list[KeyEntry] = []
+class _Document(Strict):
+    keys: list[KeyEntry] = Field([])
+    issuers: list[IssuerEntry] = Field([])
 
 
 class AccessRules:
     """What an access file says."""
 
-    def __init__(self, keys: list[KeyEntry], *, source: str) -> None:
+    def __init__(self, keys: list[KeyEntry], issuers: list[IssuerEntry], *, source: str) -> None:
         """Args:
         keys: in any order.
+        issuers: of tokens.
         source: the file, for errors.
 
         Raises:
-            InvalidObject: a scope is none, or two keys have one name.
+            InvalidObject: a scope is none, or two keys have one name, or two issuers.
         """
+        #: By their name.
+        self.issuers = {entry.issuer: entry for entry in issuers}
+        for entry in issuers:
+            for grant in entry.grants:
+                for text in grant.scopes:
+                    parse_scope(text, f"access file {source}: issuer {entry.issuer}: {grant.claim}={grant.value}")
+        if len(self.issuers) < len(issuers):
+            raise InvalidObject(f"access file {source}", "issuers", issuers[-1].issuer, "two issuers have one name")
         self._by_name = {entry.name: entry for entry in keys}
         self._by_hash = {entry.hash: entry for entry in keys}
         if len(self._by_name) < len(keys):
@@ -114,7 +121,7 @@ def read_access_file(path: Path) -> AccessRules:
     """
     try:
         document = _Document.model_validate(yaml.safe_load(path.read_bytes()) or {})
-        return AccessRules(document.keys, source=str(path))
+        return AccessRules(document.keys, document.issuers, source=str(path))
     except OSError as error:
         raise ConfigurationError(f"access file {path}: {os.strerror(error.errno or 0)}") from error
     except yaml.YAMLError as error:

@@ -16,11 +16,14 @@ from kaicore.runtime.service.health import Asgi
 from kaicore.runtime.service.http_errors import error_response
 
 from kai_api.auth.access import Access, Refused
-from kai_api.auth.scopes import answering, current_caller, looking
+from kai_api.auth.scopes import answering, current_caller, current_view, looking
 
 #: Paths that are for everybody: the way in, what pages look like, and what can be asked.
 _PUBLIC = frozenset({"/login", "/openapi.json", "/favicon.ico"})
 _PUBLIC_BELOW = "/static/"
+
+#: Kinds that are in no namespace, or tell of others' work.
+_CLUSTER_WIDE = frozenset({"Node", "Queue", "ClusterQueue", "Cohort", "LocalQueue"})
 
 _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
 
@@ -33,6 +36,16 @@ def for_namespaces(endpoint: _FunctionT) -> _FunctionT:
     """
     endpoint.__dict__["for_namespaces"] = True
     return endpoint
+
+
+def check_kind(kind: str, namespace: str) -> None:
+    """Refuse to tell of what is in no namespace, or tells of others' work, unless the caller may see the whole cluster.
+
+    Raises:
+        HTTPException: 403.
+    """
+    if not current_view().whole and (not namespace or kind in _CLUSTER_WIDE):
+        raise HTTPException(403, f"{kind} without a namespace is for callers who may see all of the cluster")
 
 
 def authenticated(app: Asgi, access: Access) -> Asgi:
@@ -49,7 +62,7 @@ def authenticated(app: Asgi, access: Access) -> Asgi:
             return
         request = Request(scope)
         try:
-            identity = access.identify(request)
+            identity = await access.identify(request)
         except Refused as error:
             await _refusal(request, error)(scope, receive, send)
             return

@@ -1,7 +1,8 @@
 """Logins of browsers: a token that is used once becomes a cookie.
 
 Both are signed with a secret of the API's own, and nothing is kept of them but which tokens were used. A session of a
-key ends with the key: each request looks it up.
+key ends with the key: each request looks it up. One of an identity provider's token ends with the token, or when its
+issuer is taken out of the access file.
 """
 
 import secrets
@@ -12,7 +13,7 @@ from typing import Any
 import jwt
 
 from kai_api.auth.access_file import AccessRules, wall_clock
-from kai_api.auth.scopes import ANONYMOUS, Caller
+from kai_api.auth.scopes import ANONYMOUS, Caller, parse_scope
 
 #: Of the cookie.
 COOKIE = "kai_session"
@@ -31,10 +32,19 @@ class Identity:
     Attributes:
         caller: with what may be seen.
         key: hash of the key; empty where there was none.
+        issuer: of the token that an identity provider made; empty where there was none.
+        until: when that token ends, seconds since the epoch.
     """
 
     caller: Caller
     key: str = ""
+    issuer: str = ""
+    until: int = 0
+
+    @property
+    def proved(self) -> bool:
+        """Whether there was a key or a token."""
+        return bool(self.key or self.issuer)
 
 
 NOBODY = Identity(ANONYMOUS)
@@ -72,13 +82,20 @@ class Sessions:
         return None if claims is None else self._identity(claims, rules)
 
     def _signed(self, identity: Identity, use: str, most_s: float) -> str:
-        claims = {
+        claims: dict[str, Any] = {
             "use": use,
             "sub": identity.caller.name,
             "key": identity.key,
             "exp": int(time.time() + most_s),
             "jti": secrets.token_urlsafe(12),
         }
+        if identity.issuer:
+            claims |= {
+                "by": identity.issuer,
+                "scopes": [str(scope) for scope in identity.caller.scopes],
+                "until": identity.until,
+                "exp": min(int(time.time() + most_s), identity.until),
+            }
         return jwt.encode(claims, self._secret, _ALGORITHM)
 
     def _claims(self, token: str, use: str) -> dict[str, Any] | None:
@@ -92,5 +109,10 @@ class Sessions:
 
     def _identity(self, claims: dict[str, Any], rules: AccessRules | None) -> Identity | None:
         name, key = claims["sub"], claims["key"]
+        if issuer := claims.get("by"):
+            if rules is None or issuer not in rules.issuers:
+                return None
+            scopes = tuple(parse_scope(text, f"session of {name}") for text in claims["scopes"])
+            return Identity(Caller(name, scopes), issuer=issuer, until=claims["until"])
         caller = None if rules is None else rules.named(name, hash=key, now=wall_clock())
         return None if caller is None else Identity(caller, key)

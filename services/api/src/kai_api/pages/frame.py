@@ -8,18 +8,23 @@ from kaicore.analysis.inquiry.json_spelling import time_text
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page in the navigation."""
+    """A page in the navigation.
+
+    Attributes:
+        whole: whether it is for those only who may see all of a cluster.
+    """
 
     name: str
     path: str
     title: str
+    whole: bool = True
 
 
 TABS = (
-    Tab("overview", "", "Overview"),
+    Tab("overview", "", "Overview", whole=False),
     Tab("map", "/map", "Map"),
     Tab("queues", "/queues", "Queues"),
-    Tab("waiting", "/waiting", "Waiting"),
+    Tab("waiting", "/waiting", "Waiting", whole=False),
     Tab("cycles", "/cycles", "Cycles"),
     Tab("predictions", "/predictions", "Predictions"),
     Tab("segments", "/segments", "Idle segments"),
@@ -41,6 +46,7 @@ class Frame:
         cycle_before, cycle_after: positions right after the last cycle before and the first one behind; 0 for none.
         path, query: the page's address, without the position.
         live_path: where the log's end is followed; empty for the same path.
+        whole: whether the caller may see all of the cluster.
     """
 
     cluster: str
@@ -56,6 +62,12 @@ class Frame:
     path: str
     query: tuple[tuple[str, str], ...] = ()
     live_path: str = ""
+    whole: bool = True
+
+    @property
+    def tabs(self) -> tuple[Tab, ...]:
+        """The pages that the caller may see."""
+        return tuple(tab for tab in TABS if self.whole or not tab.whole)
 
     @property
     def home(self) -> str:

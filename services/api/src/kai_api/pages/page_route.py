@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from kaicore.errors import KaiError
 from starlette.exceptions import HTTPException
 
+from kai_api.answering import error_text
 from kai_api.error_statuses import status_of
 from kai_api.pages.rendering import page
 
@@ -31,7 +32,7 @@ class PageRoute(APIRoute):
                 faults = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
                 return _error(request, HTTPStatus.BAD_REQUEST, faults)
             except KaiError as error:
-                return _error(request, HTTPStatus(status_of(error)), str(error))
+                return _error(request, HTTPStatus(status_of(error)), error_text(error))
 
         return answer
 

@@ -11,7 +11,7 @@ from kaicore.ledger.log.port import Filter
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
-from kai_api.auth.scopes import current_caller
+from kai_api.auth.scopes import current_caller, current_view
 from kai_api.pages.frame import Frame
 
 
@@ -82,6 +82,7 @@ class Places:
             cycle_before=0,
             cycle_after=after,
             path=request.url.path,
+            whole=current_view().whole,
             query=tuple((name, value) for name, value in request.query_params.items() if name != "at"),
         )
         return Place(frame, partial(self._inquiry.state_at, cluster, str(position) if at else ""))

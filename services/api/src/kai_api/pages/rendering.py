@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kai_api.pages.frame import TABS, clock, duration, short_time
+from kai_api.pages.frame import clock, duration, short_time
 
 #: Nothing from elsewhere, and no script or style in the page itself.
 _POLICY = (
@@ -82,6 +82,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(asset=_asset, tabs=TABS)
+    environment.globals.update(asset=_asset)
     environment.filters.update(when=short_time, clock=clock, duration=duration)
     return environment

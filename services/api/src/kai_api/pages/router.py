@@ -14,13 +14,15 @@ from kaicore.analysis.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
 
-from kai_api.auth.scopes import current_caller
+from kai_api.auth.middleware import check_kind, for_namespaces
+from kai_api.auth.scopes import current_caller, current_view
 from kai_api.live import LiveLog
 from kai_api.pages.cycles import cycle_page, cycle_steps
 from kai_api.pages.domain import domain_page
 from kai_api.pages.idle_segments import idle_segments
 from kai_api.pages.node_zones import node_page
 from kai_api.pages.overview import cluster_figures, overview
+from kai_api.pages.own import own_page, visible_line, visible_story, visible_why
 from kai_api.pages.page_route import PageRoute
 from kai_api.pages.places import Places
 from kai_api.pages.predictions import predictions
@@ -49,14 +51,17 @@ def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> AP
     @router.get("/")
     async def fleet_page(request: Request, at: str = "") -> Response:
         figures = []
-        for cluster in current_caller().entirely_visible(await log.clusters()):
+        clusters = await log.clusters()
+        for cluster in current_caller().entirely_visible(clusters):
             try:
                 figures.append(cluster_figures(await inquiry.state_at(cluster, at)))
             except UnknownMoment:
                 # Another cluster's log may go back further, or be ahead.
                 if at.strip().isdigit():
                     raise
-        return page(request, "fleet.html", clusters=figures, at=at)
+        views = {cluster: current_caller().view(cluster) for cluster in clusters}
+        parts_of = {name: sorted(view.namespaces) for name, view in views.items() if view and not view.whole}
+        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at)
 
     @router.get("/static/{name}")
     async def static(request: Request, name: str, v: str = "") -> Response:
@@ -66,6 +71,7 @@ def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> AP
         return answer
 
     @router.get("/clusters/{cluster}/news")
+    @for_namespaces
     async def news(cluster: str, after: _Position) -> Response:
         await live.check(cluster, after)
         return StreamingResponse(
@@ -75,18 +81,26 @@ def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> AP
         )
 
     @router.get("/clusters/{cluster}")
+    @for_namespaces
     async def cluster_page(request: Request, cluster: str, at: str = "") -> Response:
         place = await places.find(request, cluster, at)
+        if not (view := current_view()).whole:
+            frame, state = await place.look()
+            return page(request, "own.html", frame=frame, model=own_page(state, view))
         cycles = await _cycles(inquiry, cluster, head=place.position, limit=_CYCLES)
         frame, state = await place.look()
         return page(request, "overview.html", frame=frame, model=overview(state, cycles))
 
     @router.get("/clusters/{cluster}/waiting")
+    @for_namespaces
     async def waiting_page(
         request: Request, cluster: str, at: str = "", queue: str = "", number: _Number = 1
     ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "waiting.html", frame=frame, model=waiting_line(state, queue=queue, number=number))
+        view = current_view()
+        namespaces = None if view.whole else view.namespaces
+        model = visible_line(waiting_line(state, queue=queue, namespaces=namespaces, number=number), view)
+        return page(request, "waiting.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/map")
     async def map_page(request: Request, cluster: str, at: str = "", topology: str = "", level: str = "") -> Response:
@@ -160,17 +174,20 @@ def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> AP
         return page(request, "segments.html", frame=frame, model=idle_segments(state, sizes=sizes), sizes=sizes)
 
     @router.get("/clusters/{cluster}/search")
+    @for_namespaces
     async def search_page(request: Request, cluster: str, q: str = "", at: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        hits = search(state, q)
+        hits = search(state, q, current_view())
         if len(hits) == 1:
             return RedirectResponse(frame.link(*hits[0].parts, **dict(hits[0].query)), 303)
         return page(request, "search.html", frame=frame, hits=hits, q=q, most=MOST_HITS)
 
     @router.get("/clusters/{cluster}/stories/{kind}/{namespace}/{name}")
+    @for_namespaces
     async def story_page(
         request: Request, cluster: str, kind: str, namespace: str, name: str, *, at: str = ""
     ) -> Response:
+        check_kind(kind, namespace)
         place = await places.find(request, cluster, at)
         why = await forecasts.why(cluster, kind, namespace, name, at=str(place.position) if at else "")
         if kind == "Pod":
@@ -179,7 +196,9 @@ def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> AP
             where = Filter(streams=tuple(f"pod/{row.uid}" for row in why.pods[: MOST_LANES + 1]))
         events = [event async for event in events_of(log, cluster, upto=why.position, where=where)]
         frame, state = await place.look()
-        return page(request, "story.html", frame=frame, model=story(why, events, now=state.recorded_at))
+        view = current_view()
+        model = visible_story(story(visible_why(why, view), events, now=state.recorded_at), view)
+        return page(request, "story.html", frame=frame, model=model)
 
     return router
 

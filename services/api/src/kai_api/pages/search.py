@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.state.cluster_state import ClusterState
 
+from kai_api.auth.scopes import EVERYTHING, View
+
 #: Hits that are shown.
 MOST_HITS = 100
 
@@ -26,18 +28,29 @@ class Hit:
     query: tuple[tuple[str, str], ...] = ()
 
 
-def search(state: ClusterState, text: str) -> tuple[Hit, ...]:
-    """Return what has a text in its name: equal names first, then by name; of `a/b`, b in namespace a."""
+def search(state: ClusterState, text: str, view: View = EVERYTHING) -> tuple[Hit, ...]:
+    """Return what has a text in its name: equal names first, then by name; of `a/b`, b in namespace a.
+
+    Args:
+        state: of the cluster.
+        text: what is looked for.
+        view: what the caller may see.
+    """
     wanted = text.strip().lower()
     if not wanted:
         return ()
-    hits = [hit for hit in _all(state) if wanted in hit.name.lower()]
+    hits = [hit for hit in _all(state) if wanted in hit.name.lower() and (view.whole or _in_view(hit, view))]
 
     def order(hit: Hit) -> tuple[bool, str, str]:
         plain = hit.name.lower()
         return wanted not in (plain, plain.rpartition("/")[2]), hit.name, hit.kind
 
     return tuple(sorted(hits, key=order)[:MOST_HITS])
+
+
+def _in_view(hit: Hit, view: View) -> bool:
+    namespace, slash, _ = hit.name.partition("/")
+    return bool(slash) and hit.parts[0] == "stories" and view.sees(namespace)
 
 
 def _all(state: ClusterState) -> Iterator[Hit]:

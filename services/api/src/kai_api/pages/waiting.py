@@ -1,6 +1,7 @@
 """The waiting line: what waits, for how long, and why."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from kaicore.analysis.inquiry.listing import pod_message, pod_status
@@ -73,19 +74,29 @@ class WaitingLine:
     queue: str = ""
 
 
-def waiting_line(state: ClusterState, *, queue: str = "", number: int = 1, limit: int = PAGE_ROWS) -> WaitingLine:
+def waiting_line(
+    state: ClusterState,
+    *,
+    queue: str = "",
+    namespaces: Collection[str] | None = None,
+    number: int = 1,
+    limit: int = PAGE_ROWS,
+) -> WaitingLine:
     """Return a page of the waiting line.
 
     Args:
         state: of the cluster.
         queue: only what names this one; empty for all.
+        namespaces: only what is in these; None for all.
         number: which page, from 1; the last one where there are not so many.
         limit: rows of a page.
     """
     waiting = [
         entry
         for entry in state.pods.values()
-        if entry.stage is Stage.WAITING and queue in ("", state.queue_of(entry)[0])
+        if entry.stage is Stage.WAITING
+        and queue in ("", state.queue_of(entry)[0])
+        and (namespaces is None or entry.pod.namespace in namespaces)
     ]
     by_group: dict[str, list[PodEntry]] = {}
     for entry in waiting:

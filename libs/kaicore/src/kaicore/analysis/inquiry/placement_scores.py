@@ -9,6 +9,7 @@ from kaicore.rules.engine.workload import Member
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
+from kaicore.rules.state.share import Share
 
 #: Nodes that are told of those that could have taken the pod.
 _MOST_RANKED = 5
@@ -61,6 +62,10 @@ def placement_scores(
         node: where it was placed.
     """
     onlooker = _Onlooker(uid, node, list(state.columns.names))
-    result = run_cycle(cycle_input(state, config, now=now, cycle=cycle), config, observer=onlooker)
+    result = run_cycle(
+        cycle_input(state, config, now=now, cycle=cycle, share=Share(state, cycle.rpartition("/")[0])),
+        config,
+        observer=onlooker,
+    )
     placed = any(one.uid == uid and one.node == node for one in result.placements)
     return onlooker.scores if placed else None

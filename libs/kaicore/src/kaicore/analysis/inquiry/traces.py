@@ -1,4 +1,4 @@
-"""A pod's way from its creation to its end as an OpenTelemetry trace, in the JSON of OTLP.
+"""A pod's way from its creation to running, and on to its end, as an OpenTelemetry trace, in the JSON of OTLP.
 
 Ids follow from the events (`kaicore.rules.events.trace_context`), so a trace is the same whenever it is asked for, and
 the one that `traceparent` names on the bus and in CloudEvents. A step is a span that ends with an event and has its id.
@@ -23,30 +23,100 @@ class TraceAnswer(Answer, frozen=True, kw_only=True):
     resource_spans: list[dict[str, Any]]
 
 
-def pod_trace(events: Sequence[Event]) -> TraceAnswer:
+def pod_trace(events: Sequence[Event], *, group: str = "") -> TraceAnswer:
     """Return the trace of one pod.
 
     Args:
         events: of its stream, in order; at least one.
+        group: key of the gang that it is of; empty for none.
+    """
+    return as_trace(events[0].cluster, pod_spans(events, group=group, upto=events[-1].position))
+
+
+def as_trace(cluster: str, spans: list[dict[str, Any]]) -> TraceAnswer:
+    """Return spans of one cluster as a trace."""
+    resource = {"attributes": _attributes({"service.name": "kai-ledger", "k8s.cluster.name": cluster})}
+    return TraceAnswer(
+        resource_spans=[{"resource": resource, "scopeSpans": [{"scope": {"name": "kai-ledger"}, "spans": spans}]}]
+    )
+
+
+def pod_spans(
+    events: Sequence[Event], *, group: str = "", after: int = 0, upto: int | None = None
+) -> list[dict[str, Any]]:
+    """Return the spans of a pod that end after a position: its way from creation to running, and the steps.
+
+    Args:
+        events: of its stream, in order; at least one.
+        group: key of the gang that it is of; empty for none.
+        after: the position.
+        upto: where the way ends that goes on still; None to leave it out.
     """
     first = events[0]
-    begins = _created_at(first)
-    spans: list[dict[str, Any]] = []
-    reached, failed, running = begins, False, False
+    begins = reached = _created_at(first)
+    steps: list[dict[str, Any]] = []
+    end, failed, running = None, False, False
     for event in events:
         payload = decode_payload(event)
         name, wrong = _step(payload, running=running)
-        if not name:
-            continue
-        running = running or name == "start"
-        failed = failed or wrong
-        spans.append(_span(event, name, begins=reached, wrong=wrong, parent=span_of(first)))
-        reached = event.recorded_at
-    root = _span(events[-1], f"pod {first.subject}", begins=begins, wrong=failed, parent="")
-    root |= {"spanId": span_of(first)}
-    resource = {"attributes": _attributes({"service.name": "kai-ledger", "k8s.cluster.name": first.cluster})}
-    scoped = {"scope": {"name": "kai-ledger"}, "spans": [root, *spans]}
-    return TraceAnswer(resource_spans=[{"resource": resource, "scopeSpans": [scoped]}])
+        running = running or (name == "start" and not wrong)
+        if end is None and (running or name == "run" or wrong or isinstance(payload, payloads.PodDeleted)):
+            # A bind that failed is tried again.
+            end, failed = (None, False) if isinstance(payload, payloads.BindFailed) else (event, wrong)
+        if name:
+            step = _span(event, name, begins=reached, wrong=wrong) | {"parentSpanId": span_of(first)}
+            steps += [step] if event.position > after else []
+            reached = event.recorded_at
+    if end is None and upto is not None:
+        end = events[-1]
+    if end is None or end.position <= after:
+        return steps
+    root = _span(end, f"pod {first.subject}", begins=begins, wrong=failed) | {"spanId": span_of(first)}
+    if group:
+        root["attributes"] += _attributes({"kai.group": group})
+        root["links"] = [*root.get("links", ()), {"traceId": _gang(first, group), "spanId": _gang(first, group)[:16]}]
+    return [root, *steps]
+
+
+def gang_spans(
+    group: str, members: Sequence[Sequence[Event]], *, minimum: int, after: int, upto: int
+) -> list[dict[str, Any]]:
+    """Return the spans of a gang if it came to run after a position: the gang, and below it its pods' ways.
+
+    A pod's way has a trace of its own, which its span here leads to.
+
+    Args:
+        group: its key.
+        members: the events of each of its pods, in order.
+        minimum: how many of them make it run.
+        after: the position.
+        upto: the last position that counts.
+    """
+    ways = [(events, way) for events in members if events and (way := _running(events)) is not None]
+    ways = sorted((one for one in ways if one[1].position <= upto), key=lambda one: one[1].position)
+    if not minimum or len(ways) < minimum or ways[minimum - 1][1].position <= after:
+        return []
+    first, last = ways[0][0][0], ways[minimum - 1][1]
+    trace = _gang(first, group)
+    begins = min(_created_at(events[0]) for events, _ in ways)
+    gang = _span(last, f"gang {group}", begins=begins, wrong=False)
+    gang |= {"traceId": trace, "spanId": trace[:16], "links": []}
+    spans = [gang]
+    for events, way in ways[:minimum]:
+        one = _span(way, f"pod {way.subject}", begins=_created_at(events[0]), wrong=False)
+        own = {"traceId": one["traceId"], "spanId": span_of(events[0])}
+        place = {"traceId": trace, "spanId": own["traceId"][:16], "parentSpanId": gang["spanId"]}
+        spans.append(one | place | {"links": [own]})
+    return spans
+
+
+def _gang(event: Event, group: str) -> str:
+    return trace_id(event.cluster, f"group/{group}")
+
+
+def _running(events: Sequence[Event]) -> Event | None:
+    """Return the event with which a pod came to run; None where it did not."""
+    return next((event for event in events if _step(decode_payload(event), running=False) == ("start", False)), None)
 
 
 def _created_at(event: Event) -> int:
@@ -76,10 +146,10 @@ def _step(payload: payloads.Payload, *, running: bool) -> tuple[str, bool]:
             return "", False
 
 
-def _span(event: Event, name: str, *, begins: int, wrong: bool, parent: str) -> dict[str, Any]:
+def _span(event: Event, name: str, *, begins: int, wrong: bool) -> dict[str, Any]:
     named = {"kai.event": event.type, "kai.position": str(event.position), "kai.correlation": event.correlation}
     node = getattr(decode_payload(event), "node", "")
-    span = {
+    span: dict[str, Any] = {
         "traceId": trace_of(event),
         "spanId": span_of(event),
         "name": name,
@@ -89,8 +159,6 @@ def _span(event: Event, name: str, *, begins: int, wrong: bool, parent: str) -> 
         "attributes": _attributes(named | ({"k8s.node.name": node} if isinstance(node, str) else {})),
         "status": {"code": _ERROR} if wrong else {},
     }
-    if parent:
-        span["parentSpanId"] = parent
     if event.correlation:
         # The cycle has a trace of its own; the event that caused this one is a span of it, where it is known.
         cycle = trace_id(event.cluster, event.correlation)

@@ -7,6 +7,8 @@ from kaicore.analysis.inquiry.past_states import PastStates
 from kaicore.analysis.projections.projection import PROJECTION_SCHEMA, Projection
 from kaicore.analysis.projections.store import Generation, ViewStore
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
 
 #: Events in one transaction.
 _BATCH = 500
@@ -49,8 +51,13 @@ class Builder:
         generation = await store.begin(cluster, position=state.position, recorded_at=state.recorded_at)
         return cls(log, store, cluster, generation, Projection(state, ()))
 
-    async def step(self) -> int:
-        """Take in the next events; return how many there were.
+    @property
+    def state(self) -> ClusterState:
+        """The state as of the last event that was taken in; it changes with the next step."""
+        return self._projection.state
+
+    async def step(self) -> list[Event]:
+        """Take in the next events, and return them.
 
         Raises:
             Superseded: another one builds this generation, or has deleted it.
@@ -64,7 +71,7 @@ class Builder:
                 self._cluster, self.generation, self._projection.changes(), position=position, recorded_at=recorded_at
             )
             self.generation = self.generation._replace(position=position, recorded_at=recorded_at)
-        return len(events)
+        return events
 
     async def catch_up(self, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
         """Take in all events that there are now; then this generation is the one that is read.

@@ -83,6 +83,7 @@ class CycleInput:
         pending: keys of the groups that have waiting pods.
         leaving: pods that still hold their node and are charged as being released.
         nominated: waiting pods of other schedulers for which room is kept.
+        reserved: waiting pods of other replicas' groups for which room is kept.
         below: keys of the groups that may be below their minimum.
         waiting: how many pods may be placed.
         now: microseconds since the epoch.
@@ -120,6 +121,7 @@ class CycleInput:
     waiting: int = 0
     leaving: Sequence[Member] = ()
     nominated: Sequence[Member] = ()
+    reserved: Sequence[Member] = ()
     below: Sequence[str] = ()
     needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)

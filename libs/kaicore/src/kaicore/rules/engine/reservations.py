@@ -75,9 +75,28 @@ class Reservations:
                 if assignment is not None:
                     self._nodes.statement.place(assignment.pod_charge)
                     self._nodes.future.statement.place(assignment.pod_charge)
+        for member in self._input.reserved:
+            self._restore_for_others(member)
         nominated = [pending_group for pending_group in self._pending_groups.values() if pending_group.nominated]
         for pending_group in sorted(nominated, key=lambda pending_group: pending_group.reservation_order_key):
             self._restore(pending_group)
+
+    def _restore_for_others(self, member: Member) -> None:
+        """Reserve the room that another replica keeps for a pod, as long as it is there; that one clears it."""
+        nomination = member.nomination
+        row = -1 if nomination is None else self._nodes.row(nomination.node)
+        if nomination is None or row < 0 or not self._nodes.columns.present[row]:
+            return
+        recorded = Assignment(member, row, nomination.charge, nomination.placement, self._pods.class_of(member))
+        assignment = self._try_foreign(member, nomination) if nomination.foreign else recorded
+        if assignment is None:
+            return
+        savepoint = self._nodes.now.statement.savepoint()
+        self._nodes.now.statement.place(assignment.pod_charge)
+        if not self._nodes.columns.lasts(row):
+            self._nodes.now.statement.rollback(savepoint)
+        elif self._nodes.has_future:
+            self._nodes.future.statement.place(assignment.pod_charge)
 
     def _restore(self, pending_group: PendingGroup) -> None:
         assignments: list[Assignment] = []

@@ -1,6 +1,7 @@
 """What the actions of one cycle share: the groups, the nodes, the accounts, and what was decided so far."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.doubts import Doubts
@@ -18,6 +19,7 @@ from kaicore.rules.engine.reservations import Reservations, Suspended
 from kaicore.rules.engine.topology.cycle_topologies import CycleTopologies
 from kaicore.rules.engine.topology.step_placer import StepPlacer
 from kaicore.rules.engine.victims.job_failures import FailureAccounts
+from kaicore.rules.engine.victims.running_groups import RunningGroups
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.ranks import NO_RANK
@@ -181,6 +183,11 @@ class Session:
         if self._doubts is not None and self._doubts.due:
             self.record.wait_until(self._doubts.due)
         return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
+
+    @cached_property
+    def running_groups(self) -> RunningGroups:
+        """The groups that run and may be preempted, as the cycle found them."""
+        return RunningGroups(self.cycle_input, scheduler_name=self.config.scheduler_name)
 
     def _topology_place(self, assignment: Assignment) -> tuple[int, dict[str, str]]:
         """Return the rank of a pod that is placed, and the domains of its node; nothing without a constraint."""

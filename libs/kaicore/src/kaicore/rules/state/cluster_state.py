@@ -28,6 +28,7 @@ from kaicore.rules.model.group_source import source_key
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.queues.accounts import QueueAccounts
+from kaicore.rules.sharing.replicas import replica_shard
 from kaicore.rules.state.cluster_constraints import FACTS
 from kaicore.rules.state.node_readiness import NodeReadiness
 from kaicore.rules.state.pod_entry import PodEntry
@@ -43,11 +44,17 @@ JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 
 
+#: What the streams begin with that decisions are conditional on.
+_VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/")
+
+
 class ClusterState(PodIndexes):
     """Everything that decisions, explanations and figures need, at one position of a cluster's log.
 
     Attributes:
-        versions: of the streams that decisions are conditional on: nodes, pods and shards' cycles.
+        versions: of the streams that decisions are conditional on: nodes, pods, shards' cycles and lists of replicas,
+            and queues that work was taken back from.
+        replicas: those that share a shard's groups, sorted, by shard; none where one scheduler has all of it.
         priority_classes: by name.
         configs: configurations by digest.
         config_digest: of the configuration of the last recorded cycle.
@@ -61,6 +68,7 @@ class ClusterState(PodIndexes):
         super().__init__()
         self.cluster = cluster
         self.versions: dict[str, int] = {}
+        self.replicas: dict[str, tuple[str, ...]] = {}
         self.priority_classes: dict[str, payloads.PriorityClassObserved] = {}
         self.configs: dict[str, dict[str, object]] = {}
         self.config_digest = ""
@@ -112,7 +120,7 @@ class ClusterState(PodIndexes):
                 f"cannot follow position {self.position}"
             )
         payload: Any = decode_payload(event)
-        if event.stream.startswith(("node/", "pod/", "cycle/")):
+        if event.stream.startswith(_VERSIONED):
             self.versions[event.stream] = event.version
         self.context.advance(event)
         if self.misses.open:
@@ -299,6 +307,12 @@ class ClusterState(PodIndexes):
         self.config_digest = payload.config_digest
         self.reasons.take(payload, self.workload_index)
 
+    def _replicas_changed(self, payload: payloads.ReplicasChanged) -> None:
+        self.replicas[payload.shard] = payload.replicas
+        reporters = {replica_shard(payload.shard, replica) for replica in payload.replicas or ("",)}
+        self.reasons.keep(payload.shard, reporters)
+        self.revision += 1
+
     def _config_recorded(self, payload: payloads.ConfigRecorded) -> None:
         self.configs[payload.digest] = payload.config
 
@@ -340,6 +354,8 @@ class ClusterState(PodIndexes):
         payloads.PodEvicted: _only_counted,
         payloads.EvictionFailed: None,
         payloads.CycleCompleted: _cycle_completed,
+        payloads.ReplicasChanged: _replicas_changed,
+        payloads.QueueReclaimed: _only_counted,
         payloads.PodsLeftWaiting: _pods_left_waiting,
         payloads.ConfigRecorded: _config_recorded,
         payloads.FieldsErased: _only_counted,

@@ -14,9 +14,12 @@ from kaicore.rules.state.failed_nodes import failed_nodes, on_failed_nodes
 from kaicore.rules.state.group_topologies import GroupTopologies
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.repairs import why_not
+from kaicore.rules.state.share import Share
 
 
-def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: str = "") -> CycleInput:
+def cycle_input(
+    state: ClusterState, config: EngineConfig, *, now: int, cycle: str = "", share: Share | None = None
+) -> CycleInput:
     """Return what a cycle decides on.
 
     Args:
@@ -24,23 +27,10 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         cycle: the cycle's id; empty where nothing is recorded.
+        share: of the groups, whose cycle it is; None for all of them.
     """
-    in_backoff = set()
-    rejecting = _rejecting(state)
-    avoid: dict[str, set[int]] = {}
-    waiting = 0
-    for uid in state.waiting:
-        entry = state.pods[uid]
-        if entry.pod.scheduler_name != config.scheduler_name:
-            continue
-        if entry.bind_failures and now < retry_at(entry, config):
-            in_backoff.add(uid)
-            continue
-        waiting += 1
-        if entry.replaces_on:
-            avoid.setdefault(state.class_of(entry).key, set()).add(state.columns.row(entry.replaces_on))
-        if entry.class_key in rejecting:
-            rejecting[state.class_of(entry).key] = rejecting[entry.class_key]
+    share = share or Share(state, "")
+    waiting, in_backoff, excluded = _waiting(state, config, share, now=now)
     workloads = state.workload_index
     failed = failed_nodes(state, config, now=now)
     return CycleInput(
@@ -50,7 +40,7 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
         budgets=_budgets(state),
         workloads=workloads.workloads,
         needed_by=workloads.needed_by,
-        pending=sorted(workloads.pending),
+        pending=sorted(filter(share.has, workloads.pending)),
         waiting=waiting,
         now=now,
         cycle=cycle,
@@ -62,19 +52,53 @@ def cycle_input(state: ClusterState, config: EngineConfig, *, now: int, cycle: s
             for entry in (state.pods[uid] for uid in sorted(state.nominated))
             if entry.pod.scheduler_name != config.scheduler_name
         ],
-        below=sorted(workloads.below),
+        reserved=_reserved_by_others(state, config, share),
+        below=sorted(filter(share.has, workloads.below)),
         failures_left=state.failures_left,
         moved_at=state.moved_at,
-        in_backoff=frozenset(in_backoff),
+        in_backoff=in_backoff,
         accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
-        excluded_nodes=ExcludedNodes(rejecting, avoid),
-        misaligned=_misaligned(state, config, now=now),
+        excluded_nodes=excluded,
+        misaligned=[one for one in _misaligned(state, config, now=now) if share.has(one.member.group)],
         matters=StateDoubts(state, now=now) if state.counters.reported else None,
         failed_nodes=failed,
-        on_failed_nodes=on_failed_nodes(state, failed, config),
+        on_failed_nodes=[one for one in on_failed_nodes(state, failed, config) if share.has(one.group)],
         topology_of=GroupTopologies(state.topology_resolver, state.queue_registry, state.columns.names),
-        provisioning=state.provisioning.standing,
+        provisioning={key: one for key, one in state.provisioning.standing.items() if share.has(key)},
     )
+
+
+def _waiting(
+    state: ClusterState, config: EngineConfig, share: Share, *, now: int
+) -> tuple[int, frozenset[str], ExcludedNodes]:
+    """Return how many pods may be placed, the uids of those that failed to be bound lately, and who avoids what."""
+    in_backoff = set()
+    rejecting = _rejecting(state)
+    avoid: dict[str, set[int]] = {}
+    waiting = 0
+    for uid in state.waiting:
+        entry = state.pods[uid]
+        if entry.pod.scheduler_name != config.scheduler_name or not share.has(entry.group):
+            continue
+        if entry.bind_failures and now < retry_at(entry, config):
+            in_backoff.add(uid)
+            continue
+        waiting += 1
+        if entry.replaces_on:
+            avoid.setdefault(state.class_of(entry).key, set()).add(state.columns.row(entry.replaces_on))
+        if entry.class_key in rejecting:
+            rejecting[state.class_of(entry).key] = rejecting[entry.class_key]
+    return waiting, frozenset(in_backoff), ExcludedNodes(rejecting, avoid, share.turns())
+
+
+def _reserved_by_others(state: ClusterState, config: EngineConfig, share: Share) -> list[PodEntry]:
+    """Return the waiting pods of other replicas' groups for which room is kept, by uid."""
+    if share.whole:
+        return []
+    nominated = (state.pods[uid] for uid in sorted(state.nominated))
+    return [
+        entry for entry in nominated if entry.pod.scheduler_name == config.scheduler_name and not share.has(entry.group)
+    ]
 
 
 def _rejecting(state: ClusterState) -> dict[str, dict[int, str]]:
@@ -104,8 +128,21 @@ def _budgets(state: ClusterState) -> Budgets:
     return Budgets(allowed, by_pod)
 
 
-def idle(state: ClusterState) -> bool:
-    """Tell whether there is no pod that a cycle could decide on, now or later, and no request for nodes."""
+def idle(state: ClusterState, share: Share | None = None) -> bool:
+    """Tell whether there is no pod that a cycle could decide on, now or later, and no request for nodes.
+
+    Args:
+        state: as the cycle would find it.
+        share: of the groups, whose cycle it would be; None for all of them.
+    """
+    if share is not None and not share.whole:
+        return not (
+            any(map(share.has, state.workload_index.pending))
+            or any(map(share.has, state.workload_index.below))
+            or any(map(share.has, state.provisioning.standing))
+            or state.node_readiness.may_have_failed(state.charges.on_node)
+            or any(not why_not(state.pods[uid]) and share.has(state.pods[uid].group) for uid in state.misaligned)
+        )
     return (
         not state.waiting
         and not state.workload_index.below

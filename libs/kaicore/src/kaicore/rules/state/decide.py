@@ -4,21 +4,27 @@ The events of one cycle are one append. Each batch of decisions (`kaicore.rules.
 gang's start, or a preemptor's room and its victims. A unit is conditional on the versions that all its pods and nodes
 had in the state, so that a stale batch is dropped as a whole and the others stand. The append as a whole is conditional
 on the shard's cycle stream, so that of two schedulers that both believe to lead a shard only one appends anything.
+
+A shard may have replicas (`kaicore.rules.state.share`). Each has a cycle stream of its own, and its append is also
+conditional on the list of replicas, so that no group has two owners. An eviction is then conditional on all running
+pods of the victim's group, and one that takes back a queue's work on that nobody else did since: another replica may
+have taken from the same gang, or from the same queue.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from uuid import UUID
 
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
-from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch
+from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, EvictionReason
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_id
 from kaicore.rules.events.payloads import (
     ClassPending,
     ConfigRecorded,
     CycleCompleted,
+    EvictionDecided,
     GroupPending,
     NodeCharged,
     Payload,
@@ -26,10 +32,13 @@ from kaicore.rules.events.payloads import (
     PodPlaced,
     ProvisioningRequested,
     ProvisioningWithdrawn,
+    QueueReclaimed,
 )
+from kaicore.rules.sharing.replicas import replicas_stream
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.queue_report import queue_report
+from kaicore.rules.state.share import Share
 from kaicore.rules.state.waiting_report import waiting_reports
 
 #: Decisions that charge pods to nodes, and those about groups.
@@ -64,14 +73,15 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
     Args:
         state: folded up to the position that the cycle is then recorded to be decided on; not changed.
         config: the shard's settings.
-        shard: the shard's name.
+        shard: the shard's name, with that of a replica behind it where there are several.
         now: the cycle's clock, microseconds since the epoch.
         actor: who appends.
     """
     stream = cycle_stream(shard)
     version = state.versions.get(stream, 0)
     cycle = f"{shard}/{version + 1}"
-    decided_on = cycle_input(state, config, now=now, cycle=cycle)
+    share = Share(state, shard)
+    decided_on = cycle_input(state, config, now=now, cycle=cycle, share=share)
     result = run_cycle(decided_on, config)
     placements = result.placements
     summary = CycleCompleted(
@@ -89,16 +99,19 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
         evicted=len(result.evictions),
         nominated=len(result.nominations),
     )
-    record = _Record(state, summary, actor)
+    record = _Record(state, summary, actor, share)
     units = [record.cycle(config, placements), *(record.batch(batch) for batch in result.batches)]
-    return Proposal(cycle, result, tuple(units), {stream: version})
+    listed = replicas_stream(share.shard)
+    expect = {one: state.versions.get(one, 0) for one in (stream, listed) if one == stream or one in state.versions}
+    return Proposal(cycle, result, tuple(units), expect)
 
 
 class _Record:
     """Makes the units of one cycle's append."""
 
-    def __init__(self, state: ClusterState, summary: CycleCompleted, actor: str) -> None:
+    def __init__(self, state: ClusterState, summary: CycleCompleted, actor: str, share: Share) -> None:
         self._state = state
+        self._share = share
         self._summary = summary
         self._actor = actor
         # Another scheduler's cycle of the same number is another cycle, also if it began at the same position.
@@ -116,11 +129,11 @@ class _Record:
         if summary.config_digest not in state.configs:
             recorded = ConfigRecorded(digest=summary.config_digest, shard=shard, config=config.document())
             events.append(self._about_shard(self._next_id(), f"config/{shard}", recorded))
-        report = queue_report(state, config, shard=shard, now=summary.now)
+        report = queue_report(state, config, shard=shard, now=summary.now) if self._share.reports else None
         if report is not None:
             events.append(self._about_shard(self._next_id(), f"queues/{shard}", report))
         placed = {decision.uid for decision in placements}
-        reports = waiting_reports(state, config, shard=shard, placed=placed)
+        reports = waiting_reports(state, config, shard=shard, share=self._share, placed=placed)
         events += [self._about_shard(self._next_id(), f"waiting/{shard}", waiting) for waiting in reports]
         return Unit(tuple(events))
 
@@ -146,11 +159,40 @@ class _Record:
             stream = f"node/{node}"
             events.append(self._event(stream, node, payload))
             streams.add(stream)
+        if not self._share.whole:
+            reclaimed = self._reclaimed(batch)
+            events += reclaimed
+            streams.update(event.stream for event in reclaimed)
+            streams.update(self._victims_groups(batch))
         if batch.depends_on >= 0:
             streams.update(self._expected[batch.depends_on])
         expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
         self._expected.append(expected)
         return Unit(tuple(events), expect=expected)
+
+    def _victims_groups(self, batch: DecisionBatch) -> Iterator[str]:
+        """Yield the streams of all running pods of the groups that a batch takes pods from."""
+        workloads = self._state.workload_index.workloads
+        for decision in batch.decisions:
+            if isinstance(decision, EvictionDecided):
+                workload = workloads.get(self._state.pods[decision.uid].group)
+                yield from (f"pod/{uid}" for uid in (workload.active if workload is not None else ()))
+
+    def _reclaimed(self, batch: DecisionBatch) -> list[NewEvent]:
+        """Return what records that a batch takes back work of queues, by the roots of these."""
+        tree, by_root = self._state.queue_registry.tree, dict[str, list[str]]()
+        for decision in batch.decisions:
+            if isinstance(decision, EvictionDecided) and decision.reason == EvictionReason.RECLAIMED:
+                queue, namespace = self._state.queue_of(self._state.pods[decision.uid])
+                number = tree.find(queue, namespace=namespace)
+                root = queue if number is None else tree.queues[tree.paths[number][-1]].name
+                by_root.setdefault(root, []).append(decision.uid)
+        return [
+            self._event(
+                f"reclaimed/{root}", root, QueueReclaimed(queue=root, cycle=self._summary.cycle, pods=tuple(uids))
+            )
+            for root, uids in sorted(by_root.items())
+        ]
 
     def _decided(self, decision: Decision) -> NewEvent:
         subject = f"{decision.namespace}/{decision.name}"

@@ -1,7 +1,11 @@
 """Why pods wait, as cycles last recorded it: once per class, and once per group."""
 
+from collections.abc import Collection
+from typing import Any
+
 from kaicore.rules.engine.placement.pod_class import base_key
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending
+from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.workload_index import WorkloadIndex
 
 
@@ -29,6 +33,16 @@ class RecordedReasons:
                 self.by_group.setdefault(group.group, {})[cycle.shard] = group
         for pending in cycle.pending:
             self.by_class.setdefault(pending.pod_class, {})[cycle.shard] = pending
+
+    def keep(self, shard: str, reporters: Collection[str]) -> None:
+        """Forget what was recorded for a shard under other names than these: who did so does not go on."""
+        for table in (self.by_class, self.by_group):
+            for key in list(table):
+                by_shard: dict[str, Any] = table[key]
+                for name in [name for name in by_shard if split_shard(name)[0] == shard and name not in reporters]:
+                    del by_shard[name]
+                if not by_shard:
+                    del table[key]
 
     def forget_class(self, class_key: str) -> None:
         """Forget the reasons of a class that has no pods any more, and those of its variants."""

@@ -30,7 +30,7 @@ from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-14-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-15-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -78,6 +78,7 @@ class _StateRecord(msgspec.Struct):
     explained_misses: list[ExplainedMiss]
     node_readiness: NodeReadiness
     provisioning: ProvisioningRecord
+    replicas: dict[str, tuple[str, ...]]
 
 
 _Fact = TypeVar("_Fact")
@@ -150,6 +151,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             explained_misses=list(state.misses.explained.values()),
             node_readiness=state.node_readiness,
             provisioning=state.provisioning.record(),
+            replicas=state.replicas,
         )
     )
 
@@ -172,6 +174,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.early_releases.ended, state.node_readiness = record.ended, record.node_readiness
     state.misses.restore(record.open_misses, record.explained_misses)
     state.provisioning.restore(record.provisioning)
+    state.replicas = record.replicas
     state.queue_registry = QueueRegistry.restored(record.queue_registry)
     for definition in record.topology_definitions:
         state.network_topologies.definition_seen(definition)

@@ -10,13 +10,14 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import PodsLeftWaiting, WaitingPod
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.share import Share
 
 #: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.
 _PODS_PER_EVENT = 1000
 
 
 def waiting_reports(
-    state: ClusterState, config: EngineConfig, *, shard: str, placed: Collection[str]
+    state: ClusterState, config: EngineConfig, *, shard: str, share: Share, placed: Collection[str]
 ) -> list[PodsLeftWaiting]:
     """Return what a cycle records of the pods that it leaves waiting.
 
@@ -24,12 +25,13 @@ def waiting_reports(
         state: the cycle's input.
         config: the shard's settings.
         shard: whose cycle it is.
+        share: of the groups, those that the cycle was about.
         placed: uids of the pods that the cycle places.
     """
     left_waiting = []
     for uid in state.waiting:
         entry = state.pods[uid]
-        if uid not in placed and entry.pod.scheduler_name == config.scheduler_name:
+        if uid not in placed and entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group):
             waiting = _waiting_pod(state, entry)
             if waiting is not None:
                 left_waiting.append(waiting)

@@ -44,7 +44,8 @@ machine sleeps.
   one that has just started takes it, and until the old holder's next renewal, which is refused, two believe to hold it.
   Revisions begin at the time of day, so tokens grow also then.
 - *paused, or unreachable for all*: no renewal comes. A holder's lease runs out by its own clock. A member sees the
-  others run out and is alone with itself: each then takes all work, and the conditional appends keep one of each.
+  others run out and is alone with itself: each may take all work, and the conditional appends keep one of each; or it
+  goes on with what it knew, for `Members.fresh` tells. When the store answers again, all records count anew.
 - *partitioned*: who is cut off is alone, as above; the others take over its work after its duration. Both work; what
   comes second to Postgres is refused.
 - *slow*: a renewal that comes late counts from when it was sent.

@@ -47,6 +47,8 @@ class Lease:
         self._until = float("-inf")
         #: The store's revision at which this holder acquired the lease; 0 before. The next holder's is greater.
         self.token = 0
+        #: Whether the store answered when it was last asked.
+        self.answered = False
 
     def held(self) -> bool:
         """Tell whether the lease is held, by this process's own clock; another may act all the same."""
@@ -57,12 +59,14 @@ class Lease:
 
         Never raises for a store that does not answer: then the lease is held as long as it was to be.
         """
+        self.answered = False
         with suppress(BusUnavailable):
             entry = await self._entry()
             if self._is_others(entry):
                 self._until = float("-inf")
-                return False
-            await self._write(entry.revision if entry.value else 0)
+            else:
+                await self._write(entry.revision if entry.value else 0)
+            self.answered = True
         return self.held()
 
     async def release(self) -> None:

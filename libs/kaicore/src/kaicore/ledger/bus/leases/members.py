@@ -41,6 +41,7 @@ class Members:
         self._liveness = Liveness()
         self._began = clock()
         self._settled = False
+        self._answered_at = float("-inf")
 
     @property
     def renewal_s(self) -> float:
@@ -51,6 +52,11 @@ class Members:
     def settled(self) -> bool:
         """Whether the others are known; also when nobody could be asked for as long as a member counts as live."""
         return self._settled or self._clock() - self._began >= self._record.duration_s
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the store has answered within the time for which a member counts; else who is live is a guess."""
+        return self._clock() - self._answered_at < self._record.duration_s
 
     def live(self) -> tuple[str, ...]:
         """Return the members that count as live, sorted; this one always does."""
@@ -66,6 +72,10 @@ class Members:
             await self._store.write(self._cluster, name, encode_record(self._record), expect=expect)
         except BusUnavailable:
             return False
+        if not self.fresh:
+            # The others could not be seen to renew their records: each counts anew from now on.
+            self._liveness = Liveness()
+        self._answered_at = self._clock()
         self._liveness.observe((self._sighting(entry) for entry in entries if entry.name != name), now=self._clock())
         self._settled = True
         return True

@@ -1,5 +1,8 @@
 """Move running pods so that something fits. Every pod that is moved has another place."""
 
+from collections.abc import Sequence
+from functools import cached_property
+
 from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.config import PlacementStrategy
 from kaicore.rules.engine.decisions import EvictionReason
@@ -25,6 +28,14 @@ class Consolidate(EvictionAction):
         packed = all(config.strategy(devices=devices) is PlacementStrategy.BINPACK for devices in (True, False))
         if config.consolidate_groups and packed:
             super().run()
+
+    def _eligible(self, pending_group: PendingGroup) -> Sequence[Workload]:
+        """See `EvictionAction`: it is the same for all waiting groups, and another matter for each running one."""
+        return self._movable
+
+    @cached_property
+    def _movable(self) -> list[Workload]:
+        return [one for one in self.session.running_groups.workloads if self._obstacle_of[one.group.key] is None]
 
     def is_eligible(self, pending_group: PendingGroup, victim: Workload) -> bool:
         """Any group may make way that may be moved at all."""

@@ -7,7 +7,7 @@ evicted for what fits as soon as pods that leave anyway are gone.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -171,29 +171,24 @@ class EvictionAction(CycleAction, VictimRules):
 
     # Victims.
 
-    def _running(self) -> Iterator[Workload]:
-        """Yield the groups that run, are of our scheduler and may be preempted."""
-        for workload in self.session.cycle_input.workloads.values():
-            if workload.active and workload.group.preemptible:
-                first = next(iter(workload.active.values()))
-                if first.pod.scheduler_name == self.session.config.scheduler_name:
-                    yield workload
-
-    def _eligible(self, pending_group: PendingGroup) -> Iterator[Workload]:
-        """Yield the running groups that might make way for a waiting one, by what both are."""
-        return (workload for workload in self._running() if self.is_eligible(pending_group, workload))
+    def _eligible(self, pending_group: PendingGroup) -> Sequence[Workload]:
+        """Return the running groups that might make way for a waiting one, by what both are."""
+        return self.session.running_groups.where(lambda workload: self.is_eligible(pending_group, workload))
 
     def _candidates_for(self, pending_group: PendingGroup) -> Candidates:
         session, group = self.session, pending_group.group
         key = session.accounts.queue_of(group), group.priority
         if key not in self._candidates:
-            workloads = list(self._eligible(pending_group))
-            ends = {
-                workload.group.key: workload.started_at
-                + session.accounts.min_runtime_us(workload.group, for_group=group)
-                for workload in workloads
-            }
-            protected = {victim: until for victim, until in ends.items() if session.cycle_input.now < until}
+            workloads, now = self._eligible(pending_group), session.cycle_input.now
+            protected: dict[str, int] = {}
+            least: dict[tuple[str, str], int] = {}
+            for workload in workloads:
+                victim = workload.group
+                payer = victim.queue, "" if victim.queue else victim.namespace
+                if payer not in least:
+                    least[payer] = session.accounts.min_runtime_us(victim, for_group=group)
+                if now < (until := workload.started_at + least[payer]):
+                    protected[victim.key] = until
             self._candidates[key] = Candidates(session, workloads, protected=protected)
         return self._candidates[key]
 
@@ -258,7 +253,7 @@ class EvictionAction(CycleAction, VictimRules):
         """Tell whether there is any running group that might make way for a group."""
         key = self.session.accounts.queue_of(pending_group.group), pending_group.group.priority
         if key not in self._has_victims:
-            self._has_victims[key] = next(self._eligible(pending_group), None) is not None
+            self._has_victims[key] = bool(self._eligible(pending_group))
         return self._has_victims[key]
 
     def _why_no_room(self, steps: Steps, failure: _Failure) -> tuple[Reason, ...]:
@@ -316,19 +311,23 @@ class EvictionAction(CycleAction, VictimRules):
             yield NoMoveWouldHelp()
 
     @cached_property
+    def _obstacle_of(self) -> dict[str, Obstacle | None]:
+        """Why each running group is not moved, by its key; None for those that may be."""
+        session = self.session
+        return {one.group.key: obstacle(session, one) for one in session.running_groups.workloads}
+
+    @cached_property
     def _obstacles(self) -> tuple[Reason, ...]:
         """Why some running pods are not moved, whatever that would be good for.
 
         How many they are is left out: it changes all the time, and with it what is recorded of all waiting pods.
         """
-        session = self.session
         obstacles: dict[str, Obstacle] = {}
-        for workload in self._running():
-            reason = obstacle(session, workload)
+        for reason in self._obstacle_of.values():
             if reason is not None:
                 before = obstacles.get(reason.code)
                 obstacles[reason.code] = reason if before is None else reason.joined(before)
         moved = obstacles.get(MovedLately.__name__)
         if moved is not None:
-            session.record.wait_until(moved.until)
+            self.session.record.wait_until(moved.until)
         return tuple(obstacles[code] for code in sorted(obstacles))

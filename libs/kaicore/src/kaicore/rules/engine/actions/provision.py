@@ -32,6 +32,7 @@ from kaicore.rules.reasons.provisioning import (
     WaitsForProvisioning,
 )
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.sharing.replicas import split_shard
 
 #: Reasons that time alone is about to remove: a node may be free, or a pod evicted, in a moment.
 _PASSING = (NotObservedYet, PreemptionDelayNotElapsed)
@@ -60,7 +61,7 @@ class Provision(CycleAction):
 
     def _is_ours(self, request: StandingRequest) -> bool:
         cycle = self.session.cycle_input.cycle
-        return not cycle or request.shard == cycle.rpartition("/")[0]
+        return not cycle or split_shard(request.shard)[0] == split_shard(cycle.rpartition("/")[0])[0]
 
     def _withdraw_idle(self, request: StandingRequest) -> None:
         """Withdraw the request of a group that has no waiting pods."""

@@ -112,7 +112,15 @@ class NumaVerdicts:
         self._placements: dict[int, PredictedPlacement] = {}
         self._empty: dict[object, Admitted | Rejected] = {}
         #: Of this cycle and of those before it.
-        self._met = columns.zones.met((self._request, self._counting, self._reconstruct))
+        asking = self._request, self._counting, self._reconstruct
+        self._met = columns.zones.met(asking)
+        # Scores tell how many zones a node has of the most that any has.
+        scored = (
+            self._scoring.strategy,
+            tuple(self._scoring.weights.items()),
+            int(columns.zones.zone_count.max(initial=0)),
+        )
+        self._met_fits = columns.zones.met((*asking, self._own, scored))
 
     def may_admit(self, rows: Ints) -> Flags:
         """Tell which of some nodes are not ruled out; shape (rows,)."""
@@ -144,7 +152,11 @@ class NumaVerdicts:
         kind = self._states.kind(row)
         fit = self._fits.get(kind)
         if fit is None:
-            fit = self._fits[kind] = self._fit_of(row)
+            likeness = self._columns.likeness(row, published=not self._reconstruct)
+            fit = self._met_fits.get(likeness)
+            if fit is None:
+                fit = self._met_fits[likeness] = self._fit_of(row)
+            self._fits[kind] = fit
         return fit
 
     def _fit_of(self, row: int) -> tuple[bool, bool, int]:

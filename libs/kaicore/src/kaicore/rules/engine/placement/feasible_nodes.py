@@ -31,9 +31,11 @@ _UNKNOWN = NEVER - 1
 _PLACE = 2**24
 #: A node with more than so many times of what it has in use counts as one with that much: below 10**4 per mille.
 _FULLEST = 9
-#: What counts for more than any score of node rules, one above the other: scores of zones (-1 to 100), pods' own
-#: `best-effort`, nodes that pods of the class are to leave alone if they can, devices that they do not need.
-_ZONES, _OWN, _AVOIDED, _DEVICES = 10**4, 10**7, 10**8, 10**9
+#: What counts for more than any score of node rules, one above the other: scores of zones (-1 to 100), other replicas
+#: that take the node first (up to the last turn that is told apart), pods' own `best-effort`, nodes that pods of the
+#: class are to leave alone if they can, devices that they do not need.
+_ZONES, _TURN, _OWN, _AVOIDED, _DEVICES = 10**4, 2 * 10**6, 10**7, 10**8, 10**9
+_LAST_TURN = 3
 
 #: Up to this many rows are looked at one by one.
 _FEW = 16
@@ -49,6 +51,7 @@ class RowScore:
         row: the row.
         preference: how much the pod's own preferences are met, 0 and more; rows with less than the most come last.
         leaves_devices: whether it leaves alone devices that the pod does not ask for.
+        turn: how many other replicas of the shard take it first, up to 3.
         avoided: whether pods of the class come here last, because of what happened to one.
         keeps_policy: whether it keeps the pod's own policy `best-effort`; also where the pod has none.
         zones: how well its zones serve the pod, -1 to 100 (`kaicore.rules.numa.scoring`).
@@ -58,6 +61,7 @@ class RowScore:
     row: int
     preference: int
     leaves_devices: bool
+    turn: int
     avoided: bool
     keeps_policy: bool
     zones: int
@@ -76,6 +80,7 @@ class FeasibleNodes:
         states: RowStates,
         rejecting: Mapping[int, str],
         avoid: Collection[int] = (),
+        turns: Ints | None = None,
         doubts: Doubts | None = None,
     ) -> None:
         """Evaluate the class on all rows.
@@ -87,6 +92,7 @@ class FeasibleNodes:
             states: of the rows.
             rejecting: rows whose kubelet rejected such a pod and where nothing changed since, with the reason.
             avoid: rows that come last.
+            turns: by row, how many other replicas take it before this one; None where this one has all rows.
             doubts: about the rows; None where pods do not come to them now.
         """
         self._class = pod_class
@@ -100,6 +106,8 @@ class FeasibleNodes:
         self._states = states
         #: What a row's rank is below its state's: its place by name, and more if it is avoided.
         self._handicap: Ints = columns.name_order()
+        if turns is not None:
+            self._handicap = self._handicap + np.minimum(turns, _LAST_TURN) * (_TURN * _PLACE)
         if avoid:
             self._handicap = self._handicap.copy()
             self._handicap[list(avoid)] += _AVOIDED * _PLACE
@@ -184,7 +192,8 @@ class FeasibleNodes:
             row=int(row),
             preference=preference,
             leaves_devices=not spared,
-            avoided=bool(self._handicap[row] >= _PLACE),
+            turn=int(self._handicap[row]) % (_AVOIDED * _PLACE) // (_TURN * _PLACE),
+            avoided=bool(self._handicap[row] >= _AVOIDED * _PLACE),
             keeps_policy=own is None or own.binding or keeps,
             zones=zones,
             full=abs(int(self._scores(np.array([row]))[0]) + _DEVICES * spared),

@@ -51,16 +51,18 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ExcludedNodes:
-    """Rows that certain classes do not get, or get last, because of what happened there.
+    """Rows that certain classes do not get, or get last, because of what happened there or who else takes them.
 
     Attributes:
         rejecting: by class key, the rows whose kubelet rejected such a pod and where nothing changed since, with the
             reason.
         avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
+        turns: by row, how many other replicas take it before this one; None where this one has all rows.
     """
 
     rejecting: Mapping[str, dict[int, str]] = field(default_factory=dict)
     avoid: Mapping[str, set[int]] = field(default_factory=dict)
+    turns: Ints | None = None
 
 
 def in_placement_order(
@@ -124,6 +126,7 @@ class Placer:
                 rejecting=self._excluded_nodes.rejecting.get(class_key, {}),
                 states=self.statement.states,
                 avoid=self._excluded_nodes.avoid.get(class_key, ()),
+                turns=self._excluded_nodes.turns,
                 doubts=self._doubts,
             )
         elif feasible.charges_seen < len(touched):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from kaicore.rules.engine.session import Session
-from kaicore.rules.engine.victims.eviction_cost import Ending, cost_of, minutes_run
+from kaicore.rules.engine.victims.eviction_cost import MOST_MINUTES, Ending, cost_of, minutes_run
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.workload import Counts, Member, Workload
 from kaicore.rules.numa.zone_arrays import Ints
@@ -42,7 +42,12 @@ class Candidates:
         self._synced = len(session.record.evicted)
         #: What is evicted together with a pod, by group and uid, as long as nothing is taken from the group.
         self._victim_sets: dict[str, dict[str, VictimSet | None]] = {}
+        #: What it costs to evict the pod of a group that has no other, by group, as long as its set was not asked for.
+        self._lone_costs: dict[str, int | None] = {}
+        self._lone_bases: dict[tuple[int, Ending, str], int] = {}
         self._sums: tuple[Ints, Ints, dict[int, int]] | None = None
+        #: Rows of which the sums are to be worked out anew.
+        self._outdated: set[int] = set()
         columns = session.nodes.columns
         self.on_row: dict[int, dict[str, Member]] = {}
         for workload in workloads:
@@ -99,8 +104,40 @@ class Candidates:
         by_uid = self._victim_sets.setdefault(member.group, {})
         uid = member.pod.uid
         if uid not in by_uid:
-            by_uid[uid] = self._work_out(member)
+            by_uid[uid] = self._lone_set(member) if member.group in self._lone_costs else self._work_out(member)
         return by_uid[uid]
+
+    def _cost(self, member: Member) -> int | None:
+        """Return the cost of what would be evicted with a pod, whatever is kept; None if it may never be.
+
+        Most groups have one pod. Their costs are kept without a set: few of these sets are ever asked for.
+        """
+        group = member.group
+        if group in self._lone_costs:
+            return self._lone_costs[group]
+        if group not in self._victim_sets:
+            workload = self.workloads[group]
+            if len(workload.active) == 1 and not self._session.cycle_input.needed_by.get(group):
+                cost = self._lone_costs[group] = self._lone_cost(workload, member)
+                return cost
+        victim_set = self._cached(member)
+        return None if victim_set is None else victim_set.cost
+
+    def _lone_cost(self, workload: Workload, member: Member) -> int | None:
+        if member.group in self._protected:
+            return None
+        ending = Ending.FAILS if self._session.failures.refuse((member,)) else Ending.ENDS
+        key = workload.group.priority, ending, member.class_key
+        base = self._lone_bases.get(key)
+        if base is None:
+            rank, size = self._ranks[workload.group.priority], self._session.pods.size_of(member)
+            base = self._lone_bases[key] = cost_of(rank=rank, ending=ending, pods=1, size=size, minutes=0)
+        return base + min(minutes_run(member.running_since, now=self._session.cycle_input.now), MOST_MINUTES)
+
+    def _lone_set(self, member: Member) -> VictimSet | None:
+        cost, members = self._lone_costs[member.group], (member,)
+        parts = ((self.workloads[member.group], members),)
+        return None if cost is None else VictimSet(parts, members, cost, shrinks=False)
 
     def _is_kept(self, group: str) -> bool:
         """Tell whether nothing may be taken from a group, as things stand."""
@@ -207,38 +244,52 @@ class Candidates:
 
     def _changed(self, group: str) -> None:
         """Forget what goes together in a group that has other pods now, and in all groups that it starts with."""
-        self._sums = None
+        rows = self._session.nodes.columns.rows
         for key in self._session.gangs.started_with([group]):
             self._victim_sets.pop(key, None)
+            self._lone_costs.pop(key, None)
+            if self._sums is not None and key in self.workloads:
+                self._outdated.update(rows[member.node] for member in self.workloads[key].active.values())
 
     def sums(self) -> tuple[Ints, Ints, dict[int, int]]:
         """Return by row what all candidates hold (rows, resources), the most that one holds, and the least cost."""
-        if self._sums is not None:
-            return self._sums
         columns = self._session.nodes.future.statement.columns
-        total = np.zeros_like(columns.used)
-        most = np.zeros_like(columns.used)
-        least: dict[int, int] = {}
-        vectors = {}
+        if self._sums is None or self._sums[0].shape != columns.used.shape:
+            self._sums = np.zeros_like(columns.used), np.zeros_like(columns.used), {}
+            self._outdated = set(self.on_row)
+        if self._outdated:
+            self._sum_up(self._sums, sorted(self._outdated))
+            self._outdated.clear()
+        return self._sums
+
+    def _sum_up(self, sums: tuple[Ints, Ints, dict[int, int]], outdated: Sequence[int]) -> None:
+        total, most, least = sums
+        total[outdated], most[outdated] = 0, 0
+        columns = self._session.nodes.future.statement.columns
+        numbers: dict[str, int] = {}
+        vectors: list[Ints] = []
         rows, held = [], []
-        for row, members in self.on_row.items():
-            for member in members.values():
+        for row in outdated:
+            least.pop(row, None)
+            costs = []
+            for member in self.on_row.get(row, {}).values():
                 # Another search may keep other groups, so every pod counts that may ever go.
-                victim_set = self._cached(member)
-                if victim_set is None:
+                cost = self._cost(member)
+                if cost is None:
                     continue
-                if member.class_key not in vectors:
-                    vectors[member.class_key] = columns.vector(member.requests)
+                costs.append(cost)
+                number = numbers.get(member.class_key)
+                if number is None:
+                    number = numbers[member.class_key] = len(vectors)
+                    vectors.append(columns.vector(member.requests))
                 rows.append(row)
-                held.append(vectors[member.class_key])
-                least[row] = min(victim_set.cost, least.get(row, victim_set.cost))
+                held.append(number)
+            if costs:
+                least[row] = min(costs)
         if rows:
-            index = np.array(rows, np.int64)
-            amounts = np.array(held)
+            index, amounts = np.array(rows, np.int64), np.array(vectors)[held]
             np.add.at(total, index, amounts)
             np.maximum.at(most, index, amounts)
-        self._sums = total, most, least
-        return self._sums
 
     def _row(self, member: Member) -> int:
         return self._session.nodes.columns.rows[member.node]

@@ -47,15 +47,18 @@ def stays_until(session: Session, workload: Workload) -> int:
 
 def obstacle(session: Session, workload: Workload) -> Obstacle | None:
     """Return why a running group is not moved, whatever it would be good for; None if it may be."""
-    example = min(member.pod.subject for member in workload.active.values())
     if is_misunderstood(workload, session.cycle_input):
-        return GroupsThatCannotRestart(example_pod=example)
-    if not session.config.consolidate_bare_pods and any(
-        member.pod.owner is None for member in workload.active.values()
-    ):
-        return PodsWithoutController(example_pod=example)
+        return GroupsThatCannotRestart(example_pod=_example(workload))
+    if not session.config.consolidate_bare_pods:
+        for member in workload.active.values():
+            if member.pod.owner is None:
+                return PodsWithoutController(example_pod=_example(workload))
     until = stays_until(session, workload)
-    return MovedLately(example_pod=example, until=until) if until else None
+    return MovedLately(example_pod=_example(workload), until=until) if until else None
+
+
+def _example(workload: Workload) -> str:
+    return min(member.pod.subject for member in workload.active.values())
 
 
 def is_scattered(session: Session, steps: Steps) -> bool:

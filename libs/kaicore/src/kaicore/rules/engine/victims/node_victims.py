@@ -14,6 +14,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.eviction_cost import POD
+from kaicore.rules.engine.victims.relieved_rows import RelievedRows
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.numa.zone_arrays import Flags
@@ -34,6 +35,7 @@ class NodeVictims:
         self._placer = placer
         #: What was chosen, by all that it depends on.
         self._chosen: dict[object, _Choice | None] = {}
+        self._relieved: dict[str, RelievedRows] = {}
 
     def lower_bounds(self, pod_class: PodClass) -> list[tuple[int, int]]:
         """Return the rows where evicting may help a class, as a sorted list, which is a heap.
@@ -106,17 +108,23 @@ class NodeVictims:
         on_row: Sequence[Sequence[Member]],
     ) -> _Choice | None:
         """Look for the cheapest of the sets whose eviction lets a row take a pod."""
-        statement = self._placer.statement
+        relieved = self._relieved_rows(pod_class)
+        # Rules about other pods look beyond the row.
+        kept = None if feasible_nodes.non_monotonic else relieved.of(row, feasible_nodes)
+        numbers = [relieved.numbers(members) for members in on_row]
+        # A pod that is in several sets is evicted once.
+        apart = sum(map(len, on_row)) == len({other.pod.uid for members in on_row for other in members})
 
         def fits(chosen: Sequence[int]) -> bool:
             self._session.steps_left -= 1
-            savepoint = statement.savepoint()
-            # A pod that is in several sets is evicted once.
-            for other in {other.pod.uid: other for index in chosen for other in on_row[index]}.values():
-                statement.evict(self._session.pods.charge_of(other))
-            taken = self._placer.feasible_nodes(pod_class).takes(row)
-            statement.rollback(savepoint)
-            return taken
+            if kept is None or not apart:
+                return self._takes_without(chosen, pod_class, row, on_row)
+            gone = tuple([number for index in chosen for number in numbers[index]])
+            answer = kept.get(gone)
+            if answer is None:
+                answer = self._takes_without(chosen, pod_class, row, on_row)
+                relieved.remember(kept, gone, answer)
+            return answer
 
         def cost(chosen: Sequence[int]) -> int:
             return sum(victim_sets[index].cost for index in chosen)
@@ -144,6 +152,25 @@ class NodeVictims:
                 best = list(few)
                 break
         return cost(best), tuple(sorted(best, key=lambda index: victim_sets[index].key))
+
+    def _takes_without(
+        self, chosen: Sequence[int], pod_class: PodClass, row: int, on_row: Sequence[Sequence[Member]]
+    ) -> bool:
+        """Tell whether a row takes a pod once the chosen sets are gone; everything is left as it is."""
+        statement = self._placer.statement
+        savepoint = statement.savepoint()
+        for other in {other.pod.uid: other for index in chosen for other in on_row[index]}.values():
+            statement.evict(self._session.pods.charge_of(other))
+        taken = self._placer.feasible_nodes(pod_class).takes(row)
+        statement.rollback(savepoint)
+        return taken
+
+    def _relieved_rows(self, pod_class: PodClass) -> RelievedRows:
+        relieved = self._relieved.get(pod_class.key)
+        if relieved is None:
+            columns, config = self._placer.statement.columns, self._session.config
+            relieved = self._relieved[pod_class.key] = RelievedRows(columns, pod_class, config)
+        return relieved
 
 
 def _orders(on_row: Sequence[Sequence[Member]]) -> Iterator[list[int]]:

@@ -17,7 +17,7 @@ from kaicore.rules.events.payloads.constraints import (
     StorageClassDeleted,
     StorageClassObserved,
 )
-from kaicore.rules.events.payloads.cycles import ConfigRecorded, CycleCompleted, WatcherStarted
+from kaicore.rules.events.payloads.cycles import ConfigRecorded, CycleCompleted, ReplicasChanged, WatcherStarted
 from kaicore.rules.events.payloads.decisions import (
     EvictionCost,
     EvictionDecided,
@@ -47,6 +47,7 @@ from kaicore.rules.events.payloads.queues import (
     QueueDeleted,
     QueueFigures,
     QueueObserved,
+    QueueReclaimed,
     QueuesReported,
 )
 from kaicore.rules.events.payloads.topologies import (
@@ -124,7 +125,9 @@ __all__ = [
     "QueueDeleted",
     "QueueFigures",
     "QueueObserved",
+    "QueueReclaimed",
     "QueuesReported",
+    "ReplicasChanged",
     "StorageClassDeleted",
     "StorageClassObserved",
     "TopologyDefinitionDeleted",

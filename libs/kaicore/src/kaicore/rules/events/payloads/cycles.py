@@ -45,6 +45,18 @@ class ConfigRecorded(Payload, frozen=True):
     config: dict[str, object]
 
 
+class ReplicasChanged(Payload, frozen=True):
+    """From here on these replicas share a shard's groups; what others, or these by an older list, decide is refused.
+
+    Attributes:
+        shard: the shard.
+        replicas: their names, sorted; empty where the shard has one scheduler for all of it.
+    """
+
+    shard: str
+    replicas: tuple[str, ...] = ()
+
+
 class WatcherStarted(Payload, frozen=True):
     """A watcher has taken over a cluster: from here on the log refuses the facts of any that came before it.
 

@@ -33,6 +33,20 @@ class FlavorDeleted(Payload, frozen=True):
     name: str
 
 
+class QueueReclaimed(Payload, frozen=True):
+    """A replica of a shard takes work of a queue back for others; no other may do so by what it knew before.
+
+    Attributes:
+        queue: the root of the hierarchy that the queue is in.
+        cycle: id of the cycle.
+        pods: uids of the pods to be evicted.
+    """
+
+    queue: str
+    cycle: str
+    pods: tuple[str, ...]
+
+
 class QueueFigures(Payload, frozen=True):
     """How a queue stands, the queues below it included; amounts of the resources that any queue names.
 

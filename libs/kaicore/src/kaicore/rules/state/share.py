@@ -1,0 +1,125 @@
+"""Which groups a replica of a shard decides about, by the state and the list of replicas in the log.
+
+Each group has one owner among the replicas, by rendezvous hashing (`kaicore.rules.sharing.rendezvous`) of what it
+shares with other groups, so that groups that could break a rule together have the same one:
+
+1. Groups in queues with a limit, and groups that cannot be preempted in queues with a quota, are owned by the topmost
+   queue above them that has either: its account, and those below it, are charged by one replica only.
+2. Groups whose pods have required rules about other pods (affinity, anti-affinity, spreading) are owned by namespace.
+3. All others are owned by their own key; groups that start together by the first of their keys.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.model.group import Group
+from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.queues.tree import UNLIMITED, QueueTree
+from kaicore.rules.sharing.rendezvous import owner, turns
+from kaicore.rules.sharing.replicas import split_shard
+from kaicore.rules.state.cluster_state import ClusterState
+
+#: What one replica alone of a shard does for all.
+_REPORTS = "reports"
+
+
+class Share:
+    """What one scheduler decides about, on one state; all of it where there are no replicas."""
+
+    def __init__(self, state: ClusterState, shard: str) -> None:
+        """Args:
+        state: as the cycle finds it; not to be changed while the share is used.
+        shard: the name under which the scheduler records its cycles.
+        """
+        self.shard, self.replica = split_shard(shard)
+        #: The replicas as the log lists them.
+        self.replicas = state.replicas.get(self.shard, ())
+        #: Whether everything is this scheduler's.
+        self.whole = not self.replica or self.replicas == (self.replica,)
+        self._state = state
+        self._owners: dict[str, str] = {}
+        self._bounds: dict[int, tuple[bool, str]] = {}
+
+    def has(self, group: str) -> bool:
+        """Tell whether a group, by its key, is this scheduler's to decide about."""
+        return self.whole or self.owner(group) == self.replica
+
+    @property
+    def reports(self) -> bool:
+        """Whether this scheduler tells how queues stand."""
+        return self.whole or owner(_REPORTS, self.replicas) == self.replica
+
+    def owner(self, group: str) -> str:
+        """Return the replica that decides about a group; empty where the log lists none."""
+        known = self._owners.get(group)
+        if known is None:
+            known = self._owners[group] = owner(self._shared(group), self.replicas)
+        return known
+
+    def turns(self) -> Ints | None:
+        """Return by row how many other replicas come before this one on a node; None where it is the only one."""
+        if self.whole:
+            return None
+        columns = self._state.columns
+        by_row = np.zeros(len(columns.present), np.int64)
+        by_row[: len(columns.names)] = turns(columns.names, self.replicas, self.replica)
+        return by_row
+
+    def _shared(self, key: str) -> str:
+        """Return what a group is owned by."""
+        workloads = self._state.workload_index.workloads
+        keys = self._together(key)
+        for one in keys:
+            if one in workloads:
+                account = self._account(workloads[one].group)
+                if account:
+                    return f"queue/{account}"
+        for one in keys:
+            if one in workloads and _regards_others(workloads[one].waiting.values()):
+                return f"namespace/{workloads[one].group.namespace}"
+        return f"group/{keys[0]}"
+
+    def _together(self, key: str) -> list[str]:
+        """Return the keys of the groups that start together with a group, itself included, sorted."""
+        index = self._state.workload_index
+        keys, left = {key}, [key]
+        while left:
+            one = left.pop()
+            workload = index.workloads.get(one)
+            others = () if workload is None else workload.group.together
+            new = {*others, *index.needed_by.get(one, ())} - keys
+            keys |= new
+            left += new
+        return sorted(keys)
+
+    def _account(self, group: Group) -> str:
+        """Return the queue by whose account a group is owned; empty where no bound is for it."""
+        tree = self._state.queue_registry.tree
+        number = tree.find(group.queue, namespace="" if group.queue else group.namespace)
+        if number is None:
+            return ""
+        bound = self._bounds.get(number)
+        if bound is None:
+            bound = self._bounds[number] = _bound(tree, number)
+        limited, topmost = bound
+        return topmost if limited or not group.preemptible else ""
+
+
+def _bound(tree: QueueTree, number: int) -> tuple[bool, str]:
+    """Return whether a queue or one above it has a limit, and the topmost of them that has that or a quota."""
+    path = tree.paths[number]
+    limited = [any(limit < UNLIMITED for limit in tree.limits[one]) for one in path]
+    quota = [any(quota < UNLIMITED for quota in tree.quotas[one]) for one in path]
+    bounded = [one for one, has_limit, has_quota in zip(path, limited, quota, strict=True) if has_limit or has_quota]
+    return any(limited), tree.queues[bounded[-1]].name if bounded else ""
+
+
+def _regards_others(members: Iterable[Member]) -> bool:
+    """Tell whether any pod has required rules about other pods."""
+    for member in members:
+        rules = member.pod.rules
+        if rules is not None and (rules.affinity or rules.anti_affinity or any(one.required for one in rules.spread)):
+            return True
+    return False

@@ -1,0 +1,101 @@
+"""Spans that events end are sent to a receiver of OpenTelemetry traces, each once; gangs are parents of their pods."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kai_projector import otlp
+from kai_projector.metrics import ProjectorMetrics
+from kai_projector.otlp import OtlpSender, read_headers, traces_url
+from kai_projector.traces import MOST_AGE_US, encoded, ended_spans
+from kaicore.errors import ConfigurationError
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.service.logs import get_logger
+from prometheus_client import CollectorRegistry
+
+from tests.factory import amounts, pod
+from tests.recorded_history import log_of
+from tests.trace_receiver import trace_receiver
+from tests.workloads import Workloads
+
+
+@pytest.fixture
+def told() -> Workloads:
+    """A gang of two pods and a pod of its own come to run."""
+    made = Workloads("c1")
+    made.add_node("n", amounts(cpu=16, memory=64, gpu=4))
+    gang, alone = made.gang("train", 2, cpu=2, memory=4), made.add_pod(pod("alone", cpu=1, memory=1))
+    made.full(gang, alone)
+    made.see(alone, phase="Succeeded")
+    return made
+
+
+async def spans_of(made: Workloads, *, batch: int, now: int) -> list[dict[str, Any]]:
+    log, state = await log_of(made.events), ClusterState("c1")
+    spans = []
+    while page := await log.read("c1", after=state.position, limit=batch):
+        state.fold_all(page)
+        spans += await ended_spans(log, state, page, now=now)
+    return spans
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+async def test_each_span_is_sent_once_however_events_come_and_a_gang_is_the_parent_of_its_pods(
+    told: Workloads, batch: int
+) -> None:
+    spans = await spans_of(told, batch=batch, now=told.now)
+    assert len({(span["traceId"], span["spanId"]) for span in spans}) == len(spans)
+    by_name = {span["name"]: span for span in spans if "parentSpanId" not in span}
+    gang, root = by_name["gang PodGroup.scheduling.sigs.k8s.io/default/train"], by_name["pod default/train-0"]
+    ways = [span for span in spans if span.get("parentSpanId") == gang["spanId"]]
+    assert {span["name"] for span in ways} == {"pod default/train-0", "pod default/train-1"}
+    assert {span["traceId"] for span in ways} == {gang["traceId"]}
+    assert {span["links"][0]["traceId"] for span in ways} >= {root["traceId"]}
+    assert gang["traceId"] in [link["traceId"] for link in root["links"]]
+    steps = [span["name"] for span in spans if span.get("parentSpanId") == by_name["pod default/alone"]["spanId"]]
+    assert steps == ["decide", "bind", "start", "run"]
+
+
+async def test_what_ended_long_ago_is_not_sent(told: Workloads) -> None:
+    assert await spans_of(told, batch=1000, now=told.now + MOST_AGE_US + 1_000_000) == []
+
+
+async def until(satisfied: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not satisfied():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_receiver_gets_all_spans_also_when_it_was_away_and_what_it_refuses_is_counted(
+    told: Workloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "_RETRY_S", 0.01)
+    spans = await spans_of(told, batch=1000, now=told.now)
+    registry = CollectorRegistry()
+    async with trace_receiver() as receiver:
+        receiver.refusals = [503, 429]
+        url, headers = traces_url(receiver.url), read_headers("authorization=Bearer x, tenant=a")
+        sender = OtlpSender(url, headers, metrics=ProjectorMetrics(registry=registry), logger=get_logger())
+        sender.take(encoded("c1", spans), len(spans))
+        sending = asyncio.create_task(sender.run())
+        await until(lambda: registry.get_sample_value("kai_projector_spans_sent_total") == len(spans))
+        receiver.refusals = [400]
+        sender.take(encoded("c1", spans[:2]), 2)
+        await until(lambda: registry.get_sample_value("kai_projector_spans_dropped_total") == 2)
+        sending.cancel()
+    assert set(receiver.spans) == {span["name"] for span in spans}
+    start = next(span for span in spans if span["name"] == "gang PodGroup.scheduling.sigs.k8s.io/default/train")
+    taken = receiver.spans[start["name"]]
+    assert (taken.trace_id.hex(), taken.span_id.hex()) == (start["traceId"], start["spanId"])
+    assert str(taken.end_time_unix_nano) == start["endTimeUnixNano"]
+    assert (receiver.headers[0]["authorization"], receiver.headers[0]["tenant"]) == ("Bearer x", "a")
+
+
+def test_addresses_and_headers_that_are_none_are_named_without_secrets() -> None:
+    assert traces_url("http://tempo:4318/") == "http://tempo:4318/v1/traces"
+    with pytest.raises(ConfigurationError, match="'tempo:4318': is no address"):
+        traces_url("tempo:4318")
+    with pytest.raises(ConfigurationError, match="not of the form name=value") as error:
+        read_headers("hunter2")
+    assert "hunter2" not in str(error.value)

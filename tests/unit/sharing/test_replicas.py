@@ -1,0 +1,91 @@
+"""When the list of a shard's replicas is to change, and what an outdated list is worth."""
+
+import numpy as np
+import pytest
+from kaicore.rules.events.payloads import QueueObserved
+from kaicore.rules.sharing.rendezvous import owner, turns
+from kaicore.rules.sharing.replicas import due_replicas, replica_shard, split_shard
+from kaicore.rules.state.share import Share
+
+from tests.factory import pod
+from tests.hierarchy import queue
+from tests.replicas import Replicas
+from tests.workloads import Workloads
+
+NAMES = ("a", "b", "c")
+
+
+def _queue_observed(name: str = "q", parent: str = "", **share: int | None) -> QueueObserved:
+    return QueueObserved(queue(name, parent, **share))
+
+
+@pytest.mark.parametrize(
+    ("listed", "live", "replica", "unlike_s", "due"),
+    [
+        ("ab", "ab", "a", 9, None),
+        ("", "a", "a", 0, "a"),
+        ("ab", "abc", "c", 0, "abc"),
+        ("ab", "abc", "a", 9, None),
+        ("abc", "bc", "b", 0, "bc"),
+        ("abc", "bc", "c", 0, None),
+        ("abc", "bc", "c", 1, "bc"),
+        ("ab", "bc", "c", 0, "bc"),
+    ],
+)
+def test_a_replica_lists_itself_at_once_and_takes_others_off_in_turn(
+    listed: str, live: str, replica: str, unlike_s: float, due: str | None
+) -> None:
+    found = due_replicas(tuple(listed), tuple(live), replica=replica, unlike_s=unlike_s)
+    assert found == (None if due is None else tuple(due))
+
+
+def test_who_sees_nobody_leaves_the_list_as_it_is() -> None:
+    assert due_replicas(("a", "b"), ("b",), replica="b", fresh=False, unlike_s=99) is None
+    assert due_replicas(("a",), ("b",), replica="b", fresh=False, unlike_s=99) is None
+    assert due_replicas((), ("b",), replica="b", fresh=False, unlike_s=0) == ("b",)
+
+
+def test_a_replicas_name_goes_with_its_shards() -> None:
+    assert [split_shard(replica_shard("gpu", replica)) for replica in ("", "r-0")] == [("gpu", ""), ("gpu", "r-0")]
+
+
+def test_no_two_replicas_have_the_same_turn_at_a_node() -> None:
+    nodes = [f"node-{number}" for number in range(300)]
+    by_replica = np.array([turns(nodes, NAMES, name) for name in NAMES])
+    assert (np.sort(by_replica, axis=0) == np.arange(3)[:, None]).all()
+    assert [NAMES[first] for first in by_replica.argmin(axis=0)] == [owner(node, NAMES) for node in nodes]
+
+
+def test_what_a_replica_decided_by_an_older_list_is_refused_as_a_whole() -> None:
+    """Else both would start a group each in a queue that may have one."""
+    cluster = Workloads()
+    cluster.add_node("n0", cpu=8, memory=8, gpu=4)
+    cluster.record("queue/q", _queue_observed(limit=1))
+    replicas = Replicas(cluster)
+    for name in ("p", "q"):
+        cluster.add_pod(pod(name, cpu=1, gpu=1, labels={"kai.scheduler/queue": "q"}))
+    first, second = "a", "b"
+    replicas.list([first])
+    assert replicas.begin(first)
+    replicas.list([second])
+    assert replicas.cycle(second) == 1
+    assert replicas.end(first) == 0
+    assert replicas.tally.refused == 1
+
+
+def test_groups_that_charge_one_account_have_one_owner() -> None:
+    cluster = Workloads()
+    for one in (_queue_observed("top", limit=9), _queue_observed("left", "top"), _queue_observed("right", "top")):
+        cluster.record(f"queue/{one.queue.name}", one)
+    cluster.record("queue/open", _queue_observed("open", quota=None))
+    for number in range(40):
+        name = ("left", "right", "open")[number % 3]
+        cluster.add_pod(pod(f"p{number}", cpu=1, gpu=1, labels={"kai.scheduler/queue": name}))
+    Replicas(cluster).list(NAMES)
+    share = Share(cluster.state, "default/a")
+    by_queue: dict[str, set[str]] = {}
+    for key, workload in cluster.state.workload_index.workloads.items():
+        by_queue.setdefault(workload.group.queue, set()).add(share.owner(key))
+    assert by_queue["left"] == by_queue["right"]
+    assert len(by_queue["left"]) == 1
+    assert by_queue["open"] == set(NAMES)
