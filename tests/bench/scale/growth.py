@@ -1,17 +1,17 @@
 """What one more node, pod or event costs as a cluster grows, and what many clusters need: computed, not believed.
 
-Each size is measured by a process of its own, `python -m tests.bench.scale.growth NODES`, so that its memory is its own.
-A cost that does not depend on the size has the exponent 0: it is the slope of a straight line through the logarithms.
+Each size is measured by a process of its own (`python -m tests.bench.scale.growth NODES`), so that its memory is its
+own. A cost that does not depend on the size has the exponent 0: the slope of a line through the logarithms.
 """
 
-import asyncio
 import gc
 import math
 import resource
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import msgspec
 from kai_scheduler.main import GC_THRESHOLDS
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
+from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.snapshot import encode_state
 
 from tests.bench.figures import Figure
@@ -46,7 +46,7 @@ class Costs(msgspec.Struct, frozen=True):
         fold_us: folding an event, the mean over nodes that join, pods that come, are placed, bound and run.
         fold_decision_us: folding an event of a cycle on a cluster of the full size.
         save_us: saving a snapshot, per node.
-        memory_bytes: of the process, per node, beyond that of an empty one.
+        memory_bytes: of a state, per node.
         snapshot_bytes: per node.
     """
 
@@ -65,7 +65,7 @@ _COSTS = (
     ("fold_us", "folding a cluster's life", "us per event"),
     ("fold_decision_us", "folding a cycle's own decisions", "us per event"),
     ("save_us", "saving a snapshot", "us per node"),
-    ("memory_bytes", "memory of the scheduler", "bytes per node"),
+    ("memory_bytes", "memory of a state", "bytes per node"),
     ("snapshot_bytes", "snapshot", "bytes per node"),
 )
 
@@ -73,7 +73,36 @@ _COSTS = (
 def costs(count: int) -> Costs:
     """Measure one size, in this process."""
     gc.set_threshold(*GC_THRESHOLDS)
-    empty = _resident_bytes()
+    cluster = _running(count)
+    gc.collect()
+    before = _resident_bytes()
+    states: list[ClusterState] = []
+    life_us = _cpu_us(lambda: states.append(ClusterState("test").fold_all(cluster.events))) / len(cluster.events)
+    memory = _resident_bytes() - before
+    deciding, folding = [], []
+    for run in range(_RUNS):
+        for number in range(_WAITING):
+            name, spec = f"wait-{run}-{number:05}", {"cpu": 2 + number % 8, "memory": 16 + number % 5}
+            cluster.add_pod(pod(name, owner=OWNER, created_at=run, gpu=1, **spec))
+        made: list[Proposal] = []
+        deciding.append(_cpu_us(lambda made=made: made.append(_decided(cluster))) / _WAITING)
+        events = sum(len(unit.events) for unit in made[0].units)
+        folding.append(_cpu_us(lambda made=made: cluster.append(made[0].units)) / events)
+    saved: list[bytes] = []
+    save_us = _cpu_us(lambda: saved.append(encode_state(cluster.state)))
+    return Costs(
+        nodes=count,
+        decide_us=statistics.median(deciding),
+        fold_us=life_us,
+        fold_decision_us=statistics.median(folding),
+        save_us=save_us / count,
+        memory_bytes=memory / count,
+        snapshot_bytes=len(saved[0]) / count,
+    )
+
+
+def _running(count: int) -> Workloads:
+    """Return a cluster of so many nodes, each of which runs a pod."""
     cluster = Workloads()
     for number in range(count):
         cluster.add_node(f"n{number:05}", _ZONE, _ZONE, policy="restricted")
@@ -81,29 +110,95 @@ def costs(count: int) -> Costs:
         cluster.add_pod(pod(f"run-{number:06}", owner=OWNER, cpu=2 + number % 8, memory=16, gpu=1, created_at=number))
     for decision in cluster.cycle().placements:
         cluster.see(cluster.state.pods[decision.uid].pod, node_name=decision.node, phase="Running")
-    life = _cpu_us(lambda: ClusterState("test").fold_all(cluster.events)) / len(cluster.events)
-    events, cluster.events = len(cluster.events), []
-    gc.collect()
-    memory = _resident_bytes() - empty
-    deciding, folding = [], []
-    for run in range(_RUNS):
-        for number in range(_WAITING):
-            one = {"cpu": 2 + number % 8, "memory": 16 + number % 5, "gpu": 1}
-            cluster.add_pod(pod(f"wait-{run}-{number:05}", owner=OWNER, created_at=run, **one))
-        began = time.process_time()
-        proposal = decide(cluster.state, _CONFIG, shard="default", now=cluster.now, actor="bench")
-        deciding.append((time.process_time() - began) * 1e6 / _WAITING)
-        appended = sum(len(unit.events) for unit in proposal.units)
-        folding.append(_cpu_us(lambda made=proposal.units: cluster.append(made)) / appended)
-    saved: list[bytes] = []
-    save = _cpu_us(lambda: saved.append(encode_state(cluster.state)))
-    assert events
-    return Costs(
-        nodes=count,
-        decide_us=statistics.median(deciding),
-        fold_us=life,
-        fold_decision_us=statistics.median(folding),
-        save_us=save / count,
-        memory_bytes=memory / count,
-        snapshot_bytes=len(saved[0]) / count,
-    )
+    return cluster
+
+
+def _decided(cluster: Workloads) -> Proposal:
+    return decide(cluster.state, _CONFIG, shard="default", now=cluster.now, actor="bench")
+
+
+def _cpu_us(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return (time.process_time() - began) * 1e6
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Return the slope of the line through the logarithms: a cost grows with that power of the size."""
+    return statistics.linear_regression([math.log(one) for one in sizes], [math.log(one) for one in values]).slope
+
+
+def measured(size: int) -> Costs:
+    """Measure one size in a process of its own."""
+    command = [sys.executable, "-m", "tests.bench.scale.growth", str(size)]
+    return msgspec.json.decode(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout, type=Costs)
+
+
+def figures(sizes: Sequence[int] = SIZES) -> Iterator[Figure]:
+    """Measure, sum up, and compute what many clusters need."""
+    runs = [measured(size) for size in sizes]
+    for name, what, unit in _COSTS:
+        values = [getattr(run, name) for run in runs]
+        for size, value in zip(sizes, values, strict=True):
+            yield Figure(f"scale: growth, {what}, {size} nodes", round(value, 2), unit, 0)
+        slope = exponent(sizes, values)
+        yield Figure(f"scale: growth, {what}, {sizes[0]} to {sizes[-1]} nodes", round(slope, 3), "exponent", 0)
+    yield from needs(Fleet())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What is to be scheduled, and what each part of it costs; the costs are measured (docs/explanation/growth.md).
+
+    Attributes:
+        clusters: that share a Postgres and a NATS.
+        nodes: of each.
+        pods_per_node_hour: pods that begin on a node in an hour: one per GPU.
+        events_per_pod: in a pod's life, observations of exporters among them.
+        postgres_us: CPU of Postgres per event, all appends and all readers together.
+        relay_us: CPU of the relay per event.
+        scheduler_us: CPU of a scheduler per pod, all events of the pod's life folded.
+        binder_us: CPU of a binder per pod.
+        watcher_us: CPU of a watcher per pod.
+        pod_bytes: of a pod's life in Postgres, indexes included.
+        scheduler_mib: memory of a scheduler, of which there is one per cluster.
+    """
+
+    clusters: int = 100
+    nodes: int = 1_000
+    pods_per_node_hour: float = 8.0
+    events_per_pod: float = 11.0
+    postgres_us: float = 60.0
+    relay_us: float = 20.0
+    scheduler_us: float = 600.0
+    binder_us: float = 300.0
+    watcher_us: float = 500.0
+    pod_bytes: float = 16_000.0
+    scheduler_mib: float = 250.0
+
+
+def needs(fleet: Fleet) -> Iterator[Figure]:
+    """Compute what a fleet needs."""
+    pods = fleet.clusters * fleet.nodes * fleet.pods_per_node_hour / 3600
+    events = pods * fleet.events_per_pod
+    of = f"scale: {fleet.clusters} clusters x {fleet.nodes} nodes, {fleet.pods_per_node_hour:g} pods per node and hour"
+    for what, value, unit in (
+        ("pods that begin", pods, "pods/s"),
+        ("events", events, "events/s"),
+        ("Postgres", events * fleet.postgres_us / 1e6, "cores"),
+        ("relays", events * fleet.relay_us / 1e6, "cores"),
+        ("schedulers together", pods * fleet.scheduler_us / 1e6, "cores"),
+        ("binders together", pods * fleet.binder_us / 1e6, "cores"),
+        ("watchers together", pods * fleet.watcher_us / 1e6, "cores"),
+        ("memory of the schedulers", fleet.clusters * fleet.scheduler_mib / 1024, "GiB"),
+        ("log per day", pods * 86_400 * fleet.pod_bytes / 1e9, "GB"),
+    ):
+        yield Figure(f"{of}: {what}", round(value, 2), unit, 0)
+
+
+if __name__ == "__main__":
+    print(msgspec.json.encode(costs(int(sys.argv[1]))).decode())

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import aiohttp
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.envelope import Event
@@ -53,10 +55,24 @@ class ServiceProcess:
         assert self._process is not None, "not started"
         self._process.send_signal(number)
 
+    @property
+    def _address(self) -> str:
+        assert self._listener is not None, "not started"
+        host, port = self._listener.getsockname()
+        return f"{host}:{port}"
+
     async def ready(self) -> None:
         """Wait until it says that it is."""
-        assert self._listener is not None, "not started"
-        await ready("{}:{}".format(*self._listener.getsockname()))
+        await ready(self._address)
+
+    async def metrics(self) -> dict[str, float]:
+        """Return its counters by name, the sums over their labels."""
+        async with aiohttp.ClientSession() as session, session.get(f"http://{self._address}/metrics") as response:
+            text = await response.text()
+        sums: dict[str, float] = {}
+        for name, value in re.findall(r"^(\w+)(?:\{.*\})? (\S+)$", text, re.MULTILINE):
+            sums[name] = sums.get(name, 0.0) + float(value)
+        return sums
 
     async def kill(self) -> None:
         """End it as a crash would."""
