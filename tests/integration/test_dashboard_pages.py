@@ -13,7 +13,7 @@ from kai_api.auth.access_file import AccessFile
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events import payloads
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
@@ -73,6 +73,10 @@ async def test_every_page_is_answered_now_and_at_every_moment(
         assert f'href="{here}/waiting?at={position}"' in text
     assert "default/never" in await said(pages, f"{here}/waiting")
     assert "Nothing waits" in await said(pages, f"{here}/waiting?at=1")
+    for cycle in await postgres_log.read(cluster_name, where=Filter(types=("CycleCompleted",))):
+        order = await said(pages, f"{here}/cycles/{cycle.position}/order")
+    assert "allocate" in order
+    assert "default/never" in order
 
 
 async def test_bad_input_is_answered_by_a_page_that_says_what_is_wrong(

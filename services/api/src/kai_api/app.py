@@ -84,12 +84,13 @@ def make_routes(
     _add_long_answers(app, long_answers, calibrations)
     app.include_router(make_events_router(inquiry.log, live))
     app.include_router(make_audit_router(inquiry))
-    if views is not None:
-        app.include_router(make_history_router(ReadModels(inquiry.log, views)))
+    models = None if views is None else ReadModels(inquiry.log, views)
+    if models is not None:
+        app.include_router(make_history_router(models))
     submissions = Submissions(inquiry, calibration=calibrations.current, lasting=True)
     app.include_router(make_router(inquiry, submissions))
     app.include_router(make_submission_router(submissions))
-    app.include_router(make_pages(inquiry, submissions, live))
+    app.include_router(make_pages(inquiry, submissions, live, models))
     return app
 
 

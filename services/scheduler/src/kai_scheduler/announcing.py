@@ -1,4 +1,4 @@
-"""A replica announces itself and sees who else is live, in a thread of its own.
+"""A scheduler announces itself and sees who else is live, in a thread of its own.
 
 A cycle may take seconds, in which the event loop of the scheduler does nothing else: the others must not take it for
 dead meanwhile. A scheduler that has not come back to its loop for much longer does not announce itself any more.
@@ -57,6 +57,8 @@ class Announcer:
     async def stop(self) -> None:
         """Withdraw the member, so that others take over at once; waits for seconds at most."""
         self._stop.set()
+        if self._thread.ident is None:
+            return
         await asyncio.to_thread(self._thread.join, 10.0)
 
     async def _run(self) -> None:

@@ -4,6 +4,7 @@ import gc
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,7 +15,8 @@ from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.leadership import LEADS, LeaseSettings
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
@@ -22,12 +24,13 @@ from pydantic import Field
 from kai_scheduler.announcing import Announcer
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace, Scheduler
+from kai_scheduler.standby import Standby
 
 #: A shard's and a replica's name: part of the names of streams, and of entries on NATS.
 _NAME = r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$"
 
 
-class SchedulerSettings(ServiceSettings):
+class SchedulerSettings(LeaseSettings):
     """Settings of `kai-scheduler`."""
 
     cluster: str = Field(description="the cluster to schedule")
@@ -47,7 +50,9 @@ class SchedulerSettings(ServiceSettings):
         None, description="YAML file with the shard's settings (docs/reference/scheduler-settings.md)"
     )
     period_ms: int = Field(200, ge=0, description="least time between two cycles")
-    standby_ms: int = Field(3000, ge=0, description="how long to leave the shard to another scheduler of it")
+    standby_ms: int = Field(
+        3000, ge=0, description="how long to leave the shard to another scheduler of it, where the bus does not tell"
+    )
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")
 
 
@@ -77,7 +82,14 @@ async def _schedule(
 ) -> None:
     state = await restored(log, settings.cluster)
     feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
-    announcer = _announcer(settings) if settings.replica else None
+    instance, pace_s = uuid4().hex[:8], settings.standby_ms / 1000
+    # Names in the order of announcement: the first one decides, where none has a name of its own.
+    member = settings.replica or f"{time.time_ns():020d}-{instance}"
+    announcer = _announcer(settings, settings.nats_url, member) if settings.nats_url else None
+    standby = None
+    if announcer is not None and not settings.replica:
+        leads = LEADS.labels(settings.cluster, f"scheduler/{settings.shard}")
+        standby = Standby(standby_s=pace_s, monotonic=time.monotonic, live=announcer, member=member, told=leads.set)
     scheduler = Scheduler(
         log=log,
         feed=feed,
@@ -85,13 +97,14 @@ async def _schedule(
         config=config,
         shard=settings.shard,
         replica=settings.replica or "",
-        live=announcer,
-        instance=uuid4().hex[:8],
+        live=announcer if settings.replica else None,
+        standby=standby,
+        instance=instance,
         context=context,
         metrics=SchedulerMetrics(),
         pace=CyclePace(
             period_s=settings.period_ms / 1000,
-            standby_s=settings.standby_ms / 1000,
+            standby_s=pace_s,
             snapshot_events=settings.snapshot_events,
         ),
     )
@@ -106,17 +119,17 @@ async def _schedule(
         await scheduler.save_snapshot()
 
 
-def _announcer(settings: SchedulerSettings) -> Announcer:
-    """Return what announces this replica and sees the others."""
-    url, replica = settings.nats_url or "", settings.replica or ""
+def _announcer(settings: SchedulerSettings, url: str, member: str) -> Announcer:
+    """Return what announces this scheduler and sees the others, of its shard or of its replica's."""
 
     async def store() -> LeaseStore:
-        return await NatsLeaseStore.open(url, name="kai-scheduler leases")
+        return await NatsLeaseStore.open(url, name="kai-scheduler leases", replicas=settings.lease_replicas)
 
     def members(on: LeaseStore) -> Members:
         about = {"host": socket.gethostname(), "pid": str(os.getpid())}
-        role, ttl_s = f"scheduler/{settings.shard}", settings.member_ttl_ms / 1000
-        return Members(on, settings.cluster, role, member=replica, ttl_s=ttl_s, about=about)
+        role = f"scheduler/{settings.shard}" if settings.replica else f"standby/{settings.shard}"
+        ttl_s = (settings.member_ttl_ms if settings.replica else settings.lease_ms) / 1000
+        return Members(on, settings.cluster, role, member=member, ttl_s=ttl_s, about=about)
 
     return Announcer(store, members)
 

@@ -1,9 +1,8 @@
 """Follow a cluster's log, and decide whenever something happened that can change what is decided.
 
 The rules are in `kaicore`; this is the loop around them: fold what comes, run a cycle, append it, fold one's own
-decisions before the next one. Of several schedulers of one shard the one that appended last goes on, for the append is
-conditional on the shard's cycles; the others fold and stand by, and take over when they hear nothing of it although
-there is work.
+decisions before the next one. Of several schedulers of one shard one decides; the others fold and stand by
+(`kai_scheduler.standby`). The append is conditional on the shard's cycles, so two that both decide do no harm.
 
 A shard may have replicas, each with a name, which share its groups (`kaicore.rules.state.share`). A replica decides
 once the log lists it, and about its own groups only; it keeps the list as `kai_scheduler.replicas` says. When units of
@@ -33,6 +32,7 @@ from kaicore.runtime.service import ServiceContext
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Live, ReplicaList
+from kai_scheduler.standby import Standby
 
 #: Seconds between two tries to append a cycle whose outcome is not known.
 _RETRY_S = 1.0
@@ -47,7 +47,7 @@ class CyclePace:
 
     Attributes:
         period_s: least time between the beginnings of two cycles.
-        standby_s: how long to leave a shard to another scheduler after its last cycle.
+        standby_s: how long to leave a shard to another scheduler after its last cycle, where the bus tells nothing.
         snapshot_events: how many events after the last snapshot to save the next.
     """
 
@@ -69,6 +69,7 @@ class Scheduler:
         shard: str,
         replica: str = "",
         live: Live | None = None,
+        standby: Standby | None = None,
         instance: str,
         context: ServiceContext,
         metrics: SchedulerMetrics,
@@ -84,6 +85,7 @@ class Scheduler:
         shard: the shard's name.
         replica: this scheduler's name among those that share the shard; empty where it has the shard for itself.
         live: which replicas are live; None where there are none.
+        standby: tells from when on this one of several schedulers of the shard may decide; by default its cycles tell.
         instance: tells this process from others of the shard.
         context: of the service.
         metrics: where figures go.
@@ -105,7 +107,7 @@ class Scheduler:
         self._monotonic = monotonic
         self._decided_at_revision = -1
         self._last_cycle_s = -1e9
-        self._others_cycle_s = -1e9
+        self._standby = standby or Standby(standby_s=self._pace.standby_s, monotonic=monotonic)
         self._snapshot_at = state.position
         self._trail = Trail(log, state.cluster)
         self._retry_at: int | None = None
@@ -124,6 +126,7 @@ class Scheduler:
         while self.state.position < head.position and not self._context.stopping.is_set():
             self._fold(await self._feed.next_batch(timeout_s=1.0))
         self._replicas.begin()
+        self._standby.begin()
         self._context.health.met("state")
         self._context.log.info("state folded", position=self.state.position, pods=len(self.state.pods))
         while not self._context.stopping.is_set():
@@ -169,7 +172,7 @@ class Scheduler:
                 continue
             self.state.fold(event)
             if event.type == "CycleCompleted" and event.subject == self._shard and event.actor != self._actor:
-                self._others_cycle_s = self._monotonic()
+                self._standby.heard()
 
     def _fold_list(self, event: Event) -> None:
         """Fold another list of replicas, and count the waiting groups that are this one's from then on."""
@@ -189,7 +192,7 @@ class Scheduler:
         if self._has_changed():
             due = max(
                 self._last_cycle_s + self._pace.period_s,
-                self._others_cycle_s + self._pace.standby_s,
+                self._standby.decides_at(),
                 self._not_before_s,
             )
             return max(0.0, due - now)
@@ -197,7 +200,7 @@ class Scheduler:
 
     def _due(self) -> bool:
         now = self._monotonic()
-        if now - self._last_cycle_s < self._pace.period_s or now - self._others_cycle_s < self._pace.standby_s:
+        if now < self._standby.decides_at() or now - self._last_cycle_s < self._pace.period_s:
             return False
         if now < self._not_before_s or not self._replicas.listed(self.state):
             return False
@@ -249,7 +252,7 @@ class Scheduler:
                     return
                 self._context.log.info("another scheduler leads the shard", shard=self._shard, error=str(error))
                 self._metrics.fenced.inc()
-                self._others_cycle_s = self._monotonic()
+                self._standby.heard()
                 self._decided_at_revision = -1
                 return
             except LogUnavailable as error:

@@ -1,19 +1,19 @@
 """How well kubelets were predicted: over the whole log up to a moment."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kaicore.analysis.projections.answers import Decisions
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.contradiction import MissCause
+from kaicore.rules.state.contradiction import NO_FAULT
+from kaicore.rules.state.cycle_input import is_unobserved
 
 from kai_api.pages.bars import Part, parts
 
 #: Nodes that are listed, those with most misses first; and of the last misses.
 _MOST_NODES, _MOST_MISSES = 50, 50
-
-#: What a kubelet that is ahead of the API, or a report that came too early, makes of a prediction that was right.
-_NO_FAULT = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,21 @@ class LastMiss:
 
 
 @dataclass(frozen=True, slots=True)
+class HourAccuracy:
+    """How well kubelets were predicted in an hour in which some were.
+
+    Attributes:
+        rate: how many of the observed pods were on the predicted zones, in hundredths; None where none was observed.
+    """
+
+    at: str
+    bar: tuple[Part, ...]
+    observed: int
+    rejected: int
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Predictions:
     """How well kubelets were predicted.
 
@@ -56,7 +71,8 @@ class Predictions:
         rate: how many of them were exactly as predicted, in hundredths; None where none was compared.
         bar: of the three kinds of agreement.
         rejections: by the kubelet's reason.
-        unobserved: pods that run, were predicted, and have not been observed.
+        unobserved: pods that run on zones, and have not been observed.
+        hours: the last first; none where no read models are kept.
         disbelieved: observations that were not believed.
     """
 
@@ -71,10 +87,16 @@ class Predictions:
     last: tuple[LastMiss, ...]
     unobserved: int
     disbelieved: int
+    hours: tuple[HourAccuracy, ...] = ()
 
 
-def predictions(state: ClusterState) -> Predictions:
-    """Return the model of the page about predictions."""
+def predictions(state: ClusterState, hours: Sequence[Decisions] = ()) -> Predictions:
+    """Return the model of the page about predictions.
+
+    Args:
+        state: of the cluster.
+        hours: what was decided by the hour, the last hours up to there.
+    """
     counters = state.counters
     agreement = {kind: counters.agreement.get(kind.value, 0) for kind in Agreement}
     observed = sum(agreement.values())
@@ -97,7 +119,7 @@ def predictions(state: ClusterState) -> Predictions:
         placed=counters.placed,
         rejections=tuple(sorted(counters.rejections.items(), key=lambda item: (-item[1], item[0]))),
         causes=tuple(
-            CauseCount(policy, cause, count, round(100 * count / most, 2), cause in _NO_FAULT)
+            CauseCount(policy, cause, count, round(100 * count / most, 2), cause in NO_FAULT)
             for (policy, cause), count in sorted(causes.items(), key=lambda item: (-item[1], item[0]))
         ),
         nodes=tuple(
@@ -105,11 +127,25 @@ def predictions(state: ClusterState) -> Predictions:
             for node, by_cause in ordered
         ),
         last=tuple(_last(state)),
-        unobserved=sum(
-            entry.predicted is not None and entry.observed is None and entry.charged and entry.pod.phase == "Running"
-            for entry in state.pods.values()
-        ),
+        unobserved=sum(is_unobserved(state, entry) for entry in state.pods.values()),
+        hours=tuple(_hour(one) for one in reversed(hours)),
         disbelieved=sum(counters.disbelieved.values()),
+    )
+
+
+def _hour(hour: Decisions) -> HourAccuracy:
+    observed = hour.agreed + hour.contradicted
+    kinds = (
+        ("held", "on the predicted zones", hour.agreed),
+        ("bad", "on others", hour.contradicted),
+        ("releasing", "rejected", hour.rejected),
+    )
+    return HourAccuracy(
+        at=f"{hour.at[:13].replace('T', ' ')}:00",
+        bar=parts(observed + hour.rejected, ((kind, label, count, str(count)) for kind, label, count in kinds)),
+        observed=observed,
+        rejected=hour.rejected,
+        rate=round(100 * hour.agreed / observed, 2) if observed else None,
     )
 
 

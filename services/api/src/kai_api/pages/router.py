@@ -10,6 +10,8 @@ from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.projections.answers import Decisions
+from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
@@ -34,6 +36,10 @@ from kai_api.pages.story import MOST_LANES, story
 from kai_api.pages.topology_map import topology_map
 from kai_api.pages.waiting import waiting_line
 
+#: Groups that are shown of the order of a cycle.
+_GROUPS = 1000
+#: Hours of predictions that are shown.
+_HOURS = 48
 #: Cycles that the overview shows, and a page of the list.
 _CYCLES, _PAGE_CYCLES = 5, 50
 #: Seconds of silence after which a live page is told that it is still connected.
@@ -43,8 +49,17 @@ _Number = Annotated[int, Query(ge=1, le=1_000_000)]
 _Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
-def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> APIRouter:  # long: a handler a page
-    """Make the routes of the dashboard; live pages follow the ends of logs by `live`."""
+def make_pages(  # long: one small handler for each page
+    inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog, models: ReadModels | None
+) -> APIRouter:
+    """Make the routes of the dashboard.
+
+    Args:
+        inquiry: of the log.
+        forecasts: of what waits.
+        live: by which live pages follow the ends of logs.
+        models: what was over time; None where that is not kept.
+    """
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     log, places = inquiry.log, Places(inquiry)
 
@@ -163,10 +178,23 @@ def make_pages(inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog) -> AP
         model = cycle_page(steps, chosen.number, state)
         return page(request, "cycle.html", frame=frame, model=model, placement=placement)
 
+    @router.get("/clusters/{cluster}/cycles/{position}/order")
+    async def cycle_order(request: Request, cluster: str, position: int, at: str = "") -> Response:
+        steps = await cycle_steps(log, cluster, position)
+        groups = await inquiry.tried_groups(cluster, steps.cycle)
+        frame, _ = await (await places.find(request, cluster, at or str(steps.cycle.input_position))).look()
+        model = {"steps": steps, "groups": groups[:_GROUPS], "total": len(groups)}
+        return page(request, "order.html", frame=replace(frame, live_path=f"{frame.home}/cycles"), model=model)
+
     @router.get("/clusters/{cluster}/predictions")
     async def predictions_page(request: Request, cluster: str, at: str = "") -> Response:
-        frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "predictions.html", frame=frame, model=predictions(state))
+        place = await places.find(request, cluster, at)
+        hours: list[Decisions] = []
+        if models is not None:
+            series = (await models.decisions(cluster, until=str(place.position))).items
+            hours = [one for one in series if one.agreed + one.contradicted + one.rejected][-_HOURS:]
+        frame, state = await place.look()
+        return page(request, "predictions.html", frame=frame, model=predictions(state, hours))
 
     @router.get("/clusters/{cluster}/segments")
     async def segments_page(request: Request, cluster: str, at: str = "", sizes: str = "") -> Response:

@@ -27,7 +27,7 @@ from kaicore.rules.events.payloads import PlacementObserved, PodPlaced, PodRejec
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.state.agreement import Agreement, compare
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.contradiction import MissCause
+from kaicore.rules.state.contradiction import NO_FAULT
 from kaicore.rules.state.cycle_input import is_unobserved
 from kaicore.spelling import did_you_mean
 
@@ -35,9 +35,6 @@ StateAt = Callable[[int], Awaitable[ClusterState]]
 
 _TYPES = (PodPlaced.__name__, PlacementObserved.__name__, PodRejected.__name__)
 _HOUR_US = 3600 * 1_000_000
-
-#: Causes that say nothing against the model of a kubelet.
-_EXPLAINED = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST})
 
 _FIELDS = {Agreement.EXACT: "exact", Agreement.SAME_ZONES: "same_zones", Agreement.DIFFERENT: "different"}
 
@@ -198,7 +195,7 @@ def _misses_since(before: Misses, after: Misses) -> Misses:
 
 def _rows(misses: Misses) -> list[MissRow]:
     return [
-        MissRow(node=node, policy=policy, cause=cause, count=count, explained=cause in _EXPLAINED)
+        MissRow(node=node, policy=policy, cause=cause, count=count, explained=cause in NO_FAULT)
         for (node, policy, cause), count in sorted(misses.items())
         if count
     ]

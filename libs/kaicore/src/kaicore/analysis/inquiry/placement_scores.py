@@ -39,6 +39,12 @@ class _Onlooker:
         self._node = node
         self._names = names
 
+    def begins(self, action: str) -> None:
+        """It does not matter by which action."""
+
+    def takes_up(self, group: str) -> None:
+        """Nor in which order."""
+
     def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
         if member.pod.uid != self._uid or self._names[row] != self._node:
             return

@@ -86,7 +86,7 @@ async def _decided(log: EventLog, cluster: str, placed: Event, state_near: State
     if cycle.engine_version != ENGINE_VERSION:
         old = f"cycle {cycle.cycle} was decided by engine {cycle.engine_version}, and this is {ENGINE_VERSION}"
         return DecidedPlacement(placed, decision, not_ranked=old)
-    config = await _config(log, cluster, cycle.config_digest)
+    config = await recorded_config(log, cluster, cycle.config_digest)
     try:
         state = await state_near(cycle.input_position)
     except EventsRetired as error:
@@ -111,7 +111,7 @@ async def _cycle_of(log: EventLog, cluster: str, placed: Event) -> CycleComplete
     return None
 
 
-async def _config(log: EventLog, cluster: str, digest: str) -> EngineConfig | None:
+async def recorded_config(log: EventLog, cluster: str, digest: str) -> EngineConfig | None:
     """Return a configuration by its digest; there are few."""
     for event in await log.read(cluster, where=Filter(types=(ConfigRecorded.__name__,))):
         recorded = decode_payload(event)

@@ -24,13 +24,16 @@ from kaicore.analysis.inquiry.listing import list_rows, summary
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.moments import parse_moment, position_of
 from kaicore.analysis.inquiry.past_states import PastStates
-from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence
+from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence, recorded_config
 from kaicore.analysis.inquiry.spans import span_of
 from kaicore.analysis.inquiry.topologies import topologies_of
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.inquiry.topology_assignments import topology_assignments
+from kaicore.analysis.inquiry.tried_groups import TriedGroup, tried_groups
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.events.payloads import CycleCompleted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
@@ -209,6 +212,21 @@ class Inquiry:
 
     async def _past_state(self, cluster: str, position: int) -> ClusterState:
         return await self.state_at(cluster, str(position))
+
+    async def tried_groups(self, cluster: str, cycle: CycleCompleted) -> list[TriedGroup]:
+        """Return the groups that a recorded cycle took up, in its order.
+
+        Raises:
+            UnknownSubject: another version of the engine decided it, or its configuration is not in the log.
+        """
+        if cycle.engine_version != ENGINE_VERSION:
+            raise UnknownSubject(
+                f"cycle {cycle.cycle} was decided by engine {cycle.engine_version}; this is {ENGINE_VERSION}"
+            )
+        config = await recorded_config(self.log, cluster, cycle.config_digest)
+        if config is None:
+            raise UnknownSubject(f"the configuration of cycle {cycle.cycle} is not in the log")
+        return tried_groups(await self._past_of(cluster).at(cycle.input_position), config, cycle)
 
     async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something.

@@ -32,6 +32,16 @@ _ANSWER_S = 5.0
 #: Seconds between pings; a server that leaves two of them unanswered is given up.
 _PING_S = 5
 
+#: Seconds without one good answer after which another server is tried, where there are several: one that was cut off
+#: from the others keeps its clients, and cannot do for them what takes a majority.
+_LEAVE_S = 3.0
+
+#: In an answer of JetStream: the server has lost the majority (error 10008); it may answer other questions.
+_NO_MAJORITY = b'"err_code":10008'
+
+#: Seconds without such an answer after which that is over.
+_MAJORITY_AGAIN_S = 10.0
+
 #: What nats-py raises.
 _TROUBLE = (nats.errors.Error, OSError, TimeoutError)
 
@@ -83,6 +93,11 @@ class Connection:
         """
         checked = [key_of(_checked(server.strip())) for server in url.split(",")]
         self._servers = [server for server, _ in checked]
+        # When the first of the questions was asked that had no good answer since the last one that had.
+        self._unanswered_since: float | None = None
+        # First and last time that it answered to have lost the majority.
+        self._alone: tuple[float, float] | None = None
+        self._leaving: asyncio.Future[None] | None = None
         self._key = next((key for _, key in checked if key is not None), None)
         self._name = name
         self._client: Client | None = None
@@ -123,17 +138,27 @@ class Connection:
         Raises:
             BusUnavailable: there was no answer in `_ANSWER_S`, or the connection broke, which ends the wait at once.
         """
-        client, _ = self._current()
+        client, lost = self._current()
         assert self._answers is not None
         token = str(next(self._tokens))
-        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        answer: asyncio.Future[Msg] = loop.create_future()
         self._asked[token] = answer
+        good = False
         try:
             with _translated():
                 await _send(client, messages, reply=self._answers.subject.replace("*", token))
                 async with asyncio.timeout(_ANSWER_S):
-                    return await answer
+                    message = await answer
+                if _NO_MAJORITY in message.data:
+                    self.doubt()
+                else:
+                    good = not (message.headers and "Status" in message.headers)
+                return message
         finally:
+            if lost is self._lost:
+                self._note(good, asked_at)
             del self._asked[token]
             if not answer.cancel() and not answer.cancelled():
                 # The caller may be gone by now.
@@ -170,6 +195,33 @@ class Connection:
             await asyncio.wait([self._dialling])
         self._mark_lost("closed")
         await self._discard(self._client, self._answers)
+
+    def _note(self, good: bool, asked_at: float) -> None:
+        """Leave a server that has given no good answer for a while."""
+        if good:
+            self._unanswered_since = None
+            return
+        if self._unanswered_since is None:
+            self._unanswered_since = asked_at
+        if asyncio.get_running_loop().time() - self._unanswered_since >= _LEAVE_S:
+            self._leave()
+
+    def doubt(self) -> None:
+        """Take note of an answer by which the server is without a majority; after a while of these it is left."""
+        now = asyncio.get_running_loop().time()
+        first, last = self._alone or (now, now)
+        self._alone = (first if now - last < _MAJORITY_AGAIN_S else now, now)
+        if now - self._alone[0] >= _LEAVE_S:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Connect to another server, where there is one."""
+        self._unanswered_since = self._alone = None
+        if len(self._servers) < 2 or not self.up:
+            return
+        self._mark_lost("it has no good answers: trying another server")
+        if self._client is not None and not self._client.is_closed:
+            self._leaving = asyncio.ensure_future(self._client.force_reconnect())
 
     def _current(self) -> tuple[Client, asyncio.Future[None]]:
         if self._client is not None and self._client.is_closed:

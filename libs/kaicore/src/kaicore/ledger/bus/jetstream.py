@@ -90,6 +90,9 @@ class NatsBus:
         answer = await self._api.ask(f"STREAM.INFO.{stream_name(cluster)}", absent=(STREAM_NOT_FOUND,))
         if answer is None or answer.state is None:
             return None
+        if not answer.cluster.majority:
+            self._connection.doubt()
+            raise BusUnavailable(f"NATS: {stream_name(cluster)}: most of its servers are silent")
         state = answer.state
         return StreamState(state.first_seq if state.messages else state.last_seq + 1, state.last_seq, state.bytes)
 

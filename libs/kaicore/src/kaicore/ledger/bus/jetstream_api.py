@@ -17,6 +17,9 @@ _NO_ROOM = (10002, 10023, 10047)
 
 NANOSECONDS = 1_000_000_000
 
+#: Servers tell each other each second that they are there.
+_SILENT_NS = 6 * NANOSECONDS
+
 
 class ApiError(msgspec.Struct, frozen=True):
     """An error that JetStream answers."""
@@ -44,6 +47,24 @@ class Stored(msgspec.Struct, frozen=True):
     data: bytes = b""
 
 
+class Peer(msgspec.Struct, frozen=True):
+    """One of the other servers that hold a stream; `active` is how long it has been silent, nanoseconds."""
+
+    active: int = 0
+
+
+class StreamServers(msgspec.Struct, frozen=True):
+    """The servers that hold a stream, as the one sees it that answers."""
+
+    replicas: tuple[Peer, ...] = ()
+
+    @property
+    def majority(self) -> bool:
+        """Whether most of them have been heard of lately: a leader that was cut off goes on answering for a while."""
+        heard = 1 + sum(peer.active < _SILENT_NS for peer in self.replicas)
+        return 2 * heard > 1 + len(self.replicas)
+
+
 class ApiAnswer(msgspec.Struct, frozen=True):
     """What JetStream answers, whatever it was asked."""
 
@@ -53,6 +74,7 @@ class ApiAnswer(msgspec.Struct, frozen=True):
     message: Stored | None = None
     name: str = ""
     seq: int = 0
+    cluster: StreamServers = StreamServers()
 
 
 _decoder = msgspec.json.Decoder(ApiAnswer)

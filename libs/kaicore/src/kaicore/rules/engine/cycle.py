@@ -49,6 +49,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     if config.replace_failed_nodes:
         Replace(session).run()
     for action in config.actions:
+        if observer is not None:
+            observer.begins(action.value)
         _ACTIONS[action](session).run()
     session.reservations.clear_idle()
     Repair(session).run()

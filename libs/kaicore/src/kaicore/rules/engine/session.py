@@ -48,13 +48,14 @@ class Session:
         step_placer: places what starts at once.
         record: what was decided so far.
         class_reasons: why no node is for a class, by its key, once a pod of it found none.
+        observer: looks on; None for nobody.
         steps_left: how many more sets of victims the searches may try.
     """
 
     def __init__(
         self, cycle_input: CycleInput, config: EngineConfig, *, observer: PlacingObserver | None = None
     ) -> None:
-        self._observer = observer
+        self.observer = observer
         self.cycle_input = cycle_input
         self.config = config
         self.accounts = cycle_input.accounts
@@ -214,7 +215,7 @@ class Session:
             self.cycle_input.excluded_nodes,
             self.config,
             self._doubts if doubted else None,
-            observer=self._observer,
+            observer=self.observer,
         )
 
     def _release(self, member: Member, eviction: EvictionDecided) -> None:

@@ -25,6 +25,10 @@ class MissCause(StrEnum):
     OLDEST_FIRST = "OldestFirst"
 
 
+#: Causes that say nothing against a prediction: the kubelet was ahead of the API, or a report came too early.
+NO_FAULT = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST})
+
+
 def contradiction(predicted: Placement, observed: Placement) -> MissCause | None:
     """Compare an observed placement with its prediction; None where it is as predicted.
 

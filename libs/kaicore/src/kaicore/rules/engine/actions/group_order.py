@@ -47,6 +47,8 @@ class GroupOrder:
                 heapq.heappop(self._queues)
             elif len(self._queues) > 1:
                 heapq.heapreplace(self._queues, (self._queue_key(queue), queue))
+            if self._session.observer is not None:
+                self._session.observer.takes_up(key)
             return self._session.pending_groups[key]
         return None
 

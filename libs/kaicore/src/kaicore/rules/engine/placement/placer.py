@@ -78,7 +78,15 @@ def in_placement_order(
 
 
 class PlacingObserver(Protocol):
-    """Looks on while pods are put on rows, and changes nothing."""
+    """Looks on while groups are taken up and pods are put on rows, and changes nothing."""
+
+    def begins(self, action: str) -> None:
+        """Take notice that an action begins."""
+        ...
+
+    def takes_up(self, group: str) -> None:
+        """Take notice that the action takes up a group, by its key."""
+        ...
 
     def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
         """Take notice that a pod is about to be charged to a row, for certain or on trial.
