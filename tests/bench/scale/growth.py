@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import uvloop
 from kai_scheduler.main import GC_THRESHOLDS
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.cluster_state import ClusterState
@@ -23,6 +24,7 @@ from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.snapshot import encode_state
 
 from tests.bench.figures import Figure
+from tests.bench.scale.one_scheduler import Size, Sustained, measured_once
 from tests.factory import amounts, pod
 from tests.workloads import OWNER, Workloads
 
@@ -35,6 +37,8 @@ _CONFIG = EngineConfig()
 #: Pods that wait when a cycle is measured: those of a fifth of a second at 2,000 per second.
 _WAITING = 400
 _RUNS = 3
+#: Pods that come one by one, as in a cluster of 1,000 nodes on most days.
+TRICKLE = Size(nodes=1_000, pods=150, per_s=15, runs=1)
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -82,8 +86,8 @@ def costs(count: int) -> Costs:
     deciding, folding = [], []
     for run in range(_RUNS):
         for number in range(_WAITING):
-            name, spec = f"wait-{run}-{number:05}", {"cpu": 2 + number % 8, "memory": 16 + number % 5}
-            cluster.add_pod(pod(name, owner=OWNER, created_at=run, gpu=1, **spec))
+            name, cpu, memory = f"wait-{run}-{number:05}", 2 + number % 8, 16 + number % 5
+            cluster.add_pod(pod(name, owner=OWNER, created_at=run, cpu=cpu, memory=memory, gpu=1))
         made: list[Proposal] = []
         deciding.append(_cpu_us(lambda made=made: made.append(_decided(cluster))) / _WAITING)
         events = sum(len(unit.events) for unit in made[0].units)
@@ -147,54 +151,46 @@ def figures(sizes: Sequence[int] = SIZES) -> Iterator[Figure]:
             yield Figure(f"scale: growth, {what}, {size} nodes", round(value, 2), unit, 0)
         slope = exponent(sizes, values)
         yield Figure(f"scale: growth, {what}, {sizes[0]} to {sizes[-1]} nodes", round(slope, 3), "exponent", 0)
-    yield from needs(Fleet())
+    yield from needs(Fleet(), uvloop.run(measured_once(TRICKLE)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What is to be scheduled, and what each part of it costs; the costs are measured (docs/explanation/growth.md).
+    """What is to be scheduled.
 
     Attributes:
         clusters: that share a Postgres and a NATS.
         nodes: of each.
-        pods_per_node_hour: pods that begin on a node in an hour: one per GPU.
+        pods_per_node_hour: pods that begin on a node in an hour.
         events_per_pod: in a pod's life, observations of exporters among them.
-        postgres_us: CPU of Postgres per event, all appends and all readers together.
-        relay_us: CPU of the relay per event.
-        scheduler_us: CPU of a scheduler per pod, all events of the pod's life folded.
-        binder_us: CPU of a binder per pod.
-        watcher_us: CPU of a watcher per pod.
-        pod_bytes: of a pod's life in Postgres, indexes included.
-        scheduler_mib: memory of a scheduler, of which there is one per cluster.
+        pod_us: CPU of a pod's life in a binder, and in a watcher (`scale.three_clusters`).
+        pod_bytes: of a pod's life in Postgres, indexes included (README).
+        services_mib: memory of a cluster's scheduler, binder, watcher and ingest.
     """
 
     clusters: int = 100
     nodes: int = 1_000
     pods_per_node_hour: float = 8.0
     events_per_pod: float = 11.0
-    postgres_us: float = 60.0
-    relay_us: float = 20.0
-    scheduler_us: float = 600.0
-    binder_us: float = 300.0
-    watcher_us: float = 500.0
+    pod_us: float = 4_000.0
     pod_bytes: float = 16_000.0
-    scheduler_mib: float = 250.0
+    services_mib: float = 450.0
 
 
-def needs(fleet: Fleet) -> Iterator[Figure]:
-    """Compute what a fleet needs."""
+def needs(fleet: Fleet, trickle: Sustained) -> Iterator[Figure]:
+    """Compute what a fleet needs, each event as dear as where pods come one by one and nothing is done in bulk."""
     pods = fleet.clusters * fleet.nodes * fleet.pods_per_node_hour / 3600
     events = pods * fleet.events_per_pod
+    scheduler_us = trickle.scheduler_us / trickle.events_per_pod
     of = f"scale: {fleet.clusters} clusters x {fleet.nodes} nodes, {fleet.pods_per_node_hour:g} pods per node and hour"
     for what, value, unit in (
         ("pods that begin", pods, "pods/s"),
         ("events", events, "events/s"),
-        ("Postgres", events * fleet.postgres_us / 1e6, "cores"),
-        ("relays", events * fleet.relay_us / 1e6, "cores"),
-        ("schedulers together", pods * fleet.scheduler_us / 1e6, "cores"),
-        ("binders together", pods * fleet.binder_us / 1e6, "cores"),
-        ("watchers together", pods * fleet.watcher_us / 1e6, "cores"),
-        ("memory of the schedulers", fleet.clusters * fleet.scheduler_mib / 1024, "GiB"),
+        ("Postgres", events * trickle.postgres_us / 1e6, "cores"),
+        ("relays together", events * trickle.relay_us / 1e6, "cores"),
+        ("schedulers together", events * scheduler_us / 1e6, "cores"),
+        ("binders and watchers together", pods * fleet.pod_us / 1e6, "cores"),
+        ("memory of the clusters' services", fleet.clusters * fleet.services_mib / 1024, "GiB"),
         ("log per day", pods * 86_400 * fleet.pod_bytes / 1e9, "GB"),
     ):
         yield Figure(f"{of}: {what}", round(value, 2), unit, 0)

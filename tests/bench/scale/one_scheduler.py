@@ -46,6 +46,7 @@ class Sustained:
 
     Attributes:
         placed_per_s: from the first pod in the log to the last placement.
+        events_per_pod: that were appended, by whomever.
         conflicts: the part of the units of decisions that were stale, 0 to 1.
         scheduler_us: CPU microseconds of the schedulers per placed pod.
         relay_us: of the relay, per event.
@@ -53,6 +54,7 @@ class Sustained:
     """
 
     placed_per_s: float
+    events_per_pod: float
     conflicts: float
     scheduler_us: float
     relay_us: float
@@ -117,6 +119,7 @@ async def sustained(servers: Servers, cluster: str, size: Size, *, replicas: int
     units = sum(count["kai_decided_units_total"] for count in counts)
     return Sustained(
         placed_per_s=size.pods / (placed[-1].recorded_at - first_event.recorded_at) * 1e6,
+        events_per_pod=events / size.pods,
         conflicts=stale / units,
         scheduler_us=scheduler_us / size.pods,
         relay_us=relay_us / events,
@@ -141,6 +144,12 @@ async def _offer(log: PostgresLog, cluster: str, pods: Sequence[NewEvent], *, pe
     for number, start in enumerate(range(0, len(pods), tick)):
         await asyncio.sleep(max(0.0, began + number * _TICK_S - time.monotonic()))
         await fill(log, cluster, pods[start : start + tick])
+
+
+async def measured_once(size: Size) -> Sustained:
+    """Measure one scheduler once, with servers of its own."""
+    async with durable_servers() as servers:
+        return await sustained(servers, "once", size)
 
 
 async def _measured(size: Size) -> list[list[Sustained]]:

@@ -1,7 +1,7 @@
 """Replicas of a shard in simulated time: placed pods per second, and the part of the decisions that lose.
 
 All pods wait at the beginning. A cycle takes as long as its decision took of this process's CPU time, and meanwhile the
-others decide and append (`tests/replicas.py`). Every replica folds what all of them decided. That time is measured, too,
+others decide and append (`tests/replicas.py`). Every replica folds what all of them decided. That time is measured
 and counted as if nothing else went on meanwhile; so the rates are those of replicas that have a core each.
 """
 
@@ -9,6 +9,7 @@ import gc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from kai_scheduler.main import GC_THRESHOLDS
 
@@ -71,7 +72,7 @@ def placed(*, nodes: int, pods: int, replicas: int, gangs: bool) -> Placed:
     for number in range(nodes):
         cluster.add_node(f"n{number:05}", _ZONE, _ZONE, policy="restricted")
     for number in range(pods // _GANG if gangs else pods):
-        spec = {"cpu": 2 + number % 8, "memory": 16 + number % 5, "gpu": 1, "created_at": number}
+        spec: dict[str, Any] = {"cpu": 2 + number % 8, "memory": 16 + number % 5, "gpu": 1, "created_at": number}
         if gangs:
             cluster.gang(f"g{number:05}", _GANG, **spec)
         else:
