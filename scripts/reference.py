@@ -28,6 +28,8 @@ from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.settings import ExporterSettings
 from kai_fleet.main import FleetSettings
 from kai_fleet.metrics import Metrics as FleetMetrics
+from kai_hub.metrics import HubMetrics
+from kai_hub.settings import HubSettings
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.settings import IngestSettings
 from kai_projector.main import ProjectorSettings
@@ -68,6 +70,7 @@ PROGRAMS: dict[str, type[ServiceSettings]] = {
     "kai-watcher": WatcherSettings,
     "kai-ingest": IngestSettings,
     "kai-relay": RelaySettings,
+    "kai-hub": HubSettings,
     "kai-projector": ProjectorSettings,
     "kai-scheduler": SchedulerSettings,
     "kai-binder": BinderSettings,
@@ -248,6 +251,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("`kai-watcher`", lambda registry: WatcherMetrics("any", registry=registry))
     of("`kai-ingest`", lambda registry: IngestMetrics(registry=registry))
     of("`kai-relay`", lambda registry: RelayMetrics(registry=registry))
+    of("`kai-hub`", lambda registry: HubMetrics(registry=registry))
     of("`kai-projector`", lambda registry: ProjectorMetrics(registry=registry))
     of("`kai-scheduler`", scheduler)
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))

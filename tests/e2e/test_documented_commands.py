@@ -75,6 +75,7 @@ REFUSED: dict[str, tuple[int, ...]] = {
 
 #: What says what it lacks only when it runs.
 NEEDING_MORE = (
+    "kai submit",
     "kai simulate",
     "kai simulate --kubelet",
     "kai migrate",

@@ -3,7 +3,7 @@
 import pytest
 import uvloop
 
-from tests.bench.scale import binding, growth, head_row, one_scheduler, relaying, replicas, take_over
+from tests.bench.scale import binding, growth, head_row, one_scheduler, relaying, replicas
 from tests.bench.scale.services import Servers
 
 
@@ -29,13 +29,6 @@ def test_pods_that_come_at_a_rate_are_all_placed_and_the_need_of_many_clusters_f
     assert run.placed_per_s > 0
     needs = {one.name.rpartition(": ")[2]: one.value for one in growth.needs(growth.Fleet(), run)}
     assert needs["pods that begin"] == 222.22
-
-
-def test_a_second_scheduler_takes_over(servers: Servers, cluster_name: str) -> None:
-    gaps = uvloop.run(
-        take_over.scheduler_gaps(servers, cluster_name, take_over.FAULTS["kill -9"], take_over.Size(faults=1))
-    )
-    assert len(gaps) == 1
 
 
 def test_replicas_place_everything_in_simulated_time() -> None:

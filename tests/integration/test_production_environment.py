@@ -14,6 +14,7 @@ SERVICES = (
     "kai-api",
     "kai-binder",
     "kai-exporter",
+    "kai-hub",
     "kai-ingest",
     "kai-projector",
     "kai-relay",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry
@@ -99,6 +100,7 @@ def test_cycles_after_any_changes_decide_as_a_state_that_remembers_nothing(seed:
     cluster = _Full(random)
     config = EngineConfig(
         search_steps=random.choice((7, 60, 200_000)),
+        numa_scoring=NumaScoring(strategy=random.choice((ScoringStrategy.OFF, ScoringStrategy.LEAST_NUMA_NODES))),
         consolidate_bare_pods=random.random() < 0.5,
         fair_share=FairShareConfig(preempt_min_runtime_us=random.choice((0, _MINUTE_US))),
     )

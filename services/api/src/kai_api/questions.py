@@ -7,9 +7,11 @@ from fastapi import APIRouter, HTTPException, Query
 from kaicore.analysis.inquiry.answers import ROWS, Answer, Listing, RowSelection, Why, inapplicable_filters
 from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
+from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.submission.start_forecasts import StartForecasts
+from kaicore.rules.hub.hub_state import HUB
 
 from kai_api.answering import AnswerRouter
 from kai_api.auth.middleware import check_kind, for_namespaces
@@ -42,6 +44,18 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         """List the clusters that have a log."""
         caller = current_caller()
         return [row for row in await inquiry.clusters() if caller.view(row.name) is not None]
+
+    @router.get("/v1/dispatches")
+    async def dispatches(*, pending: bool = False) -> list[DispatchRow]:
+        """List what was submitted to the hub, the oldest first."""
+        _check_sees_hub()
+        return await inquiry.dispatches(pending=pending)
+
+    @router.get("/v1/dispatches/{name}/why")
+    async def why_dispatch(name: str) -> DispatchWhy:
+        """Say in which cluster a dispatch is, and why."""
+        _check_sees_hub()
+        return await inquiry.why_dispatch(name)
 
     @router.get("/v1/clusters/{cluster}")
     async def cluster_summary(cluster: str, *, at: str = "") -> ClusterSummary:
@@ -162,3 +176,14 @@ def _cursor(after: str, at: str) -> tuple[int, str]:
             400, "after, at: a page that follows another is of the same moment, so at is not named again"
         )
     return int(match[2]), match[1]
+
+
+def _check_sees_hub() -> None:
+    """Refuse callers who may not see the hub whole: a dispatch tells of all clusters.
+
+    Raises:
+        HTTPException: 403.
+    """
+    view = current_caller().view(HUB)
+    if view is None or not view.whole:
+        raise HTTPException(403, "this is for callers who may see all of cluster hub")

@@ -11,7 +11,6 @@ be two of them: every decision is carried out once and has one outcome. `docs/ex
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -31,14 +30,17 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import newest
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import BindFailed, PodBound
+from kaicore.rules.hub.cluster_side import Term
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
 from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
 from kai_binder.claims import Claims
 from kai_binder.evicting import Evicting
+from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
 from kai_binder.lanes import Lanes
 from kai_binder.metrics import BinderMetrics
+from kai_binder.options import BinderOptions
 from kai_binder.outcomes import outcome_unit
 from kai_binder.projection import (
     EVENT_TYPES,
@@ -52,7 +54,6 @@ from kai_binder.projection import (
     Provisioning,
 )
 from kai_binder.provisioning import ProvisioningWriter
-from kai_binder.settings import TopologyStatusesMode
 from kai_binder.side_writes import (
     SideWrites,
     failed_scheduling_event,
@@ -72,53 +73,10 @@ _PAGE = 2000
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BinderOptions:
-    """How a binder works.
-
-    Attributes:
-        concurrency: nodes to which pods are bound at the same time.
-        give_up_s: how long a binding is tried before the pod is given back.
-        evictions: how many pods are evicted at the same time.
-        evict_give_up_s: how long an eviction is tried, against a disruption budget too.
-        volumes_give_up_s: how long a pod's claims may take to be bound before the pod is given back.
-        annotations: whether observed placements are written on pods.
-        group_statuses: whether it is written into PodGroups how they fare.
-        queue_statuses: whether it is written into Queues how they stand.
-        topology_statuses: whether it is written into HyperNodes and ClusterNetworkTopologies what nodes they have.
-        empty_groups: whether into those without any pods too, which might be another scheduler's.
-        pod_conditions: whether it is written into waiting pods why they wait.
-        failed_scheduling_events: whether a Kubernetes event tells of it, too.
-        scheduled_events: whether each bound pod is told of by a Kubernetes event.
-        side_writes_per_s: such annotations, conditions, statuses and events per second at most.
-        snapshot_events: events between two snapshots.
-        retry_s: how long a log or API server that did not answer at the start is left alone.
-        flush_s: how long the log is given, in the end, to take the last outcomes.
-    """
-
-    concurrency: int = 64
-    give_up_s: float = 60.0
-    evictions: int = 8
-    evict_give_up_s: float = 120.0
-    volumes_give_up_s: float = 120.0
-    annotations: bool = True
-    group_statuses: bool = True
-    queue_statuses: bool = True
-    topology_statuses: TopologyStatusesMode = "auto"
-    empty_groups: bool = False
-    pod_conditions: bool = True
-    failed_scheduling_events: bool = True
-    scheduled_events: bool = True
-    side_writes_per_s: float = 100.0
-    snapshot_events: int = 20_000
-    retry_s: float = 1.0
-    flush_s: float = 5.0
-
-
 class Binder:
     """Carries out the decisions of one cluster."""
 
-    def __init__(
+    def __init__(  # long: one line for each part
         self,
         *,
         cluster: str,
@@ -176,6 +134,16 @@ class Binder:
             busy=lambda: len(self._lanes) > 0,
             observer=metrics,
         )
+        self._hub_side = HubSide(
+            cluster=cluster,
+            log=log,
+            bus=bus,
+            client=client,
+            context=context,
+            clock=clock,
+            pods_of=self._pods_of,
+            options=HubSideOptions(lease_s=self._options.hub_lease_s),
+        )
         metrics.queues(self._lanes.__len__, lambda: self._outbox.pending, self._side_writes.__len__)
 
     def _new_worker(self, make: Callable[..., _T], patience_s: float) -> _T:
@@ -218,6 +186,7 @@ class Binder:
         await self._recorder.run_with(
             self._follow(),
             self._side_writes.run(),
+            self._hub_side.run(),
             self._provisioning.work(),
             *(self._evicting.work() for _ in range(self._options.evictions)),
             *(self._work() for _ in range(self._options.concurrency)),
@@ -254,6 +223,7 @@ class Binder:
             async for events in feed:
                 for event in events:
                     self._take(self._projection.fold(event))
+                self._hub_side.pods_ended(self._projection.terms.ended())
                 self._write_statuses()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
@@ -339,6 +309,9 @@ class Binder:
             )
         return failed
 
+    def _pods_of(self, term: Term) -> int:
+        return self._projection.terms.count(term)
+
     def _is_open(self, work: PodBinding | PodEviction | Provisioning) -> bool:
         return self._projection.is_open(work)
 
@@ -358,6 +331,9 @@ class Binder:
                 await self._ask(attempt, begun)
             except ApiStatus as error:
                 attempt.refused(error, elapsed_s=clock() - begun)
+            except NotPermitted as error:
+                attempt.unanswered(error, elapsed_s=clock() - begun)
+                continue
             except ClusterUnavailable as error:
                 self._metrics.retry(error.code)
                 if self._context.health.conditions[API] is None:
@@ -379,6 +355,7 @@ class Binder:
     async def _ask(self, attempt: Attempt, begun: float) -> None:
         binding = attempt.binding
         if attempt.ask is Ask.BIND:
+            await self._hub_side.admit(self._projection.terms.of_pod(binding.decision.uid))
             await self._client.post(binding_path(binding), binding_document(binding))
             attempt.bound()
             return

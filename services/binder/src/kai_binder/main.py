@@ -11,8 +11,9 @@ from kaicore.ledger.feed import FeedMetrics
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.log_access import open_log
 
-from kai_binder.binder import API, LOG, Binder, BinderOptions
+from kai_binder.binder import API, LOG, Binder
 from kai_binder.metrics import BinderMetrics
+from kai_binder.options import BinderOptions
 from kai_binder.settings import BinderSettings
 from kai_binder.side_writes import FIELD_MANAGER
 
@@ -55,6 +56,7 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                     scheduled_events=settings.scheduled_events,
                     side_writes_per_s=settings.side_writes_per_s,
                     snapshot_events=settings.snapshot_events,
+                    hub_lease_s=settings.hub_lease_s,
                 ),
                 observer=FeedMetrics().of(settings.cluster),
             )

@@ -19,6 +19,7 @@ from kaicore.rules.topology.book import EVENT_TYPES as TOPOLOGY_EVENTS
 
 from kai_binder import group_statuses, queue_statuses, waiting_pods
 from kai_binder.group_statuses import GroupStatuses
+from kai_binder.pod_terms import PodTerms
 from kai_binder.queue_statuses import QueueStatuses
 from kai_binder.topology_statuses import TopologyStatuses, TopologyStatusesRecord
 from kai_binder.waiting_pods import WaitingPods
@@ -26,7 +27,7 @@ from kai_binder.waiting_pods import WaitingPods
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-13"
+SNAPSHOT_SCHEMA = "binder-14"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -178,6 +179,7 @@ class _Record(msgspec.Struct):
     waiting: waiting_pods.WaitingPodsRecord
     topologies: TopologyStatusesRecord
     provisionings: list[Provisioning]
+    terms: dict[str, str]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -207,6 +209,8 @@ class BinderProjection:
         self.provisionings: dict[str, Provisioning] = {}
         #: Nominations that may not be on their pods yet.
         self.nominations: dict[str, NominatedNode] = {}
+        #: Of which dispatches pods are.
+        self.terms = PodTerms()
         #: Of the last event folded.
         self.position = 0
 
@@ -225,6 +229,7 @@ class BinderProjection:
             self.groups.fold(payload, recorded_at=event.recorded_at)
         if event.type in queue_statuses.EVENT_TYPES:
             self.queues.fold(payload)
+        self.terms.fold(payload)
         if event.type in TOPOLOGY_EVENTS:
             self.topologies.fold(payload, recorded_at=event.recorded_at)
         match payload:
@@ -320,6 +325,7 @@ class BinderProjection:
             self.waiting.record(),
             self.topologies.record(),
             list(self.provisionings.values()),
+            self.terms.record(),
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
@@ -343,6 +349,7 @@ class BinderProjection:
         projection.topologies = TopologyStatuses.restored(record.topologies)
         projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
         projection.provisionings = {task.subject: task for task in record.provisionings}
+        projection.terms = PodTerms(record.terms)
         projection.position = snapshot.position
         return projection
 

@@ -39,3 +39,6 @@ class BinderSettings(ServiceSettings):
         100.0, gt=0, description="such annotations, conditions, statuses and events per second at most"
     )
     snapshot_events: int = Field(50_000, ge=1, description="events between two snapshots of what is left to do")
+    hub_lease_s: float = Field(
+        30.0, gt=0, description="how long the lease lasts on which the binder acts for the hub; renewed thrice as often"
+    )

@@ -15,6 +15,7 @@ from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why
 from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
+from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 
 from kai_cli.api_requests import ApiUnreachable, request_api
@@ -28,6 +29,14 @@ class Answers(Protocol):
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
+        ...
+
+    async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
+        """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
+        ...
+
+    async def why_dispatch(self, name: str) -> DispatchWhy:
+        """Say in which cluster a dispatch is, and why; raise UnknownSubject where there is none of the name."""
         ...
 
     async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
@@ -81,6 +90,14 @@ class ApiAnswers:
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
         return await self._get(list[ClusterRow], "clusters")
+
+    async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
+        """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
+        return await self._get(list[DispatchRow], "dispatches", **({"pending": "true"} if pending else {}))
+
+    async def why_dispatch(self, name: str) -> DispatchWhy:
+        """Say in which cluster a dispatch is, and why."""
+        return await self._get(DispatchWhy, "dispatches", name, "why")
 
     async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
         """Return rows of a kind."""

@@ -4,6 +4,7 @@ import asyncio
 
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
+from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.log_access import open_log_as_owner
 from kai_cli.source import LogSource, LogSourceFlags
@@ -41,7 +42,7 @@ def erase_pod(
 
 async def _erase(source: LogSource, request: ErasureRequest) -> int:
     async with open_log_as_owner(source) as log:
-        clusters = source.clusters(await log.clusters())
+        clusters = source.clusters(without_hub(await log.clusters()))
         if len(clusters) != 1:
             raise ConfigurationError(f"--cluster: which one? There are: {', '.join(clusters) or '-'}")
         report = await log.erase(clusters[0], request)

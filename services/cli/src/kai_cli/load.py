@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, KaiError
+from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject, KaiError
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
+from kaicore.kube.object_paths import ObjectPaths
 from kaicore.spelling import did_you_mean
 
 from kai_cli.manifests import Manifest, read_manifests
@@ -28,16 +28,6 @@ _FIRST = (
 )
 
 _ALREADY_EXISTS = 409
-
-
-class _Resource(msgspec.Struct):
-    name: str
-    kind: str
-    namespaced: bool
-
-
-class _ResourceList(msgspec.Struct):
-    resources: list[_Resource]
 
 
 @dataclass(slots=True)
@@ -60,8 +50,7 @@ class Loader:
     def __init__(self, client: KubeClient) -> None:
         """Args: client: of the API server."""
         self._client = client
-        self._paths: dict[tuple[str, str], _Resource] = {}
-        self._groups: set[str] = set()
+        self._paths = ObjectPaths(client)
 
     async def create(
         self, manifests: list[Manifest], *, on_progress: Callable[[int, int], None] = lambda _, __: None
@@ -77,7 +66,10 @@ class Loader:
         """
         loaded = Loaded()
         for manifest in manifests:
-            await self._learn(manifest["apiVersion"])
+            try:
+                await self._paths.learn(manifest)
+            except InvalidObject as error:
+                raise ConfigurationError(str(error)) from error
         for manifest in manifests:
             if manifest["kind"] in _FIRST:
                 await self._create(manifest, loaded)
@@ -94,31 +86,17 @@ class Loader:
                     tasks.create_task(one(manifest))
         return loaded
 
-    async def _learn(self, api_version: str) -> None:
-        if api_version in self._groups:
-            return
-        self._groups.add(api_version)
-        try:
-            body = await self._client.get(_group_path(api_version))
-        except ApiStatus as error:
-            raise ConfigurationError(f"the API server does not serve {api_version}: {error}") from error
-        for resource in msgspec.json.decode(body, type=_ResourceList).resources:
-            if "/" not in resource.name:
-                self._paths[api_version, resource.kind] = resource
-
     async def _create(self, manifest: Manifest, loaded: Loaded) -> None:
         kind, metadata = manifest["kind"], manifest["metadata"]
-        resource = self._paths.get((manifest["apiVersion"], kind))
         name = f"{kind} {metadata.get('name') or metadata.get('generateName')}"
-        if resource is None:
+        try:
+            path = await self._paths.collection(manifest)
+        except InvalidObject:
             loaded.refused.append(f"{name}: the API server knows no {kind} in {manifest['apiVersion']}")
             return
-        path = _group_path(manifest["apiVersion"])
-        if resource.namespaced:
-            path += f"/namespaces/{metadata.get('namespace', 'default')}"
         for attempt in range(1, _TRIES + 1):
             try:
-                await self._client.post(f"{path}/{resource.name}", manifest)
+                await self._client.post(path, manifest)
                 loaded.created[kind] += 1
                 return
             except ApiStatus as error:
@@ -131,10 +109,6 @@ class Loader:
                 if attempt == _TRIES:
                     raise
                 await asyncio.sleep(_PAUSE_S * attempt)
-
-
-def _group_path(api_version: str) -> str:
-    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
 def load(*files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig: Path | None = None) -> int:

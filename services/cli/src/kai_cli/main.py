@@ -54,11 +54,61 @@ app.command(
     group=_RUN,
     help="Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`.",
 )
+cluster = App(name="cluster", help="Which clusters the hub has.", group=_RUN)
+cluster.command(
+    "kai_cli.cluster_commands:cluster_add",
+    name="add",
+    help="Register a cluster with the hub: `kai up` starts its processes, or an agent in the cluster dials out.",
+)
+cluster.command(
+    "kai_cli.cluster_commands:cluster_remove",
+    name="remove",
+    help="Take a cluster from the hub: its processes end, its log stays. Refused while anything runs there.",
+)
+cluster.command(
+    "kai_cli.cluster_commands:cluster_drain",
+    name="drain",
+    help="Give a cluster nothing more; what waits there goes elsewhere, what runs there runs to its end.",
+)
+cluster.command(
+    "kai_cli.cluster_commands:cluster_resume",
+    name="resume",
+    help="Give a cluster that was drained dispatches again.",
+)
+cluster.command(
+    "kai_cli.cluster_commands:cluster_list",
+    name="list",
+    help="List the hub's clusters: how they are, when they were heard of last, and what they have of the hub's.",
+)
+cluster.command(
+    "kai_cli.cluster_commands:cluster_bound",
+    name="bound",
+    help="Bound what the work of a queue may hold in all clusters together; without limits there is no bound any more.",
+)
+app.command(cluster)
+app.command(
+    "kai_cli.dispatch_commands:submit",
+    name="submit",
+    group=_RUN,
+    help="Give objects to the hub, which makes them in one of its clusters: all of them in the same.",
+)
+app.command(
+    "kai_cli.dispatch_commands:withdraw",
+    name="withdraw",
+    group=_RUN,
+    help="Take a dispatch back, wherever it is: its objects are deleted, what runs of it ends.",
+)
+app.command(
+    "kai_cli.agent:agent",
+    name="agent",
+    group=_RUN,
+    help="Run a cluster's watcher, binder and ingest beside it: they dial out to the hub's Postgres and NATS.",
+)
 app.command(
     "kai_cli.questions:get",
     name="get",
     group=_ASK,
-    help="List pods, groups, queues, nodes, zones, cycles or clusters.",
+    help="List pods, groups, queues, nodes, zones, cycles, clusters or dispatches.",
 )
 app.command(
     "kai_cli.questions:why",

@@ -6,6 +6,7 @@ from kaicore.analysis.projections.building import Builder
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.log_access import opened_source
 from kai_cli.progress import Progress
@@ -33,7 +34,7 @@ async def _project(source: LogSource, *, rebuild: bool) -> int:
             await PostgresLog.open(url, application="kai-project") as log,
             await ViewStore.open(url, application="kai-project") as store,
         ):
-            for cluster in source.clusters(await log.clusters()):
+            for cluster in source.clusters(without_hub(await log.clusters())):
                 begin = Builder.anew if rebuild else Builder.resume
                 builder = await begin(log, store, cluster)
                 with Progress(f"{cluster}: read models") as progress:

@@ -11,6 +11,7 @@ from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.spelling import did_you_mean
 
 from kai_cli.answers import Answers, ApiAnswers, open_answers
+from kai_cli.dispatch_text import dispatch_lines, dispatches_text
 from kai_cli.printing import Output, OutputFlag, print_answers, print_data
 from kai_cli.source import AnswerSource, SourceFlags
 from kai_cli.strangers import check_subjects
@@ -26,7 +27,7 @@ NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
 #: `-5m` is no option.
 AtFlag = Annotated[str, Parameter(name="--at", allow_leading_hyphen=True)]
 WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"])]
-Kind = Literal["pods", "groups", "queues", "nodes", "zones", "cycles", "clusters"]
+Kind = Literal["pods", "groups", "queues", "nodes", "zones", "cycles", "clusters", "dispatches"]
 
 #: Other words for kinds, as kubectl has them.
 WORDS: dict[str, Kind] = {
@@ -37,6 +38,7 @@ WORDS: dict[str, Kind] = {
     "zone": "zones",
     "cycle": "cycles",
     "cluster": "clusters",
+    "dispatch": "dispatches",
 }
 
 
@@ -51,6 +53,8 @@ def _kind(_: object, tokens: Sequence[Token]) -> Kind:
 
 KindArgument = Annotated[Kind, Parameter(converter=_kind)]
 
+#: Kinds that are not of one cluster.
+_OF_HUB = frozenset({"clusters", "dispatches"})
 #: Kinds whose rows are in a namespace.
 _NAMESPACED = frozenset({"pods", "groups"})
 
@@ -71,13 +75,28 @@ def why(
 
     Args:
         subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang, deployment/web,
-            queue/team-a, node/gpu-0.
+            queue/team-a, node/gpu-0, dispatch/train.
         namespace: of what is named without one; by default default.
         at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         source: where to ask.
         output: table, json or yaml.
     """
-    return asyncio.run(_why(source or AnswerSource(), read_subject(subject, namespace), output, at=at))
+    about = read_subject(subject, namespace)
+    if about.kind == "Dispatch":
+        if at:
+            raise ConfigurationError(f"--at {at}: a dispatch is explained as of now; its story tells the past")
+        return asyncio.run(_why_dispatch(source or AnswerSource(), about.name, output))
+    return asyncio.run(_why(source or AnswerSource(), about, output, at=at))
+
+
+async def _why_dispatch(source: AnswerSource, name: str, output: Output) -> int:
+    async with open_answers(source) as (answers, _):
+        why = await answers.why_dispatch(name)
+    if output == "table":
+        print("\n".join(dispatch_lines(why)))
+    else:
+        print_data(why, output)
+    return 0
 
 
 async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: str) -> int:
@@ -129,7 +148,7 @@ def get(
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
-    """List pods, groups, queues, nodes, zones, cycles or clusters.
+    """List pods, groups, queues, nodes, zones, cycles, clusters or dispatches.
 
     Args:
         kind: what to list; also pod, po, node, no, queue, q, group, pg.
@@ -161,8 +180,8 @@ def get(
     )
     if wrong := inapplicable_filters(kind, wanted):
         raise ConfigurationError(f"{kind} cannot be filtered by --{', --'.join(wrong)}")
-    if at and (watch or kind == "clusters"):
-        raise ConfigurationError(f"--at {at}: the past does not change" if watch else "clusters have no past: no --at")
+    if at and (watch or kind in _OF_HUB):
+        raise ConfigurationError(f"--at {at}: the past does not change" if watch else f"{kind} have no past: no --at")
     return asyncio.run(_get(source or AnswerSource(), kind, wanted, at=at, watch=watch, output=output))
 
 
@@ -176,6 +195,15 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: st
                 print(rows_text(kind, rows))
             else:
                 print_data(rows, output)
+            return 0
+        if kind == "dispatches":
+            dispatches = [
+                row for row in await answers.dispatches(pending=wanted.pending) if wanted.name in ("", row.name)
+            ]
+            if output != "table":
+                print_data(dispatches, output)
+            else:
+                print(dispatches_text(dispatches) if dispatches else "no dispatches")
             return 0
         await check_subjects(answers, clusters, kind, wanted, at=at)
         if watch:

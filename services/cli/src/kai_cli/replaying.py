@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
+from kaicore.analysis.dispatching.choices import ChoiceReplay, replay_choices
 from kaicore.analysis.inquiry.moments import Moment
 from kaicore.analysis.inquiry.ranges import Range, range_of
 from kaicore.analysis.inquiry.replay import cycle_range, halves, replay_log
@@ -16,11 +17,12 @@ from kaicore.analysis.inquiry.reports import replay_answer
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.replay_report import Difference, ReplayReport
 
 from kai_cli.exporting import FromFlag, ToFlag, moments_of
 from kai_cli.log_access import open_log, opened_source
-from kai_cli.printing import Output, OutputFlag, print_answers, table
+from kai_cli.printing import Output, OutputFlag, print_answers, print_data, table
 from kai_cli.progress import Progress
 from kai_cli.replay_processes import GC_THRESHOLDS, replay_in_processes
 from kai_cli.source import LogSource, LogSourceFlags
@@ -71,7 +73,9 @@ async def _replay(
 ) -> int:
     reports = []
     async with opened_source(source) as opened, open_log(opened) as log:
-        for cluster in opened.clusters(await log.clusters()):
+        if opened.cluster == HUB:
+            return _print_choices(await replay_choices(log), output)
+        for cluster in opened.clusters(without_hub(await log.clusters())):
             wanted = await _wanted(log, cluster, cycle, moments)
             with Progress("replaying events") as progress:
                 parts = halves(wanted, _count(wanted, processes))
@@ -88,6 +92,15 @@ async def _replay(
         for report in reports:
             print("\n".join(_lines(report)))
     return 1 if any(report.differences for report in reports) else 0
+
+
+def _print_choices(replay: ChoiceReplay, output: Output) -> int:
+    if output != "table":
+        print_data(replay, output)
+    else:
+        print(f"hub: {replay.choices:,} choices of clusters made again: {len(replay.differences):,} differences")
+        print("\n".join(replay.differences[:_PRINTED]), end="\n" if replay.differences else "")
+    return 1 if replay.differences else 0
 
 
 async def _wanted(

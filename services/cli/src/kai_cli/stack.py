@@ -79,6 +79,8 @@ class Stack:
         self._ports = Ports(directory.root / "ports.json")
         self._servers: list[EmbeddedServer] = []
         self._groups: list[list[SupervisedProcess]] = []
+        #: Those among them that are a cluster's own.
+        self._of_clusters: dict[str, list[list[SupervisedProcess]]] = {}
         self._guards: list[KeptServer] = []
         self.database_url = ""
         self.nats_url = ""
@@ -151,13 +153,41 @@ class Stack:
                 return f"{address} (once; `kai dashboard` prints another)"
         return f"{self.api_url}, which does not answer yet; `kai dashboard` prints the address that logs in"
 
+    async def start_hub(self) -> None:
+        """Start the service that gives dispatches to clusters."""
+        await self._run(self._service("hub", "kai_hub.main", self._bus_and_log()))
+
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
-        """Start a cluster's processes and wait until all are ready."""
+        """Start a cluster's processes and wait until all are ready.
+
+        Raises:
+            KaiError: one of them does not get ready; the cluster's others are stopped.
+        """
+        try:
+            return await self._start_cluster(spec)
+        except KaiError:
+            await self.remove_cluster(spec.name)
+            raise
+
+    async def remove_cluster(self, name: str) -> None:
+        """Stop a cluster's processes; its log stays, and so does what runs on it."""
+        self.clusters.pop(name, None)
+        for group in reversed(self._of_clusters.pop(name, [])):
+            await asyncio.gather(*(process.stop() for process in group))
+            self._groups.remove(group)
+        self._note_running()
+
+    async def add_scheduler(self, name: str) -> None:
+        """Start what the hub's side of a cluster needs, whose other processes an agent runs elsewhere."""
+        environment = {"KAI_CLUSTER": name, **self._bus_and_log()}
+        await self._run(self._service(f"{name}-scheduler", "kai_scheduler.main", environment), cluster=name)
+
+    async def _start_cluster(self, spec: ClusterSpec) -> RunningCluster:
         home = self.directory.cluster(spec.name)
         home.mkdir(parents=True, exist_ok=True)
         if spec.kubeconfigs is None:
             cluster = RunningCluster(str(home / "kubeconfig"), str(home / "service.kubeconfig"))
-            await self._run(self._api_server(spec, home, cluster))
+            await self._run(self._api_server(spec, home, cluster), cluster=spec.name)
         else:
             for_people = str(spec.kubeconfigs.of_people)
             cluster = RunningCluster(for_people, for_people)
@@ -175,7 +205,7 @@ class Stack:
 
         if spec.profile is not None:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
-            await self._run(self._fleet(spec, home, cluster))
+            await self._run(self._fleet(spec, home, cluster), cluster=spec.name)
         # Of what there is one of, none has to ask whether it leads.
         watcher = {name: value for name, value in access("watcher").items() if name != "KAI_NATS_URL"}
         specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", watcher)]
@@ -195,7 +225,7 @@ class Stack:
                     "KAI_NODE_TOKEN_SECRET_FILE": str(node_secret),
                 }
                 specs.append(self._service(f"{spec.name}-exporter", "kai_exporter.main", exporter))
-        await self._run(*specs)
+        await self._run(*specs, cluster=spec.name)
         self.clusters[spec.name] = cluster
         self._note_running()
         return cluster
@@ -225,10 +255,12 @@ class Stack:
             )
         )
 
-    async def _run(self, *specs: ProcessSpec) -> None:
-        """Start processes and wait until all are ready."""
+    async def _run(self, *specs: ProcessSpec, cluster: str = "") -> None:
+        """Start processes, of a cluster or of all, and wait until all are ready."""
         started: list[SupervisedProcess] = []
         self._groups.append(started)
+        if cluster:
+            self._of_clusters.setdefault(cluster, []).append(started)
         for spec in specs:
             log_file = self.directory.logs / f"{spec.name}.log"
             process = SupervisedProcess(spec, log_file=log_file, report=self._report, inherit=(self._lock.fd,))

@@ -33,10 +33,11 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "LocalQueue": ("localqueue", "localqueues", "lq"),
     "Cohort": ("cohort", "cohorts"),
     "Node": ("node", "nodes", "no"),
+    "Dispatch": ("dispatch", "dispatches"),
 }
 _KINDS = {word: kind for kind, words in _WORDS.items() for word in words}
 #: Kinds whose objects are in no namespace.
-_CLUSTER_WIDE = frozenset({"Queue", "ClusterQueue", "Cohort", "Node"})
+_CLUSTER_WIDE = frozenset({"Queue", "ClusterQueue", "Cohort", "Node", "Dispatch"})
 
 
 @dataclass(frozen=True, slots=True)

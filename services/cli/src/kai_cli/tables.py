@@ -20,7 +20,7 @@ from kai_cli.printing import table
 
 #: Heads of the tables by kind.
 _HEADS: dict[str, tuple[str, ...]] = {
-    "clusters": ("NAME", "POSITION", "LAST EVENT"),
+    "clusters": ("NAME", "POSITION", "LAST EVENT", "STATE"),
     "pods": ("NAMESPACE", "NAME", "STATUS", "NODE", "ZONES", "QUEUE", "WHY"),
     "groups": ("NAMESPACE", "NAME", "KIND", "QUEUE", "MINIMUM", "RUNNING", "WAITING", "SUCCEEDED", "WHY"),
     "queues": (
@@ -55,7 +55,7 @@ def rows_text(kind: str, rows: Sequence[Row | ClusterRow]) -> str:
 def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
     match row:
         case ClusterRow():
-            return [(row.name, str(row.position), row.recorded_at)]
+            return [(row.name, str(row.position), row.recorded_at, row.state)]
         case PodRow():
             zones = ",".join(row.zones)
             return [(row.namespace, row.name, row.status, row.node, zones, row.queue, row.message)]

@@ -4,13 +4,20 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from kaicore.errors import ConfigurationError
 
 from kai_cli.hints import how_to_ask
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
 from kai_cli.preflight import check_cluster, check_database, check_nats
+from kai_cli.registered_clusters import RegisteredClusters
 from kai_cli.stack import ClusterSpec, Stack
 
 
@@ -24,6 +31,7 @@ def up(
     *,
     data_dir: Path | None = None,
     cluster: str = "kai",
+    clusters: Annotated[int, Parameter(validator=Number(gte=1, lte=16))] = 1,
     kubeconfig: list[str] | None = None,
     profile: str | None = "demo24",
     scheduler_config: Path | None = None,
@@ -36,6 +44,7 @@ def up(
     Args:
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
         cluster: the cluster's name in the log.
+        clusters: simulate so many, under one hub: NAME, NAME-2, …; more can be added while they run (kai cluster add).
         kubeconfig: schedule on this API server, instead of a simulated cluster: FILE for all services, or SERVICE=FILE,
             repeated, for the watcher, the binder and ingest (which then has it review the exporters' tokens).
         profile: the simulated fleet: a profile's name or file.
@@ -51,7 +60,10 @@ def up(
         profile=profile if not kubeconfig else None,
         scheduler_config=scheduler_config,
     )
+    if clusters > 1 and kubeconfig:
+        raise ConfigurationError("--clusters: is of simulated clusters; kai cluster add registers others")
     check_cluster(spec)
+    specs = [spec, *(replace(spec, name=f"{cluster}-{number}") for number in range(2, clusters + 1))]
     nats_url = nats_url or os.environ.get("KAI_NATS_URL")
     if nats_url:
         check_nats(nats_url)
@@ -67,18 +79,18 @@ def up(
             nats_url=nats_url,
             log_level=log_level,
         )
-        return asyncio.run(_up(stack, spec))
+        return asyncio.run(_up(stack, specs))
 
 
-async def _up(stack: Stack, spec: ClusterSpec) -> int:
+async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
     interrupted = interruption()
-    starting = asyncio.create_task(_start(stack, spec))
+    keeping = RegisteredClusters(stack, specs, report=print_line)
+    starting = asyncio.create_task(_start(stack, specs, keeping))
     waiting = asyncio.create_task(interrupted.wait())
     try:
         await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
-            await interrupted.wait()
     finally:
         starting.cancel()
         waiting.cancel()
@@ -88,12 +100,24 @@ async def _up(stack: Stack, spec: ClusterSpec) -> int:
     return 0
 
 
-async def _start(stack: Stack, spec: ClusterSpec) -> None:
+async def _start(stack: Stack, specs: list[ClusterSpec], keeping: RegisteredClusters) -> None:
+    """Start everything, and keep the clusters as the hub's log says until cancelled."""
     await stack.start()
-    await stack.add_cluster(spec)
-    for line in how_to_ask(stack.directory):
-        print_line(line)
-    print_line("Ctrl-C stops it.")
+    if len(specs) > 1:
+        await keeping.register_own_first()
+    await asyncio.gather(*(stack.add_cluster(spec) for spec in specs))
+    following = asyncio.create_task(keeping.run())
+    try:
+        if len(specs) > 1:
+            await keeping.hub_started.wait()
+        for line in how_to_ask(stack.directory, *(("cluster list", "get dispatches") if len(specs) > 1 else ())):
+            print_line(line)
+        print_line("Ctrl-C stops it.")
+        await following
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
 
 
 def interruption() -> asyncio.Event:

@@ -10,6 +10,7 @@ from kaicore.analysis.history.comparison import HistoryComparison, compare_histo
 from kaicore.analysis.history.question import HistoryQuestion, PatchText
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
+from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.log_access import open_log
 from kai_cli.printing import OutputFlag, print_data
@@ -59,7 +60,7 @@ def history(
 
 async def _compare(source: LogSource, question: HistoryQuestion) -> HistoryComparison:
     async with open_log(source) as log:
-        clusters = source.clusters(await log.clusters())
+        clusters = source.clusters(without_hub(await log.clusters()))
         if len(clusters) != 1:
             there_are = f"of {', '.join(clusters)}" if clusters else "but the log is empty"
             raise ConfigurationError(f"history of which cluster? Name one with --cluster, {there_are}")

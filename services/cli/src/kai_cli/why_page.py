@@ -14,6 +14,7 @@ from kaicore.analysis.inquiry.why_answers import (
     TimelineStep,
 )
 
+from kai_cli.dispatch_text import offer_lines
 from kai_cli.printing import table
 from kai_cli.tables import rows_text, use_text
 
@@ -28,6 +29,8 @@ def why_text(why: Why) -> str:
 
 def _parts(why: Why) -> Iterator[list[str]]:
     yield _head(why)
+    if why.dispatch is not None:
+        yield [f"dispatch {why.dispatch.dispatch.name}: {why.dispatch.verdict}", *offer_lines(why.dispatch)]
     if why.attempts is not None:
         yield _attempts(why.attempts)
     yield list(_reasons(why))

@@ -12,6 +12,7 @@ from kaicore.analysis.projections.store import Superseded, ViewStore
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
@@ -67,7 +68,7 @@ async def _project(
     try:
         while not context.stopping.is_set():
             with suppress(KaiError):
-                for cluster in await log.clusters():
+                for cluster in without_hub(await log.clusters()):
                     if cluster not in following:
                         work = follow(context, log, store, cluster, metrics=metrics, sender=sender)
                         following[cluster] = asyncio.create_task(work)

@@ -14,6 +14,9 @@ from kai_scheduler.replicas import Live
 #: Seconds between two looks at whether the others are known, and whether they are gone.
 _FIRST_LOOK_S, _LOOK_S = 0.05, 0.25
 
+#: Before any time of the monotonic clock, also before one that the caller has just read.
+_AT_ONCE = -1e9
+
 
 class Standby:
     """Tells a scheduler from when on it may decide."""
@@ -60,6 +63,6 @@ class Standby:
             if live.fresh:
                 decides = live.live[0] == self._member
                 self._told(decides)
-                return now if decides else now + _LOOK_S
+                return _AT_ONCE if decides else now + _LOOK_S
         self._told(now >= self._others_cycle_s + self._standby_s)
         return self._others_cycle_s + self._standby_s

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from fastapi import HTTPException, Request
 from fastapi.responses import RedirectResponse
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.service.health import Asgi
 from kaicore.runtime.service.http_errors import error_response
 
@@ -94,7 +95,7 @@ def authorization(log: EventLog) -> Callable[[Request], Awaitable[None]]:
             return
         caller = current_caller()
         view = caller.view(cluster)
-        if view is None or cluster not in await log.clusters():
+        if view is None or cluster not in without_hub(await log.clusters()):
             raise HTTPException(404, f"no cluster {cluster!r} in the log")
         if not view.whole:
             if not getattr(request.scope["route"].endpoint, "for_namespaces", False):

@@ -8,6 +8,7 @@ from fastapi import HTTPException, Request
 from kaicore.analysis.inquiry.moments import parse_moment, position_of
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.ledger.log.port import Filter
+from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
@@ -61,7 +62,7 @@ class Places:
             EventsRetired: what it takes to know the state there is gone.
             LogUnavailable: the log does not answer.
         """
-        clusters = current_caller().visible(await self._log.clusters())
+        clusters = current_caller().visible(without_hub(await self._log.clusters()))
         if cluster not in clusters:
             raise HTTPException(404, f"no cluster {cluster!r} in the log{did_you_mean(cluster, clusters)}")
         head = await self._log.head(cluster)

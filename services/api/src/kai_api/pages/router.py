@@ -1,5 +1,6 @@
 """Routes of the dashboard. A page is a function of the state at one position of a log: `?at=`, or the log's end."""
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
@@ -15,6 +16,7 @@ from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
+from kaicore.rules.hub.hub_state import without_hub
 
 from kai_api.auth.middleware import check_kind, for_namespaces
 from kai_api.auth.scopes import current_caller, current_view
@@ -66,7 +68,7 @@ def make_pages(  # long: one small handler for each page
     @router.get("/")
     async def fleet_page(request: Request, at: str = "") -> Response:
         figures = []
-        clusters = await log.clusters()
+        clusters = without_hub(await log.clusters())
         for cluster in current_caller().entirely_visible(clusters):
             try:
                 figures.append(cluster_figures(await inquiry.state_at(cluster, at)))
@@ -76,7 +78,8 @@ def make_pages(  # long: one small handler for each page
                     raise
         views = {cluster: current_caller().view(cluster) for cluster in clusters}
         parts_of = {name: sorted(view.namespaces) for name, view in views.items() if view and not view.whole}
-        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at)
+        states = {row.name: row.state for row in await inquiry.hub.clusters(now=time.time_ns() // 1000)}
+        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at, states={} if at else states)
 
     @router.get("/static/{name}")
     async def static(request: Request, name: str, v: str = "") -> Response:

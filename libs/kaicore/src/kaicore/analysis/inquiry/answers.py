@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kaicore.analysis.inquiry.answer import Answer
+from kaicore.analysis.inquiry.hub_answers import DispatchWhy
 from kaicore.analysis.inquiry.start_answers import CalibrationAnswer, GroupStart
 from kaicore.analysis.inquiry.why_answers import (
     AttemptsAnswer,
@@ -359,6 +360,7 @@ class Why(Answer, frozen=True, kw_only=True):
         pods: of anything that has several: those that wait first.
         sub_groups: of a group: its sets of pods.
         group: the row of what was asked about, as lists have it; so are `queue` and `node`.
+        dispatch: of what the hub gave to this cluster: why this one; nodes were chosen here.
     """
 
     kind: str
@@ -391,3 +393,4 @@ class Why(Answer, frozen=True, kw_only=True):
     queue: QueueRow | None = None
     node: NodeRow | None = None
     recorded_at: str = ""
+    dispatch: DispatchWhy | None = None

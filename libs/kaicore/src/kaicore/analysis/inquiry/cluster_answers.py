@@ -9,12 +9,17 @@ class ClusterRow(Answer, frozen=True, kw_only=True):
     Attributes:
         position: of the log's end.
         hash: of its last event.
+        state: as one of the hub's: Ready, Drained, Lost or NeverSeen; empty where it is none of the hub's.
+        waiting, running: dispatches that the hub gave it and that have not started, or have.
     """
 
     name: str
     position: int
     recorded_at: str
     hash: str
+    state: str = ""
+    waiting: int = 0
+    running: int = 0
 
 
 class ClusterSummary(Answer, frozen=True, kw_only=True):

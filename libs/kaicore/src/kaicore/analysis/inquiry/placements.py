@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.placement_scores import PlacementScores
 from kaicore.analysis.inquiry.why_answers import NodeScore, PlacementAnswer
-from kaicore.rules.engine.placement.feasible_nodes import RowScore
+from kaicore.rules.engine.placement.row_score import RowScore
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.model.quantity import is_native

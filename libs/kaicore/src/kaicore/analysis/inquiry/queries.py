@@ -1,6 +1,7 @@
 """What can be asked of a log, answered from states that are kept."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,8 @@ from kaicore.analysis.inquiry.cycle_rows import list_cycles
 from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.differences import ComparedState, compare
 from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_pod, why_queue
+from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
+from kaicore.analysis.inquiry.hub_inquiry import HubInquiry
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.known_names import known_names
@@ -34,6 +37,8 @@ from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.events.payloads import CycleCompleted
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
+from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
@@ -57,6 +62,7 @@ class Inquiry:
         self._progress = progress
         self._states: dict[str, KeptState] = {}
         self._past: dict[str, PastStates] = {}
+        self.hub = HubInquiry(log)
 
     @property
     def states(self) -> tuple[KeptState, ...]:
@@ -86,7 +92,7 @@ class Inquiry:
         try:
             while True:
                 with suppress(KaiError):
-                    for cluster in await self.log.clusters():
+                    for cluster in without_hub(await self.log.clusters()):
                         if cluster not in following:
                             following[cluster] = asyncio.create_task(self.state(cluster).follow())
                 await asyncio.sleep(_LOOK_S)
@@ -97,17 +103,34 @@ class Inquiry:
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
         rows = []
-        for name in await self.log.clusters():
+        of_hub = {row.name: row for row in await self.hub.clusters(now=time.time_ns() // 1000)}
+        for name in without_hub(await self.log.clusters()):
             head = await self.log.head(name)
+            at_hub = of_hub.get(name)
             rows.append(
                 ClusterRow(
                     name=name,
                     position=head.position,
                     recorded_at=time_text(head.recorded_at),
                     hash=head.hash.hex(),
+                    state="" if at_hub is None else at_hub.state,
+                    waiting=0 if at_hub is None else at_hub.waiting,
+                    running=0 if at_hub is None else at_hub.running,
                 )
             )
         return rows
+
+    async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
+        """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
+        return await self.hub.dispatches(pending=pending)
+
+    async def why_dispatch(self, name: str) -> DispatchWhy:
+        """Say in which cluster a dispatch is, and why; see `HubInquiry.why`.
+
+        Raises:
+            UnknownSubject: there is none of the name.
+        """
+        return await self.hub.why(name)
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position, at most `timeout_s`; return its end's position."""
@@ -267,7 +290,21 @@ class Inquiry:
             of_namespace = f"{namespace}/" if namespace else ""
             close = did_you_mean(name, known_names(state, kind, namespace))
             raise UnknownSubject(f"the log knows of no {kind} {of_namespace}{name}{close}")
-        return msgspec.structs.replace(answer, recorded_at=time_text(state.recorded_at))
+        dispatch = await self._dispatch_of(state, answer)
+        return msgspec.structs.replace(answer, recorded_at=time_text(state.recorded_at), dispatch=dispatch)
+
+    async def _dispatch_of(self, state: ClusterState, answer: Why) -> DispatchWhy | None:
+        """Return why the hub gave something to this cluster; None where it did not."""
+        rows = {answer.name, *(row.name for row in answer.pods)} if answer.kind not in ("Node", "Queue") else set()
+        marks = (
+            entry.pod.annotations.get(DISPATCH_MARK, "")
+            for entry in state.pods.values()
+            if entry.pod.namespace == answer.namespace and entry.pod.name in rows
+        )
+        term = next((term for mark in marks if (term := Term.read(mark)) is not None), None)
+        with suppress(UnknownSubject):
+            return None if term is None else await self.hub.why(term.dispatch)
+        return None
 
 
 def _queue_name(kind: str, namespace: str, name: str) -> str:

@@ -13,6 +13,7 @@ from kaicore.rules.engine.provisioning import StandingRequest
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
+from kaicore.rules.engine.victims.running_groups import Kind
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
@@ -79,6 +80,7 @@ class CycleInput:
         columns: all nodes; the cycle copies what it changes.
         class_of: returns the class as which a pod is decided on.
         workloads: all groups with their pods, by key.
+        running: of them, those that run and may be preempted (`kaicore.rules.engine.victims.running_groups`).
         needed_by: keys of the groups that start together with a group, by its key.
         pending: keys of the groups that have waiting pods.
         leaving: pods that still hold their node and are charged as being released.
@@ -123,6 +125,7 @@ class CycleInput:
     nominated: Sequence[Member] = ()
     reserved: Sequence[Member] = ()
     below: Sequence[str] = ()
+    running: Mapping[Kind, Mapping[str, Workload]] = field(default_factory=dict)
     needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
     failures_left: Callable[[Pod], FailuresLeft | None] = lambda _: None

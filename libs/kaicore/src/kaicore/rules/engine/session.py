@@ -188,7 +188,7 @@ class Session:
     @cached_property
     def running_groups(self) -> RunningGroups:
         """The groups that run and may be preempted, as the cycle found them."""
-        return RunningGroups(self.cycle_input, scheduler_name=self.config.scheduler_name)
+        return RunningGroups(self.cycle_input.running, scheduler_name=self.config.scheduler_name)
 
     def _topology_place(self, assignment: Assignment) -> tuple[int, dict[str, str]]:
         """Return the rank of a pod that is placed, and the domains of its node; nothing without a constraint."""

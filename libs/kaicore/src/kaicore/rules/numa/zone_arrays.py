@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
+from kaicore.rules.numa.row_memory import RowMemory
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -27,35 +28,6 @@ _CHARGED = (*_HELD, "published", "releasing")
 
 #: Of so many verdicts and more none is kept for later cycles: one takes about a kilobyte.
 _MOST_MET = 50_000
-
-
-class RowMemory:
-    """What searches for victims remember of rows (`kaicore.rules.engine.victims.relieved_rows`).
-
-    Attributes:
-        by_asking: answers by what was asked for, then by what a row is like.
-        numbers: of what pods hold.
-        by_uid: the same by the pod's uid, with what it held then.
-        issued: how many numbers there have been; none is given again.
-        count: how many answers there are.
-    """
-
-    def __init__(self) -> None:
-        self.by_asking: dict[object, dict[object, dict[tuple[int, ...], bool]]] = {}
-        self.numbers: dict[object, int] = {}
-        self.by_uid: dict[str, tuple[object, bool, int]] = {}
-        self.issued = self.count = 0
-
-    def number(self, holding: object) -> int:
-        """Return the number of what a pod holds."""
-        number = self.numbers.get(holding)
-        if number is None:
-            number = self.numbers[holding] = self.issued = self.issued + 1
-        return number
-
-    def clear(self) -> None:
-        """Forget all of it."""
-        self.by_asking, self.numbers, self.by_uid, self.count = {}, {}, {}, 0
 
 
 class ZoneArrays:
@@ -98,7 +70,7 @@ class ZoneArrays:
         self._shapes: dict[bytes, int] = {}
         self._met: dict[object, dict[object, Any]] = {}
         #: It holds for copies, too, and for later moments, as what is met does.
-        self.relieved = RowMemory()
+        self.remembered = RowMemory()
 
     def met(self, asking: object) -> dict[object, Any]:
         """Return what someone has met on rows, by `ZoneColumns.likeness`: to be looked up, and added to.
@@ -129,7 +101,7 @@ class ZoneArrays:
         if (new_rows, new_zones, new_resources) == (old_rows, old_zones, old_resources):
             return
         # A row's figures are laid out otherwise from now on, and a copy's not.
-        self._met, self.relieved = {}, RowMemory()
+        self._met, self.remembered = {}, RowMemory()
         shape = (new_rows, new_zones, new_resources)
         for name in ("zone_count", "kubelet", "shape", "unknown", "unknown_since"):
             setattr(self, name, _resized(getattr(self, name), shape[:1]))
@@ -165,7 +137,7 @@ class ZoneArrays:
         """Have kubelets' settings and what zones report of one's own, to set them otherwise than a copied state has."""
         self.kubelet, self.reported = self.kubelet.copy(), self.reported.copy()
         self.kubelets, self._kubelet_ids = list(self.kubelets), dict(self._kubelet_ids)
-        self._met, self.relieved = {}, RowMemory()
+        self._met, self.remembered = {}, RowMemory()
 
 
 def _grown(old: int, needed: int) -> int:

@@ -359,4 +359,6 @@ class ClusterState(PodIndexes):
         payloads.PodsLeftWaiting: _pods_left_waiting,
         payloads.ConfigRecorded: _config_recorded,
         payloads.FieldsErased: _only_counted,
+        payloads.DispatchArrived: _only_counted,
+        **dict.fromkeys(get_args(payloads.HubPayload), _only_counted),
     }

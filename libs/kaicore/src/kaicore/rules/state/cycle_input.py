@@ -39,6 +39,7 @@ def cycle_input(
         marks_of=state.constraints.marks_of,
         budgets=_budgets(state),
         workloads=workloads.workloads,
+        running=workloads.running,
         needed_by=workloads.needed_by,
         pending=sorted(filter(share.has, workloads.pending)),
         waiting=waiting,

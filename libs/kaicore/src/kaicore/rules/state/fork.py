@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kaicore.rules.numa.row_memory import RowMemory
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
@@ -66,6 +67,8 @@ class _Fork:
             return _same
         if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             return _same
+        if kind is RowMemory:
+            return lambda original: self._once(original, lambda _: RowMemory())
         if kind is types.MethodType:
             return lambda method: types.MethodType(method.__func__, self.of(method.__self__))
         if issubclass(kind, np.ndarray):

@@ -32,7 +32,7 @@ def queue_accounts(
     """
     tree = registry.tree
     size, width = len(tree), len(tree.resources)
-    totals = _ready(columns)
+    totals = ready_amounts(columns)
     _take_off(totals, registry.used_by_others(config.scheduler_name))
     requested = [[0] * width for _ in range(size)]
     uses: dict[int, tuple[list[int], list[int]]] = {}
@@ -94,7 +94,8 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
     return by_name
 
 
-def _ready(columns: NodeColumns) -> Amounts:
+def ready_amounts(columns: NodeColumns) -> Amounts:
+    """Return what all ready nodes have."""
     count = len(columns.names)
     ready = columns.present[:count] & columns.ready[:count]
     allocatable = columns.allocatable[:count][ready]

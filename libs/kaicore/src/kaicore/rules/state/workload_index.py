@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from kaicore.rules.engine.victims.running_groups import Kind, kind_of
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.state.pod_entry import PodEntry, Stage
@@ -29,6 +30,7 @@ class WorkloadIndex:
         below: keys of those that fell below their minimum.
         leaving: pods that hold a node and are on their way out, by uid.
         needed_by: keys of those that start together with a group, by its key, whether it has pods or not.
+        running: those that run and may be preempted, by `kind_of` and key.
     """
 
     def __init__(self) -> None:
@@ -37,6 +39,8 @@ class WorkloadIndex:
         self.below: set[str] = set()
         self.leaving: dict[str, PodEntry] = {}
         self.needed_by: dict[str, set[str]] = {}
+        self.running: dict[Kind, dict[str, Workload]] = {}
+        self._kinds: dict[str, Kind] = {}
         self._where: dict[str, str] = {}
 
     def seat(self, entry: PodEntry, group: Group, *, waiting: bool, at: int) -> None:
@@ -166,6 +170,13 @@ class WorkloadIndex:
             self.below.add(key)
         else:
             self.below.discard(key)
+        kind, before = kind_of(workload), self._kinds.get(key)
+        if kind != before:
+            if before is not None:
+                del self._kinds[key], self.running[before][key]
+            if kind is not None:
+                self._kinds[key] = kind
+                self.running.setdefault(kind, {})[key] = workload
         if workload.empty:
             del self.workloads[key]
             self._unlink(workload.group)

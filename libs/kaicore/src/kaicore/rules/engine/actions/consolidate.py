@@ -33,6 +33,10 @@ class Consolidate(EvictionAction):
         """See `EvictionAction`: it is the same for all waiting groups, and another matter for each running one."""
         return self._movable
 
+    def _any_eligible(self, pending_group: PendingGroup) -> bool:
+        """See `EvictionAction`."""
+        return bool(self._movable)
+
     @cached_property
     def _movable(self) -> list[Workload]:
         return [one for one in self.session.running_groups.workloads if self._obstacle_of[one.group.key] is None]

@@ -175,6 +175,10 @@ class EvictionAction(CycleAction, VictimRules):
         """Return the running groups that might make way for a waiting one, by what both are."""
         return self.session.running_groups.where(lambda workload: self.is_eligible(pending_group, workload))
 
+    def _any_eligible(self, pending_group: PendingGroup) -> bool:
+        """Tell whether there is any of `_eligible`."""
+        return self.session.running_groups.any_where(lambda workload: self.is_eligible(pending_group, workload))
+
     def _candidates_for(self, pending_group: PendingGroup) -> Candidates:
         session, group = self.session, pending_group.group
         key = session.accounts.queue_of(group), group.priority
@@ -253,7 +257,7 @@ class EvictionAction(CycleAction, VictimRules):
         """Tell whether there is any running group that might make way for a group."""
         key = self.session.accounts.queue_of(pending_group.group), pending_group.group.priority
         if key not in self._has_victims:
-            self._has_victims[key] = bool(self._eligible(pending_group))
+            self._has_victims[key] = self._any_eligible(pending_group)
         return self._has_victims[key]
 
     def _why_no_room(self, steps: Steps, failure: _Failure) -> tuple[Reason, ...]:

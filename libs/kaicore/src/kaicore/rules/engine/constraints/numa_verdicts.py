@@ -120,7 +120,9 @@ class NumaVerdicts:
             tuple(self._scoring.weights.items()),
             int(columns.zones.zone_count.max(initial=0)),
         )
-        self._met_fits = columns.zones.met((*asking, self._own, scored))
+        #: All that a class's verdicts and fits depend on besides the node.
+        self.asking = (*asking, self._own, scored)
+        self._met_fits = columns.zones.met(self.asking)
 
     def may_admit(self, rows: Ints) -> Flags:
         """Tell which of some nodes are not ruled out; shape (rows,)."""

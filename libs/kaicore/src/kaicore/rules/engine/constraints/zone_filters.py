@@ -33,7 +33,7 @@ class AdmissionFilter:
 
     def failing(self, rows: Ints) -> Flags:
         """See `NodeFilter.failing`."""
-        first, which = _alike(self._states, rows)
+        first, which = self._alike(rows)
         refused = [not self._numa.admits(int(rows[place]), on_empty=self._on_empty) for place in first.tolist()]
         failing: Flags = np.array(refused, np.bool_)[which]
         return failing
@@ -41,7 +41,7 @@ class AdmissionFilter:
     def reasons(self, rows: Ints) -> Iterator[NodeReason]:
         """Yield a reason for each code, resource and kubelet's reason."""
         columns = self._columns
-        first, which = _alike(self._states, rows)
+        first, which = self._alike(rows)
         refusals = [self._refusal(int(rows[place])) for place in first.tolist()]
         groups: dict[tuple[str, str, str], list[int]] = {}
         for number, refusal in enumerate(refusals):
@@ -60,6 +60,9 @@ class AdmissionFilter:
                 zone_names=[zone.name for zone in topology.zones],
                 gap=history_gap(columns, example),
             )
+
+    def _alike(self, rows: Ints) -> tuple[Ints, Ints]:
+        return self._states.alike_when_empty(rows) if self._on_empty else _alike(self._states, rows)
 
     def _refusal(self, row: int) -> Refusal:
         refusal = self._numa.refusal(row, on_empty=self._on_empty)

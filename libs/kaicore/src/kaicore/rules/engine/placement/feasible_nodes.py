@@ -5,7 +5,6 @@ Evaluated once per cycle and class; afterwards only the rows that were charged m
 
 from array import array
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.ranking import NEVER, Ranking
+from kaicore.rules.engine.placement.row_score import RowScore
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.prediction import PredictedPlacement
@@ -41,31 +41,6 @@ _LAST_TURN = 3
 _FEW = 16
 #: Room for so many states at first.
 _STATES = 256
-
-
-@dataclass(frozen=True, slots=True)
-class RowScore:
-    """By what a row was ranked that can take a pod; the first part in which two rows differ decides between them.
-
-    Attributes:
-        row: the row.
-        preference: how much the pod's own preferences are met, 0 and more; rows with less than the most come last.
-        leaves_devices: whether it leaves alone devices that the pod does not ask for.
-        turn: how many other replicas of the shard take it first, up to 3.
-        avoided: whether pods of the class come here last, because of what happened to one.
-        keeps_policy: whether it keeps the pod's own policy `best-effort`; also where the pod has none.
-        zones: how well its zones serve the pod, -1 to 100 (`kaicore.rules.numa.scoring`).
-        full: per mille in use of what the class asks for, afterwards; the more the better unless pods are spread.
-    """
-
-    row: int
-    preference: int
-    leaves_devices: bool
-    turn: int
-    avoided: bool
-    keeps_policy: bool
-    zones: int
-    full: int
 
 
 class FeasibleNodes:
@@ -111,16 +86,13 @@ class FeasibleNodes:
         if avoid:
             self._handicap = self._handicap.copy()
             self._handicap[list(avoid)] += _AVOIDED * _PLACE
-        #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
-        self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN)
         self._eligible = self.filters.eligible
         self._eligible_bytes = self._eligible.tobytes()
         #: States whose kubelets admit a pod for certain, whatever comes.
         self._admitting: set[int] = set()
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
-        #: How many of the cycle's charges are taken into account.
-        self.charges_seen = 0
+        self.charges_seen = 0  # How many of the cycle's charges are taken into account.
         devices = [name for name in pod_class.requests if not is_native(name)]
         weighed = [columns.resources[name] for name in devices or ("cpu", "memory") if name in columns.resources]
         #: Columns of the resources by whose use nodes are told apart, and of those that had better be left alone.
@@ -129,7 +101,23 @@ class FeasibleNodes:
         self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
         self._spared_columns: list[int] = self._spared.tolist()
         self._spread = config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD
+        #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
+        self._asking = self._all_that_ranks_depend_on()
+        #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
+        self._ranks_by_state = self._kept_ranks()
         self._refresh(np.flatnonzero(self._eligible), all_rows=True)
+
+    def _all_that_ranks_depend_on(self) -> object:
+        """Return what tells the rank of a state, besides the state."""
+        config, pod_class, numa = self._config, self._class, self._numa
+        if config.numa and not numa.discerns and not numa.asks_nothing:
+            return None
+        requests = tuple(pod_class.requests.items())
+        return requests, self._spread, config.numa, pod_class.numa_policy, numa.asking
+
+    def _kept_ranks(self) -> Ints:
+        kept = None if self._asking is None else self._states.numbers.ranks.get(self._asking)
+        return np.full(_STATES, _UNKNOWN) if kept is None else kept
 
     def best(self, *, created_at: int, besides: int | None = None) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
@@ -304,10 +292,7 @@ class FeasibleNodes:
             rows = rows[self._eligible[rows]]
         if not len(rows):
             return
-        states = self._states.states_of_many(rows) if all_rows else self._states.states(rows)
-        if states is None:
-            self._rank(rows, _ranks(self._evaluated(rows)))
-            return
+        states = self._states.states(rows)
         self._reserve()
         ranks = self._ranks_by_state[states]
         unknown = ranks == _UNKNOWN
@@ -332,6 +317,8 @@ class FeasibleNodes:
         if short > 0:
             more = np.full(max(short, len(self._ranks_by_state)), _UNKNOWN)
             self._ranks_by_state = np.concatenate([self._ranks_by_state, more])
+        if self._asking is not None:
+            self._states.numbers.ranks[self._asking] = self._ranks_by_state
 
     def _rank(self, rows: Ints, ranks: Ints) -> None:
         """Set the ranking of rows by the ranks of their states."""

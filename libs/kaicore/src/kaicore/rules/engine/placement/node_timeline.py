@@ -6,9 +6,12 @@ be. Source: KAI-Scheduler v0.17.0, pkg/scheduler/framework/statement.go (`Alloca
 
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import Placer
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.numa.zone_arrays import Ints
 
 
 class NodeTimeline:
@@ -37,6 +40,9 @@ class NodeTimeline:
         self._placer = placer
         self._leaving = leaving
         self._future: Placer | None = None
+        #: See `idle_in_future`, and how many changes there were when it was summed up.
+        self._idle: Ints | None = None
+        self._idle_at = -1
 
     @property
     def statement(self) -> Statement:
@@ -57,11 +63,21 @@ class NodeTimeline:
     def future(self) -> Placer:
         """Places pods on the nodes as they will be when all pods that leave are gone."""
         if self._future is None:
-            statement = Statement(self.columns.copy())
+            statement = Statement(self.columns.copy(), like=self.statement)
             for pod_charge in self._leaving():
                 statement.evict(pod_charge)
             self._future = self._placer(statement)
         return self._future
+
+    def idle_in_future(self) -> Ints:
+        """Return by resource what all ready nodes will have free, all together."""
+        statement = self.future.statement
+        columns, moment = statement.columns, len(statement.touched)
+        if self._idle is None or self._idle_at != moment or len(self._idle) != columns.used.shape[1]:
+            ready = columns.present & columns.ready
+            self._idle = np.maximum(columns.allocatable - columns.used, 0)[ready].sum(axis=0)
+            self._idle_at = moment
+        return self._idle
 
     def row(self, node: str) -> int:
         """Return a node's row; -1 if there is no such node."""

@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns, NodeMark
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.numa.row_memory import StateNumbers
 from kaicore.rules.numa.zone_arrays import Ints
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
 #: Up to this many rows are looked at one by one.
 _FEW = 32
-#: Where rows have more than one state for so many of them, they are said to differ.
-_MANY = 4
+#: Of so many states, and of so many times the rows, numbers begin anew with the next cycle.
+_MOST, _MOST_PER_ROW = 20_000, 4
 
 
 def _factors(count: int) -> npt.NDArray[np.uint64]:
@@ -53,32 +54,72 @@ class _Effect(msgspec.Struct, frozen=True, gc=False):
 
 
 class RowStates:
-    """The rows of a cycle's own columns; a row that is changed by other code is announced by `changed`."""
+    """The rows of a cycle's own columns; a row that is changed by other code is announced by `changed`.
 
-    def __init__(self, columns: NodeColumns) -> None:
+    The numbers go on from cycle to cycle (`StateNumbers`): rows whose figures are as the cycle before found them are
+    not looked at again.
+
+    Attributes:
+        numbers: what states there are.
+    """
+
+    def __init__(self, columns: NodeColumns, like: "RowStates | None" = None) -> None:
+        """Args:
+        columns: the cycle's own copy.
+        like: of columns that these are a copy of, as they are now; None where a cycle begins.
+        """
         self._columns = columns
-        #: By row, -1 where it is not known; twice, for a list is read one by one faster than an array.
-        self._states = [-1] * len(columns.present)
-        self._states_array: Ints = np.full(len(columns.present), -1)
-        #: Whether most rows differ.
-        self._differ = False
-        self._kind_numbers: dict[object, int] = {}
-        self._state_numbers: dict[object, int] = {}
-        #: By state.
-        self._kinds_of_states: list[int] = []
-        self._befores: list[Before | None] = []
         self._effects: dict[tuple[int, int, int, bool], _Effect] = {}
+        #: By row, a number of what it is like without its pods; None where nobody asked yet.
+        self._empty_kinds: Ints | None = None
+        #: Where the states of rows are kept for the next cycle, as long as this one has not changed a row.
+        self._kept: Ints | None = None
+        self._as_found = bytearray(0 if like is not None else b"\1" * len(columns.present))
+        self.numbers: StateNumbers
+        if like is None:
+            self.numbers, states = self._goes_on()
+        else:
+            self.numbers, states = like.numbers, like.of_all_rows()
+        #: By row, -1 where it is not known; twice, for a list is read one by one faster than an array.
+        self._states_array: Ints = states
+        self._states: list[int] = states.tolist()
+
+    def _goes_on(self) -> tuple[StateNumbers, Ints]:
+        """Return the numbers of the last cycle, and the states of the rows that are as it found them."""
+        columns, memory = self._columns, self._columns.zones.remembered
+        numbers, resources = memory.states, tuple(columns.resources)
+        most = max(_MOST, _MOST_PER_ROW * len(columns.present))
+        if numbers is None or numbers.resources != resources or len(numbers.befores) > most:
+            numbers = memory.states = StateNumbers(resources)
+        figures = self._figures(np.arange(len(columns.present)))
+        states = np.full(len(figures), -1)
+        if numbers.figures is not None and numbers.of_rows is not None and numbers.figures.shape == figures.shape:
+            same = (numbers.figures == figures).all(axis=1)
+            states[same] = numbers.of_rows[same]
+        numbers.figures, self._kept = figures, states.copy()
+        numbers.of_rows = self._kept
+        return numbers, states
+
+    def _figures(self, rows: Ints) -> Ints:
+        """Return all that the states of rows depend on; shape (rows, figures)."""
+        columns = self._columns
+        whole = (columns.used[rows], columns.allocatable[rows], columns.releasing[rows])
+        return np.ascontiguousarray(np.hstack([*whole, columns.zones.likenesses(rows)]), np.int64)
+
+    def of_all_rows(self) -> Ints:
+        """Return the state of each row as it is now, -1 where it is not known; a copy."""
+        return self._states_array.copy()
 
     def kind(self, row: int) -> int:
         """Return a row's number; equal where any pod fares the same on the zones."""
-        return self._kinds_of_states[self.state(row)]
+        return self.numbers.kinds_of_states[self.state(row)]
 
     def kinds(self, rows: Ints) -> Ints:
         """Return the numbers of rows as `kind` does."""
         if len(rows) <= _FEW:
             return np.array([self.kind(row) for row in rows.tolist()], np.int64)
         states = self.states(rows)
-        kinds: Ints = np.array(self._kinds_of_states, np.int64)[states]
+        kinds: Ints = np.array(self.numbers.kinds_of_states, np.int64)[states]
         return kinds
 
     def states(self, rows: Ints) -> Ints:
@@ -96,14 +137,17 @@ class RowStates:
         if state < 0:
             columns = self._columns
             likeness = columns.likeness(row, published=True)
-            kind = self._kind_numbers.setdefault(likeness, len(self._kind_numbers))
+            numbers = self.numbers
+            kind = numbers.kinds.setdefault(likeness, len(numbers.kinds))
             figures = (columns.used, columns.allocatable, columns.releasing, columns.zones.releasing)
-            key = kind, *(figure[row].tobytes() for figure in figures)
-            state = self._state_numbers.setdefault(key, len(self._state_numbers))
-            if state == len(self._befores):
-                self._befores.append(None)
-                self._kinds_of_states.append(kind)
-            self._set(row, state)
+            key: tuple[object, ...] = (kind, *(figure[row].tobytes() for figure in figures))
+            if len(columns.resources) != len(numbers.resources):
+                key = *key, *columns.resources
+            state = numbers.states.setdefault(key, len(numbers.states))
+            if state == len(numbers.befores):
+                numbers.befores.append(None)
+                numbers.kinds_of_states.append(kind)
+            self._found(row, state)
         return state
 
     def before(self, row: int) -> Before:
@@ -111,16 +155,16 @@ class RowStates:
         state = self._states[row]
         if state < 0:
             return Before(self._columns.mark(row), state)
-        return self._befores[state] or self._keep(row, state)
+        return self._keep(row, state)
 
     def restore(self, row: int, before: Before) -> None:
         """Put a row back to where it was."""
         self._columns.restore(row, before.mark)
-        self._set(row, before.state)
+        self._change(row, before.state)
 
     def changed(self, row: int) -> None:
         """Forget the state of a row that was changed."""
-        self._set(row, -1)
+        self._change(row, -1)
 
     def charge(self, row: int, requests: Amounts, charge: ZoneCharge, *, releasing: bool = False) -> ZoneCharge:
         """Charge a pod to a row.
@@ -143,7 +187,7 @@ class RowStates:
             columns.charge(row, requests, releasing=releasing)
             placed = columns.zones.charge(row, charge, releasing=releasing)
             columns.zones.assume(row, placed)
-            self._set(row, -1)
+            self._change(row, -1)
             state = self.state(row)
             self._effects[key] = _Effect(requests, charge, placed, state, self._keep(row, state).mark)
             return placed
@@ -155,62 +199,56 @@ class RowStates:
             columns.zones.charged[row] = after.zones.figures
         else:
             columns.restore(row, after)
-        self._states[row] = self._states_array[row] = effect.state
+        self._change(row, effect.state)
         return effect.charge
 
-    def states_of_many(self, rows: Ints) -> Ints | None:
-        """Return the numbers of rows as `state` does; None where most of them differ, so that it is not worth it."""
-        if self._differ:
-            return None
-        states: Ints = self._states_array[rows]
-        unknown = states < 0
-        if unknown.any():
-            self._differ = not self._look_at(rows[unknown], unless_many=True)
-            return None if self._differ else self._states_array[rows]
-        return states
+    def alike_when_empty(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return a place for each kind of rows that there would be without their pods, and for each row its kind."""
+        if self._empty_kinds is None:
+            columns, numbers = self._columns, dict[object, int]()
+            named = len(columns.names)
+            shapes = zip(columns.zones.shape[:named].tolist(), columns.zones.kubelet[:named].tolist(), strict=True)
+            keys = [(*shape, columns.shared_devices(row)) for row, shape in enumerate(shapes)]
+            self._empty_kinds = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+        _, first, which = np.unique(self._empty_kinds[rows], return_index=True, return_inverse=True)
+        return first, which
 
     @property
     def count(self) -> int:
         """How many states there are so far; their numbers are below that."""
-        return len(self._befores)
+        return len(self.numbers.befores)
 
-    def _look_at(self, rows: Ints, *, unless_many: bool = False) -> bool:
-        """Find out the numbers of rows; of those whose figures are equal, one is looked at.
-
-        Args:
-            rows: whose numbers are not known.
-            unless_many: not if most of the rows differ.
-
-        Returns:
-            whether the numbers are known now.
-        """
+    def _look_at(self, rows: Ints) -> None:
+        """Find out the numbers of rows; of those whose figures are equal, one is looked at."""
         if len(rows) <= _FEW:
             for row in rows.tolist():
                 self.state(row)
-            return True
-        columns = self._columns
-        whole = (columns.used[rows], columns.allocatable[rows], columns.releasing[rows])
-        figures = np.ascontiguousarray(np.hstack([*whole, columns.zones.likenesses(rows)]), np.int64)
+            return
+        figures = self._figures(rows)
         # Sums that differ tell rows apart; those with equal sums are compared.
         sums = figures.view(np.uint64) @ _factors(figures.shape[1])
         _, first, which = np.unique(sums, return_index=True, return_inverse=True)
-        if unless_many and len(first) * _MANY > len(rows):
-            return False
         numbers = np.array([self.state(row) for row in rows[first].tolist()], np.int64)[which]
         equal = (figures == figures[first][which]).all(axis=1)
-        self._states_array[rows[equal]] = numbers[equal]
         for row, state in zip(rows[equal].tolist(), numbers[equal].tolist(), strict=True):
-            self._states[row] = state
+            self._found(row, state)
         for row in rows[~equal].tolist():
             self.state(row)
-        return True
 
     def _keep(self, row: int, state: int) -> Before:
-        before = self._befores[state]
+        before: Before | None = self.numbers.befores[state]
         if before is None:
-            before = self._befores[state] = Before(self._columns.mark(row), state)
+            before = self.numbers.befores[state] = Before(self._columns.mark(row), state)
         return before
 
-    def _set(self, row: int, state: int) -> None:
-        self._states[row] = state
-        self._states_array[row] = state
+    def _found(self, row: int, state: int) -> None:
+        """Note the state of a row as it is."""
+        self._states[row] = self._states_array[row] = state
+        if self._kept is not None and self._as_found[row]:
+            self._kept[row] = state
+
+    def _change(self, row: int, state: int) -> None:
+        """Note the state of a row that was changed, -1 if it is not known."""
+        self._states[row] = self._states_array[row] = state
+        if self._kept is not None:
+            self._as_found[row] = 0

@@ -81,9 +81,13 @@ class Statement:
     A savepoint is the number of operations taken; a later one is void once an earlier one is rolled back to.
     """
 
-    def __init__(self, columns: NodeColumns) -> None:
+    def __init__(self, columns: NodeColumns, *, like: "Statement | None" = None) -> None:
+        """Args:
+        columns: the cycle's own copy.
+        like: on columns that these are a copy of, as they are now; None where a cycle begins.
+        """
         self.columns = self._columns = columns
-        self.states = RowStates(columns)
+        self.states: RowStates = RowStates(columns, None if like is None else like.states)
         #: Every row that changed, in order, those that were put back included.
         self.touched: array[int] = array("q")
         self._operations: list[_Operation] = []

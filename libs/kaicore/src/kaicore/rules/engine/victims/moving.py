@@ -10,8 +10,6 @@ is moved again and again. So does one of which pods were to go for any other rea
 is a group of its own is told by its owner, and only one that was made since then stays: it is what was moved.
 """
 
-import numpy as np
-
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.readiness import is_misunderstood
 from kaicore.rules.engine.session import Session
@@ -63,10 +61,8 @@ def _example(workload: Workload) -> str:
 
 def is_scattered(session: Session, steps: Steps) -> bool:
     """Tell whether ready nodes have, all together, what steps ask for: where they have not, no move can help."""
-    columns = session.nodes.future.statement.columns
-    requests = columns.vector(session.pods.requests_of(members_of(steps)))
-    idle = np.maximum(columns.allocatable - columns.used, 0)[columns.present & columns.ready].sum(axis=0)
-    return bool((idle >= requests).all())
+    requests = session.nodes.future.statement.columns.vector(session.pods.requests_of(members_of(steps)))
+    return bool((session.nodes.idle_in_future() >= requests).all())
 
 
 def gain_of(session: Session, steps: Steps) -> int:

@@ -26,7 +26,7 @@ class RelievedRows:
 
     def __init__(self, columns: NodeColumns, pod_class: PodClass, config: EngineConfig) -> None:
         self._columns = columns
-        self._memory = memory = columns.zones.relieved
+        self._memory = memory = columns.zones.remembered.relieved
         if memory.count > _MOST:
             memory.clear()
         asking = (

@@ -1,39 +1,45 @@
-"""The groups that run and may be preempted, looked up once for all evicting actions of a cycle."""
+"""The groups that run and may be preempted, by what says which queue and priority they are of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 
-from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.workload import Workload
 
-#: What of a group tells which queue pays for it, and its priority.
-_Kind = tuple[str, str, int]
+#: The scheduler of a group's pods, its queue, its namespace where it names no queue, and its priority.
+Kind = tuple[str, str, str, int]
+
+
+def kind_of(workload: Workload) -> Kind | None:
+    """Return what kind of running group this is; None if nothing of it runs, or it may not be preempted."""
+    group = workload.group
+    if not workload.active or not group.preemptible:
+        return None
+    first = next(iter(workload.active.values()))
+    return first.pod.scheduler_name, group.queue, "" if group.queue else group.namespace, group.priority
 
 
 class RunningGroups:
-    """The groups that run, are of our scheduler and may be preempted.
+    """Those of one scheduler."""
 
-    Attributes:
-        workloads: all of them, in the order of the input.
-    """
+    def __init__(self, running: Mapping[Kind, Mapping[str, Workload]], *, scheduler_name: str) -> None:
+        """Args:
+        running: groups by kind and key.
+        scheduler_name: of whose pods.
+        """
+        self._kinds = [of_kind for kind, of_kind in sorted(running.items()) if of_kind and kind[0] == scheduler_name]
 
-    def __init__(self, cycle_input: CycleInput, *, scheduler_name: str) -> None:
-        self.workloads: list[Workload] = []
-        self._kinds: list[_Kind] = []
-        for workload in cycle_input.workloads.values():
-            group = workload.group
-            if workload.active and group.preemptible:
-                first = next(iter(workload.active.values()))
-                if first.pod.scheduler_name == scheduler_name:
-                    self.workloads.append(workload)
-                    self._kinds.append((group.queue, "" if group.queue else group.namespace, group.priority))
-        #: One group of each queue and priority.
-        self._examples = dict(zip(reversed(self._kinds), reversed(self.workloads), strict=True))
+    @cached_property
+    def workloads(self) -> list[Workload]:
+        """All of them."""
+        return [workload for of_kind in self._kinds for workload in of_kind.values()]
+
+    def any_where(self, holds: Callable[[Workload], bool]) -> bool:
+        """Tell whether something holds of any group that depends on nothing but its queue and priority."""
+        return next(self._where(holds), None) is not None
 
     def where(self, holds: Callable[[Workload], bool]) -> list[Workload]:
         """Return the groups of which something holds that depends on nothing but their queue and priority."""
-        kinds = {kind for kind, workload in self._examples.items() if holds(workload)}
-        if len(kinds) == len(self._examples):
-            return self.workloads
-        if not kinds:
-            return []
-        return [workload for kind, workload in zip(self._kinds, self.workloads, strict=True) if kind in kinds]
+        return [workload for of_kind in self._where(holds) for workload in of_kind.values()]
+
+    def _where(self, holds: Callable[[Workload], bool]) -> Iterator[Mapping[str, Workload]]:
+        return (of_kind for of_kind in self._kinds if holds(next(iter(of_kind.values()))))

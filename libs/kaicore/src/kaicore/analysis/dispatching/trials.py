@@ -1,0 +1,156 @@
+"""What would become of dispatches in a cluster: tried on a copy of its state by the engine, as its scheduler would.
+
+All are tried at once, and in order, as if the cluster were given all of them. So what fits fits beside those before
+it; what does not may fit yet where some of those are given elsewhere, and is tried again in the next round.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kaicore.analysis.simulation import Located
+from kaicore.analysis.submission.copied_state import CopiedState
+from kaicore.analysis.submission.submitted_world import submit_objects
+from kaicore.kube.dispatched_objects import Manifest, marked
+from kaicore.rules.events.payloads import Offer, PodPlaced
+from kaicore.rules.groups.ranks import NO_RANK
+from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, capacity_part, share_part, topology_part
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.queues.accounts import QueueAccounts
+from kaicore.rules.queues.resources import counted
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.decide import decide
+from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.queue_shares import ready_amounts
+
+#: The prospect of what would wait.
+WAITS = "Waits"
+
+_ACTOR = "hub"
+
+
+@dataclass(frozen=True, slots=True)
+class TriedDispatch:
+    """A dispatch to try.
+
+    Attributes:
+        name: the dispatch's.
+        objects: its manifests.
+        queue: that pays for it.
+        demand: what its pods ask for in all, as queues count it.
+    """
+
+    name: str
+    objects: Sequence[Manifest]
+    queue: str
+    demand: Amounts
+
+
+def try_dispatches(
+    state: ClusterState, arriving: Sequence[TriedDispatch], waiting: Sequence[TriedDispatch], *, now: int
+) -> dict[str, Offer]:
+    """Return what would become of each waiting dispatch, without what depends on other clusters.
+
+    Args:
+        state: a copy of the cluster's state; changed.
+        arriving: given to the cluster already, and perhaps not to be seen in its log yet.
+        waiting: to be tried, in order.
+        now: microseconds since the epoch.
+    """
+    position, config = state.position, state.config()
+    accounts = state.queue_accounts(config, now=max(now, state.recorded_at))
+    copied = CopiedState(state, now=now)
+    located = [
+        Located(f"dispatch {trial.name}", marked(manifest, DISPATCH_MARK, trial.name))
+        for trial in (*arriving, *waiting)
+        for manifest in trial.objects
+    ]
+    there = _held(state)
+    submitted = submit_objects(copied, located, scheduler_name=config.scheduler_name)
+    proposal = decide(state, config, shard=min(state.last_cycles, default="default"), now=copied.now, actor=_ACTOR)
+    copied.record(proposal.units)
+    placed = {decision.uid: decision for decision in proposal.result.placements}
+    pods: dict[str, list[PodEntry]] = {}
+    for uid in submitted.uids:
+        entry = state.pods[uid]
+        pods.setdefault(entry.pod.annotations.get(DISPATCH_MARK, ""), []).append(entry)
+    totals = counted(ready_amounts(state.columns))
+    for trial in arriving:
+        if trial.name in pods:
+            _add(there, trial.demand)
+    offers = {}
+    for trial in waiting:
+        problem = next((line for line in submitted.problems if line.startswith(f"dispatch {trial.name}:")), "")
+        prospect, unfit = _prospect(pods.get(trial.name, []), config.scheduler_name, problem)
+        left = _left(totals, there, trial.demand)
+        offers[trial.name] = Offer(
+            cluster=state.cluster,
+            position=position,
+            prospect=prospect,
+            unfit=unfit,
+            capacity=capacity_part(prospect, left=left),
+            topology=topology_part(_domains(pods.get(trial.name, []), placed)),
+            share=_share(accounts, trial),
+        )
+    return offers
+
+
+def _prospect(pods: Sequence[PodEntry], scheduler_name: str, problem: str) -> tuple[str, str]:
+    """Return what becomes of pods, and why they are nothing for this cluster; empty where they may be."""
+    others = sorted({entry.pod.scheduler_name for entry in pods} - {scheduler_name})
+    if problem or not pods:
+        return "", problem or "its pods are in the cluster already"
+    if others:
+        return "", f"its pods are for another scheduler: {others[0]}"
+    groups: dict[str, list[PodEntry]] = {}
+    for entry in pods:
+        groups.setdefault(entry.group, []).append(entry)
+    if all(any(entry.charged for entry in members) for members in groups.values()):
+        return STARTS_NOW, ""
+    soon = all(any(entry.charged or entry.nomination is not None for entry in members) for members in groups.values())
+    return STARTS_AFTER_EVICTIONS if soon else WAITS, ""
+
+
+def _domains(pods: Sequence[PodEntry], placed: Mapping[str, PodPlaced]) -> list[int]:
+    """Return in how many domains, at the narrowest level above nodes, each group with a topology constraint is."""
+    by_group: dict[str, set[tuple[str, ...]]] = {}
+    for entry in pods:
+        decision = placed.get(entry.pod.uid)
+        if decision is not None and decision.rank != NO_RANK and decision.domains:
+            by_group.setdefault(entry.group, set()).add(tuple(list(decision.domains.values())[:-1]))
+    return [len(domains) for domains in by_group.values()]
+
+
+def _share(accounts: QueueAccounts, trial: TriedDispatch) -> int:
+    """Return how far the dispatch's queue stays below its fair share; 100 where there are no queues."""
+    tree = accounts.tree
+    number = tree.find(trial.queue) if tree.configured else None
+    if number is None:
+        return 100
+    fair = dict(zip(tree.resources, accounts.shares.fair[number], strict=True))
+    used = dict(zip(tree.resources, accounts.used[number], strict=True))
+    return share_part(used, fair, trial.demand)
+
+
+def _held(state: ClusterState) -> Amounts:
+    held: Amounts = {}
+    for usage in state.queue_registry.usages.values():
+        _add(held, counted(usage.used))
+    return held
+
+
+def _add(amounts: Amounts, more: Mapping[str, int]) -> None:
+    for resource, amount in more.items():
+        amounts[resource] = amounts.get(resource, 0) + amount
+
+
+def _left(totals: Amounts, held: Amounts, demand: Amounts) -> int:
+    """Return what part of the cluster would be left, in hundredths, by the resource of which there is least."""
+    return min(
+        (
+            100 * max(0, totals[resource] - held.get(resource, 0) - amount) // totals[resource]
+            for resource, amount in demand.items()
+            if totals.get(resource)
+        ),
+        default=0,
+    )

@@ -1,0 +1,92 @@
+"""Which cluster a dispatch is given to: the best of the offers, by a sum of parts that is recorded with the decision.
+
+The parts of an offer are from 0 to 100 (`kaicore.rules.events.payloads.Offer`). A cluster whose scheduler would let
+the dispatch wait is not given it: what waits, waits at the hub, which can still choose. Of equal sums the cluster
+whose name comes first is chosen, so the same offers always give the same answer.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from kaicore.rules.events.payloads import Offer
+from kaicore.rules.model.pod import Amounts
+
+#: Weights of the parts where nothing else is set: that it starts at once and near its data outweighs the rest.
+WEIGHTS: Mapping[str, int] = {"capacity": 6, "locality": 5, "topology": 3, "share": 2, "cost": 1}
+
+#: Prospects, as `kai what-if submit` calls them.
+STARTS_NOW, STARTS_AFTER_EVICTIONS = "StartsNow", "StartsAfterEvictions"
+
+_WHOLE = 100
+_AFTER_EVICTIONS = 20
+
+
+def capacity_part(prospect: str, *, left: int) -> int:
+    """Return how good a cluster's capacity is; `left` is the part of it that would be left, in hundredths."""
+    if prospect == STARTS_NOW:
+        return _WHOLE // 2 + max(0, min(left, _WHOLE)) // 2
+    return _AFTER_EVICTIONS if prospect == STARTS_AFTER_EVICTIONS else 0
+
+
+def locality_part(wanted: Collection[str], near: Collection[str]) -> int:
+    """Return how many of the data sets that are read are near, in hundredths."""
+    return _WHOLE * len(set(wanted) & set(near)) // len(set(wanted)) if wanted else _WHOLE
+
+
+def topology_part(domains: Iterable[int]) -> int:
+    """Return how close groups would be, from the number of domains that each is in; 100 where none asks for any."""
+    return min((_WHOLE // max(count, 1) for count in domains), default=_WHOLE)
+
+
+def share_part(used: Mapping[str, int], fair: Mapping[str, int], demand: Mapping[str, int]) -> int:
+    """Return how far a queue would stay below its fair share, by the resource where it is furthest up."""
+    parts = []
+    for resource, amount in demand.items():
+        if amount and resource in fair:
+            room = fair[resource] - used.get(resource, 0) - amount
+            parts.append(_WHOLE * max(0, room) // fair[resource] if fair[resource] else 0)
+    return min(parts, default=_WHOLE)
+
+
+def scored(offers: Sequence[Offer], costs: Mapping[str, int], weights: Mapping[str, int]) -> tuple[Offer, ...]:
+    """Return offers with how cheap they are, and with their sums, in order of their clusters' names.
+
+    Args:
+        offers: their other parts are set.
+        costs: by cluster; 0 is as cheap as the cheapest.
+        weights: by part.
+    """
+    cheapest = min((costs[offer.cluster] for offer in offers if costs.get(offer.cluster)), default=0)
+    done = []
+    for offer in sorted(offers, key=lambda offer: offer.cluster):
+        cost = costs.get(offer.cluster, 0)
+        priced = msgspec.structs.replace(offer, cost=_WHOLE * cheapest // cost if cost else _WHOLE)
+        total = sum(weight * int(getattr(priced, part)) for part, weight in sorted(weights.items()))
+        done.append(msgspec.structs.replace(priced, score=0 if offer.unfit else total))
+    return tuple(done)
+
+
+def choose(offers: Iterable[Offer]) -> Offer | None:
+    """Return the best offer; None where no cluster can start it."""
+    startable = [offer for offer in offers if not offer.unfit and offer.capacity]
+    return min(startable, key=lambda offer: (-offer.score, offer.cluster), default=None)
+
+
+def over_bound(
+    queue_path: Sequence[str], bounds: Mapping[str, Amounts], held: Mapping[str, Amounts], demand: Amounts
+) -> str:
+    """Return which bound over all clusters a dispatch would break, in words; empty for none.
+
+    Args:
+        queue_path: its queue and those above it.
+        bounds: by queue.
+        held: by queue, what its work holds in all clusters together, and what was given and has not arrived yet.
+        demand: of the dispatch.
+    """
+    for queue in queue_path:
+        for resource, limit in sorted(bounds.get(queue, {}).items()):
+            asked, there = demand.get(resource, 0), held.get(queue, {}).get(resource, 0)
+            if asked and there + asked > limit:
+                return f"queue {queue}: may hold {limit} {resource} in all clusters, holds {there}, {asked} asked for"
+    return ""

@@ -1,0 +1,177 @@
+"""What the hub decides next, as units for its log. No I/O, no clock: the time is an argument.
+
+Every unit is conditional on the versions that the decision was taken on. So two hubs, or a hub and a binder, may
+decide at the same time, and the log takes one of two decisions that exclude each other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import Offer, ReleaseReason
+from kaicore.rules.hub.choosing import WEIGHTS, choose
+from kaicore.rules.hub.hub_state import (
+    HELD,
+    HUB,
+    ClusterEntry,
+    DispatchEntry,
+    DispatchStage,
+    HubState,
+    dispatch_stream,
+    lease_stream,
+)
+from kaicore.rules.hub.lease import LeaseWatch
+
+#: A dispatch that has not started in its cluster for so long may be asked back, where it would start elsewhere.
+PATIENCE_US = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class HubConfig:
+    """How the hub decides.
+
+    Attributes:
+        patience_us: how long a dispatch may wait in its cluster before it is looked for a place elsewhere.
+        weights: of the parts of the offers' scores.
+    """
+
+    patience_us: int = PATIENCE_US
+    weights: dict[str, int] = field(default_factory=lambda: dict(WEIGHTS))
+
+
+def dispatch_unit(
+    entry: DispatchEntry, payload: payloads.HubPayload, *, actor: str, now: int, expect: dict[str, int] | None = None
+) -> Unit:
+    """Return a unit with the next event of a dispatch, conditional on the last one.
+
+    Args:
+        entry: the dispatch.
+        payload: of the event.
+        actor: who appends it.
+        now: the actor's clock, microseconds since the epoch.
+        expect: further streams' versions.
+    """
+    stream = dispatch_stream(entry.name)
+    event = NewEvent(
+        id=derived_id(HUB, stream, str(entry.version + 1), type(payload).__name__, actor),
+        stream=stream,
+        payload=payload,
+        actor=actor,
+        occurred_at=now,
+        subject=entry.name,
+        cause=UUID(hex=entry.event),
+        correlation=stream,
+    )
+    return Unit((event,), {stream: entry.version, **(expect or {})})
+
+
+def take_back(state: HubState, watch: LeaseWatch, *, now: int, clock: int, actor: str) -> list[Unit]:
+    """Return what takes dispatches from clusters that are drained, removed or lost.
+
+    A cluster that answers is asked, and gives a dispatch back when nothing of it is there any more. From one that does
+    not, it is taken when the lease is over, unless it has started: then it stays that cluster's, until somebody
+    removes the cluster and vouches that nothing runs there.
+
+    Args:
+        state: the hub's.
+        watch: of the leases, by the hub's clock that nobody sets.
+        now: of that clock, microseconds.
+        clock: microseconds since the epoch.
+        actor: who appends it.
+    """
+    units = []
+    for entry in state.dispatches.values():
+        if entry.stage not in HELD:
+            continue
+        cluster = state.clusters[entry.cluster]
+        over = watch.is_over(entry.cluster, cluster.lease_us, now=now)
+        reason = _reason_to_go(cluster, lost=over)
+        given_up = cluster.removed and cluster.lost
+        if over and (given_up or not entry.started):
+            released = payloads.DispatchReleased(
+                dispatch=entry.name,
+                term=entry.term,
+                cluster=entry.cluster,
+                reason=reason or ReleaseReason.LEASE_OVER,
+                waited_us=watch.silent_us(entry.cluster, now=now),
+            )
+            expect = {lease_stream(entry.cluster): cluster.lease_version}
+            units.append(dispatch_unit(entry, released, actor=actor, now=clock, expect=expect))
+        elif not over and reason is not None and entry.stage is DispatchStage.GIVEN:
+            units.append(recall(entry, reason, clock=clock, actor=actor))
+    return units
+
+
+def recall(entry: DispatchEntry, reason: ReleaseReason, *, clock: int, actor: str) -> Unit:
+    """Return what asks a cluster to give a dispatch back."""
+    recalled = payloads.DispatchRecalled(dispatch=entry.name, term=entry.term, cluster=entry.cluster, reason=reason)
+    return dispatch_unit(entry, recalled, actor=actor, now=clock)
+
+
+def give(
+    entry: DispatchEntry, offers: Sequence[Offer], config: HubConfig, *, clock: int, actor: str, held_back: str = ""
+) -> Unit | None:
+    """Return what gives a waiting dispatch to the best cluster, or says why it waits; None where that was said before.
+
+    Args:
+        entry: a dispatch that waits.
+        offers: of the clusters, scored.
+        config: how the hub decides.
+        clock: microseconds since the epoch.
+        actor: who appends it.
+        held_back: why no cluster may be given it; empty where one may.
+    """
+    chosen = None if held_back else choose(offers)
+    if chosen is not None:
+        given = payloads.DispatchGiven(
+            dispatch=entry.name,
+            term=entry.term + 1,
+            cluster=chosen.cluster,
+            offers=tuple(offers),
+            weights=config.weights,
+        )
+        return dispatch_unit(entry, given, actor=actor, now=clock)
+    waits = payloads.DispatchKeptWaiting(dispatch=entry.name, reason=held_back, offers=tuple(offers))
+    if entry.waits is not None and _why(entry.waits) == _why(waits):
+        return None
+    return dispatch_unit(entry, waits, actor=actor, now=clock)
+
+
+def _why(waits: payloads.DispatchKeptWaiting) -> tuple[str, tuple[tuple[str, str, str], ...]]:
+    """Why a dispatch waits, without figures that change all the time."""
+    return waits.reason, tuple((offer.cluster, offer.prospect, offer.unfit) for offer in waits.offers)
+
+
+def _reason_to_go(cluster: ClusterEntry, *, lost: bool) -> ReleaseReason | None:
+    if cluster.removed:
+        return ReleaseReason.REMOVED
+    if lost:
+        return ReleaseReason.LEASE_OVER
+    return ReleaseReason.DRAINED if cluster.drained else None
+
+
+def unfit_by_itself(state: HubState, entry: DispatchEntry, cluster: str, *, lost: bool) -> str:
+    """Return why a cluster cannot be given a dispatch whatever room it has; empty where it can.
+
+    Args:
+        state: the hub's.
+        entry: the dispatch.
+        cluster: one that is registered.
+        lost: whether its lease is over.
+    """
+    there = state.clusters[cluster]
+    if entry.submitted.clusters and cluster not in entry.submitted.clusters:
+        return "the dispatch names other clusters"
+    if there.drained:
+        return "is being drained"
+    if not there.lease_us:
+        return "its binder has not come yet"
+    if lost:
+        return "is lost: its lease ran out"
+    if cluster in entry.refusals:
+        return f"its API server refused it: {entry.refusals[cluster]}"
+    if cluster in entry.left:
+        return "has not cleared what it had of it before"
+    return ""

@@ -1,0 +1,78 @@
+"""What cycles remember of rows, beside the columns: the copies of one state's columns share it, whenever they are made.
+
+Whatever is remembered has all that it depends on in its key, so nothing of it has to be forgotten because something
+changed. A copy of a state to try things on (`kaicore.rules.state.fork`) begins with an empty memory.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_Ints = npt.NDArray[np.int64]
+
+
+class StateNumbers:
+    """Numbers for what rows are like (`kaicore.rules.engine.placement.row_states`), and what follows from them.
+
+    Attributes:
+        resources: the columns' resources; the numbers hold for these, in this order.
+        kinds, states: numbers by what a row is like.
+        kinds_of_states: the kind of each state.
+        befores: how a row of each state is, to restore it; None where nobody asked yet.
+        ranks: ranks of states, by what was asked for.
+        figures: all rows' figures as the last cycle found them.
+        of_rows: their states then, -1 where they were not looked at.
+    """
+
+    def __init__(self, resources: tuple[str, ...]) -> None:
+        self.resources = resources
+        self.kinds: dict[object, int] = {}
+        self.states: dict[object, int] = {}
+        self.kinds_of_states: list[int] = []
+        self.befores: list[Any] = []
+        self.ranks: dict[object, _Ints] = {}
+        self.figures: _Ints | None = None
+        self.of_rows: _Ints | None = None
+
+
+class RelievedAnswers:
+    """Answers of searches for victims (`kaicore.rules.engine.victims.relieved_rows`).
+
+    Attributes:
+        by_asking: answers by what was asked for, then by what a row is like.
+        numbers: of what pods hold.
+        by_uid: the same by the pod's uid, with what it held then.
+        issued: how many numbers there have been; none is given again.
+        count: how many answers there are.
+    """
+
+    def __init__(self) -> None:
+        self.by_asking: dict[object, dict[object, dict[tuple[int, ...], bool]]] = {}
+        self.numbers: dict[object, int] = {}
+        self.by_uid: dict[str, tuple[object, bool, int]] = {}
+        self.issued = self.count = 0
+
+    def number(self, holding: object) -> int:
+        """Return the number of what a pod holds."""
+        number = self.numbers.get(holding)
+        if number is None:
+            number = self.numbers[holding] = self.issued = self.issued + 1
+        return number
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self.by_asking, self.numbers, self.by_uid, self.count = {}, {}, {}, 0
+
+
+class RowMemory:
+    """All that is remembered.
+
+    Attributes:
+        relieved: see `RelievedAnswers`.
+        states: see `StateNumbers`; None before the first cycle.
+    """
+
+    def __init__(self) -> None:
+        self.relieved = RelievedAnswers()
+        self.states: StateNumbers | None = None

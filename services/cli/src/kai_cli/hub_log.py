@@ -1,0 +1,61 @@
+"""The hub's log, as commands of operators read it and append to it."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from kaicore.errors import ConfigurationError, StaleExpectation
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import HubPayload
+from kaicore.rules.hub.hub_state import HUB, HubState
+
+_PAGE = 2000
+
+
+class HubLog:
+    """The hub's log, and its state at the log's end."""
+
+    def __init__(self, log: EventLog) -> None:
+        """Args: log: of the hub and of all clusters."""
+        self.log = log
+        self.state = HubState()
+
+    async def refresh(self) -> HubState:
+        """Fold to the log's end."""
+        while page := await self.log.read(HUB, after=self.state.position, limit=_PAGE):
+            for event in page:
+                self.state.fold(event)
+        return self.state
+
+    async def append(self, stream: str, payload: HubPayload, *, subject: str) -> None:
+        """Append an operator's decision to a stream, if nobody has changed that since it was read.
+
+        Raises:
+            ConfigurationError: somebody has.
+            LogUnavailable: it is not known whether it was appended.
+        """
+        version = self.state.versions.get(stream, 0)
+        event = NewEvent(
+            id=derived_id(HUB, stream, str(version), uuid4().hex),
+            stream=stream,
+            payload=payload,
+            actor="kai",
+            occurred_at=time.time_ns() // 1000,
+            subject=subject,
+            correlation=stream,
+        )
+        try:
+            await self.log.append(HUB, [Unit((event,))], expect={stream: version})
+        except StaleExpectation as error:
+            raise ConfigurationError(f"{subject}: was changed by somebody else just now; look again") from error
+        await self.refresh()
+
+
+@asynccontextmanager
+async def hub_of(log: EventLog) -> AsyncIterator[HubLog]:
+    """Yield the hub's log, folded to its end."""
+    hub = HubLog(log)
+    await hub.refresh()
+    yield hub

@@ -1,0 +1,263 @@
+"""The loop around the hub's rules: fold its log and the clusters', decide, append.
+
+Everything that excludes something else is conditional in the log, so any number of hubs may run: of two that decide
+the same, one is late, folds what the other one appended, and goes on.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from kaicore.analysis.dispatching.queue_sums import QueueSums, queue_sums
+from kaicore.analysis.dispatching.trials import TriedDispatch, try_dispatches
+from kaicore.errors import LogUnavailable
+from kaicore.kube.dispatched_objects import Manifest
+from kaicore.ledger.bus.port import Bus
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
+from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason
+from kaicore.rules.hub.choosing import STARTS_NOW, choose, locality_part, over_bound, scored
+from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState
+from kaicore.rules.hub.lease import LeaseWatch
+from kaicore.rules.hub.steps import HubConfig, give, recall, take_back, unfit_by_itself
+from kaicore.rules.state.fork import fork
+from kaicore.runtime.service import ServiceContext
+
+from kai_hub.followed_clusters import FollowedClusters
+from kai_hub.metrics import HubMetrics
+
+#: The condition of readiness: the hub's log is folded.
+STATE = "state"
+
+#: Seconds between two looks at leases, and before an append that was not answered is repeated.
+_LOOK_S, _RETRY_S = 0.5, 1.0
+#: Seconds between two looks while something waits.
+_SHORT_LOOK_S = 0.05
+
+_manifests = msgspec.json.Decoder(list[Manifest])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubOptions:
+    """How a hub works.
+
+    Attributes:
+        config: how it decides.
+        period_s: least time between two rounds in which clusters are chosen.
+        batch: dispatches that are tried in one round at most.
+    """
+
+    config: HubConfig = field(default_factory=HubConfig)
+    period_s: float = 0.2
+    batch: int = 100
+
+
+class Hub:
+    """One hub."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        bus: Bus | None,
+        context: ServiceContext,
+        metrics: HubMetrics,
+        instance: str,
+        clock: Callable[[], int],
+        monotonic: Callable[[], int],
+        options: HubOptions | None = None,
+    ) -> None:
+        """Args:
+        log: the hub's, and the clusters'.
+        bus: brings events sooner; None to read from the log alone.
+        context: of the service; its health must have the condition `STATE`.
+        metrics: to count with.
+        instance: tells this process from other hubs.
+        clock: microseconds since the epoch.
+        monotonic: microseconds of a clock that nobody sets.
+        options: how to work.
+        """
+        self._log, self._context, self._metrics = log, context, metrics
+        self._actor = f"hub/{instance}"
+        self._clock, self._monotonic = clock, monotonic
+        self._options = options or HubOptions()
+        self._feed = EventFeed(log, bus, HUB)
+        self._news = asyncio.Event()
+        self._followed = FollowedClusters(log, bus, context=context, changed=self._news.set)
+        self._watch = LeaseWatch(started_at=monotonic())
+        self.state = HubState()
+        self._tried_at = -1e9
+
+    async def run(self) -> None:
+        """Decide until the service is to stop."""
+        try:
+            head = (await self._log.head(HUB)).position
+            while self.state.position < head and not self._context.stopping.is_set():
+                self._fold(await self._feed.next_batch(timeout_s=1.0))
+            self._context.health.met(STATE)
+            self._context.log.info("hub's log folded", position=self.state.position)
+            while not self._context.stopping.is_set():
+                if self._fold(await self._feed.next_batch(timeout_s=self._patience_s())):
+                    self._news.set()
+                await self._append(
+                    take_back(self.state, self._watch, now=self._monotonic(), clock=self._clock(), actor=self._actor)
+                )
+                if self._news.is_set() and asyncio.get_running_loop().time() - self._tried_at >= self._options.period_s:
+                    await self._choose()
+                self._report()
+        finally:
+            await self._feed.close()
+            await self._followed.close()
+
+    def _patience_s(self) -> float:
+        """How long to wait for events before there may be something to do without any."""
+        if not self._waiting():
+            return _LOOK_S
+        # A cluster's state may change at any time, and what waits is tried again then.
+        due = self._tried_at + self._options.period_s - asyncio.get_running_loop().time()
+        return max(_SHORT_LOOK_S, min(due, _LOOK_S))
+
+    def _fold(self, events: Sequence[Event]) -> bool:
+        """Take in events; return whether any of them can change what is decided."""
+        matters = False
+        for event in events:
+            before = dict(self._lost())
+            self.state.fold(event)
+            if event.type == LeaseRenewed.__name__:
+                self._watch.heard(event.stream.partition("/")[2], now=self._monotonic())
+                matters = matters or before != self._lost()
+            else:
+                matters = True
+        if matters:
+            self._followed.follow(name for name, _ in self.state.present())
+        return matters
+
+    def _lost(self) -> dict[str, bool]:
+        now = self._monotonic()
+        return {
+            name: not entry.lease_us or self._watch.is_over(name, entry.lease_us, now=now)
+            for name, entry in self.state.present()
+        }
+
+    def _waiting(self) -> list[DispatchEntry]:
+        return [entry for entry in self.state.dispatches.values() if entry.stage is DispatchStage.WAITING]
+
+    def _impatient(self) -> list[DispatchEntry]:
+        """Return the dispatches that have waited in their clusters for too long."""
+        long_ago = self._clock() - self._options.config.patience_us
+        return [
+            entry
+            for entry in self.state.dispatches.values()
+            if entry.stage is DispatchStage.GIVEN and entry.since < long_ago
+        ]
+
+    async def _choose(self) -> None:
+        """Try what waits in all clusters, and give it to the best."""
+        loop = asyncio.get_running_loop()
+        self._news.clear()
+        self._tried_at = loop.time()
+        waiting, impatient = self._waiting(), self._impatient()
+        if not waiting and not impatient:
+            return
+        now, states = self._clock(), self._followed.states
+        sums = queue_sums(self.state, states.values(), now=now)
+        waiting.sort(key=lambda entry: (sums.standing(entry.submitted.queue), entry.number))
+        tried = [*waiting[: self._options.batch], *impatient[: self._options.batch]]
+        offers = await self._offers(tried, now)
+        self._metrics.chose(loop.time() - self._tried_at)
+        units, given = [], False
+        for entry in tried[: len(waiting[: self._options.batch])]:
+            unit = self._decide(entry, offers[entry.name], sums, given=given)
+            if unit is not None:
+                units.append(unit)
+                given = given or isinstance(unit.events[0].payload, DispatchGiven)
+        for entry in impatient[: self._options.batch]:
+            best = choose(offers[entry.name])
+            if best is not None and best.prospect == STARTS_NOW and best.cluster != entry.cluster:
+                units.append(recall(entry, ReleaseReason.WAITED, clock=self._clock(), actor=self._actor))
+        await self._append(units)
+        if given or len(waiting) > self._options.batch:
+            # What did not fit beside those before it may fit now that they are elsewhere.
+            self._news.set()
+
+    def _decide(self, entry: DispatchEntry, offers: tuple[Offer, ...], sums: QueueSums, *, given: bool) -> Unit | None:
+        submitted, config = entry.submitted, self._options.config
+        path = sums.path(submitted.queue)
+        held_back = over_bound(path, self.state.bounds, sums.held, submitted.demand)
+        unit = give(entry, offers, config, clock=self._clock(), actor=self._actor, held_back=held_back)
+        if unit is None or isinstance(unit.events[0].payload, DispatchGiven):
+            if unit is not None:
+                sums.charge(submitted.queue, submitted.demand)
+            return unit
+        # Where others were given away in this round, the next one knows better why it waits.
+        return None if given and not held_back else unit
+
+    async def _offers(self, tried: Sequence[DispatchEntry], now: int) -> dict[str, tuple[Offer, ...]]:
+        lost = self._lost()
+        by_dispatch: dict[str, list[Offer]] = {entry.name: [] for entry in tried}
+        costs = {name: entry.registered.cost for name, entry in self.state.present()}
+        for name, _ in list(self.state.present()):
+            waiting = []
+            for entry in tried:
+                unfit = unfit_by_itself(self.state, entry, name, lost=lost[name])
+                if not unfit and name not in self._followed.states:
+                    unfit = "its log is not read yet"
+                if not unfit and (entry.stage is not DispatchStage.GIVEN or entry.cluster != name):
+                    waiting.append(_trial(entry))
+                    continue
+                offer = Offer(cluster=name, unfit=unfit or "has it already")
+                by_dispatch[entry.name].append(offer)
+            if waiting:
+                arriving = [_trial(entry) for entry in self.state.of_cluster(name)]
+                copied = fork(self._followed.states[name])
+                found = await asyncio.to_thread(try_dispatches, copied, arriving, waiting, now=now)
+                for trial in waiting:
+                    by_dispatch[trial.name].append(self._with_locality(found[trial.name], trial.name))
+        return {name: scored(offers, costs, self._options.config.weights) for name, offers in by_dispatch.items()}
+
+    def _with_locality(self, offer: Offer, dispatch: str) -> Offer:
+        wanted = self.state.dispatches[dispatch].submitted.data
+        near = self.state.clusters[offer.cluster].registered.data
+        return msgspec.structs.replace(offer, locality=locality_part(wanted, near))
+
+    async def _append(self, units: Sequence[Unit]) -> None:
+        """Append decisions, and fold up to them; those that are stale are taken again on what is folded."""
+        if not units:
+            return
+        outcomes: list[UnitOutcome] = []
+        while not outcomes:
+            try:
+                outcomes = await self._log.append(HUB, units)
+                last = max((outcome.positions[-1] for outcome in outcomes if outcome.positions), default=0)
+                if last > self.state.position and self._fold(await self._feed.catch_up(last)):
+                    self._news.set()
+            except LogUnavailable as error:
+                self._context.log.warning("log does not answer", error=str(error))
+                if await self._context.sleep(_RETRY_S):
+                    return
+        for unit, outcome in zip(units, outcomes, strict=True):
+            payload = unit.events[0].payload
+            self._metrics.decided(type(payload).__name__, stale=outcome.stale is not None)
+            self._context.log.info(
+                "decided" if outcome.stale is None else "came too late",
+                decision=type(payload).__name__,
+                dispatch=unit.events[0].subject,
+                cluster=getattr(payload, "cluster", ""),
+            )
+            if outcome.stale is not None:
+                self._news.set()
+
+    def _report(self) -> None:
+        counts = Counter(str(entry.stage) for entry in self.state.dispatches.values())
+        self._metrics.stages({str(stage): counts[str(stage)] for stage in DispatchStage})
+        now = self._monotonic()
+        for name, _ in self.state.present():
+            self._metrics.silent(name, self._watch.silent_us(name, now=now) / 1e6)
+
+
+def _trial(entry: DispatchEntry) -> TriedDispatch:
+    submitted = entry.submitted
+    return TriedDispatch(entry.name, _manifests.decode(submitted.manifests), submitted.queue, submitted.demand)
