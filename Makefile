@@ -21,7 +21,7 @@ production:  ## create the environment DIR with what production needs and nothin
 	@$(PYTHON) scripts/bootstrap.py "$(DIR)"
 
 run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
-	@$(BIN)/kai demo $(if $(ONCE),--once)
+	@$(BIN)/kai demo $(if $(ONCE),--once,--clusters 2)
 
 test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
 	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 3)

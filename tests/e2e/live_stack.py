@@ -45,7 +45,13 @@ class LiveStack:
     """A `kai up` in a process of its own: on a cluster, or without one on the simulated cluster that it brings."""
 
     def __init__(
-        self, root: Path, cluster: Cluster | None = None, *, profile: str = "mini", scheduler_config: Path | None = None
+        self,
+        root: Path,
+        cluster: Cluster | None = None,
+        *,
+        profile: str = "mini",
+        scheduler_config: Path | None = None,
+        clusters: int = 1,
     ) -> None:
         self.directory = DataDirectory(root)
         self.namespace = "default" if cluster is None else cluster.namespace
@@ -53,6 +59,8 @@ class LiveStack:
         self._cluster = ["--profile", profile] if cluster is None else cluster.flags
         if scheduler_config is not None:
             self._cluster += ["--scheduler-config", str(scheduler_config)]
+        if clusters > 1:
+            self._cluster += ["--clusters", str(clusters)]
         self._process: subprocess.Popen[str] | None = None
         #: What it said until it was ready.
         self.said: list[str] = []

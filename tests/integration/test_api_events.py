@@ -18,6 +18,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 
+from tests.examples import examples
 from tests.factory import pod
 from tests.integration.test_api_access import make_key, serving
 
@@ -221,7 +222,7 @@ async def test_no_question_however_odd_makes_the_api_fail(
         ]
     ) | st.text("az09-./:*", max_size=8)
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150), deadline=None)
     @given(st.data())
     def choose(data: st.DataObject) -> None:
         path, parameters = data.draw(st.sampled_from(asked))

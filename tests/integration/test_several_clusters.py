@@ -120,13 +120,13 @@ class Fleet:
         return there
 
 
-def manifest(name: str, *, cpu: int = 1, **labels: str) -> dict[str, Any]:
+def manifest(name: str, *, cpu: int = 1, scheduler: str = "", **labels: str) -> dict[str, Any]:
     container = {"name": "main", "image": "x", "resources": {"limits": {"cpu": str(cpu), "memory": "1Gi"}}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"schedulerName": "kai-ledger", "containers": [container]},
+        "spec": {"containers": [container], **({"schedulerName": scheduler} if scheduler else {})},
     }
 
 
@@ -336,6 +336,7 @@ def kubeconfig(server: str) -> dict[str, Any]:
     [
         ([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "only"}}], "make no pods"),
         ([{**manifest("x"), "metadata": {"generateName": "x-"}}], "generateName is not enough"),
+        ([manifest("x", scheduler="default-scheduler")], "must be kai-ledger, or left out: another scheduler"),
         (
             [manifest("x", **{"kai.scheduler/queue": "a"}), manifest("y", **{"kai.scheduler/queue": "b"})],
             "must be one for all of its pods",

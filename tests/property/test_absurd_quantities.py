@@ -37,6 +37,7 @@ from kaicore.rules.state.queue_shares import _ready as ready_totals
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests import wire
+from tests.examples import examples
 from tests.factory import node as node_of
 from tests.spoiling import places, spoiled
 
@@ -144,7 +145,7 @@ def exactly(state: ClusterState, node: str) -> dict[str, int]:
     return sums
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(wires=objects())
 def test_no_account_overflows_and_no_node_is_given_more_than_it_has(wires: list[dict[str, Any]]) -> None:
     world = read_world([Located("m.yaml", one) for one in wires], scheduler_name="kai-ledger")
@@ -179,7 +180,7 @@ def test_what_all_nodes_have_is_summed_without_an_overflow(nodes: int) -> None:
     assert ready_totals(columns) == {"memory": MAX_AMOUNT * nodes, "cpu": 7 * nodes}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(amounts=st.lists(st.sampled_from([*ABSURD, "-1", "x", "", "1Zi"]), min_size=1, max_size=3))
 def test_a_running_pod_of_any_amounts_is_on_its_node(amounts: list[str]) -> None:
     """Its other requests count in any case, so that its node is not promised twice."""

@@ -14,6 +14,7 @@ from kaicore.rules.numa.requests import AlignedRequest, aligned_request
 from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
+from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_early_release import REQUEST, ZONES
 
@@ -54,7 +55,7 @@ class Node:
         return self.columns.zones.charge(0, given.charge if given is not None else ZoneCharge())
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     ZONES,
     st.tuples(POLICY, st.sampled_from(["container", "pod"])),

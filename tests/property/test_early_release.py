@@ -12,6 +12,7 @@ from kaicore.rules.numa.prediction import predicted_placement
 from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.state.contradiction import MissCause, contradiction
 
+from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod
 
 ZONES = st.lists(st.builds(amounts, cpu=st.integers(2, 8), gpu=st.integers(0, 3)), min_size=2, max_size=3)
@@ -46,7 +47,7 @@ def _given(cluster: Cluster, one: Pod, names: list[str]) -> Placement | None:
     return Placement(Provenance.OBSERVED, bare, inits)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     ZONES,
     POLICY,

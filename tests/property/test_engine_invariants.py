@@ -22,6 +22,7 @@ from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.examples import examples
 from tests.factory import amounts, pod
 from tests.groups import job
 from tests.hierarchy import queue
@@ -304,7 +305,7 @@ def _for_others(result: CycleResult) -> list[payloads.EvictionDecided]:
     return [eviction for eviction in result.evictions if eviction.preemptor]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(nodes, queues, protection, st.lists(rounds, min_size=1, max_size=4))
 def test_cycles_break_no_invariant(
     layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], happenings: list[Any]

@@ -14,6 +14,7 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import NodeDeleted
 
+from tests.examples import examples
 from tests.exported import export_to, import_to
 from tests.new_events import new_event, unit
 
@@ -28,7 +29,7 @@ events = st.builds(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(units=st.lists(st.lists(events, min_size=1, max_size=4), min_size=1, max_size=8), data=st.data())
 def test_export_import_export_gives_the_same_bytes(
     module_database_url: str, units: list[list[object]], data: st.DataObject

@@ -10,6 +10,7 @@ from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.queues.tree import UNLIMITED
 
+from tests.examples import examples
 from tests.factory import pod
 from tests.hierarchy import number, queue
 from tests.workloads import OWNER, Workloads
@@ -31,7 +32,7 @@ def hierarchies(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(hierarchies(), st.fixed_dictionaries(dict.fromkeys(LEAVES, st.integers(0, 16))), st.permutations(sorted(LEAVES)))
 def test_cycles_end_with_every_queue_within_a_unit_of_the_share(
     shares: dict[str, dict[str, Any]], demands: dict[str, int], order: list[str]

@@ -13,6 +13,7 @@ from kaicore.ledger.feed import EventFeed, FeedOptions
 from kaicore.ledger.log.chain import event_hash
 from kaicore.rules.events.envelope import Event
 
+from tests.examples import examples
 from tests.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay
 from tests.virtual_time import VirtualTimeLoop
 
@@ -182,5 +183,5 @@ class FeedMachine(RuleBasedStateMachine):
         assert await self.feed.next_batch(timeout_s=10) == []
 
 
-FeedMachine.TestCase.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
+FeedMachine.TestCase.settings = settings(max_examples=examples(250), stateful_step_count=40, deadline=None)
 TestFeed = FeedMachine.TestCase

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 
+from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_screen import KINDS, REQUEST
 
@@ -40,7 +41,7 @@ def stories(specs: Any) -> dict[str, list[tuple[str, payloads.Payload]]]:
     return by_node
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(SPECS, st.lists(st.booleans(), max_size=40))
 def test_order_between_nodes_does_not_matter(specs: Any, turns: list[bool]) -> None:
     by_node = stories(specs)

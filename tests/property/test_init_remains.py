@@ -13,6 +13,7 @@ from kaicore.rules.numa.prediction import predicted_placement
 from kaicore.rules.numa.requests import aligned_request
 from kaicore.rules.numa.verdict import Admitted
 
+from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod
 
 ZONES = st.builds(amounts, cpu=st.integers(2, 8), memory=st.integers(4, 8), gpu=st.integers(0, 3))
@@ -85,7 +86,7 @@ BEFORE = st.lists(POD, max_size=4)
 SCOPE = st.sampled_from(["container", "pod"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(LAYOUT, BEFORE, POD, st.sampled_from(STRICT), SCOPE)
 def test_remains_under_a_strict_policy_are_where_the_kubelet_left_them(
     layout: Any, before: Any, asked: Any, policy: str, scope: str
@@ -97,7 +98,7 @@ def test_remains_under_a_strict_policy_are_where_the_kubelet_left_them(
         assert not any(item.spans for item in worked_out)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(LAYOUT, BEFORE, POD, st.sampled_from(LOOSE), SCOPE)
 def test_remains_under_a_loose_policy_are_within_what_counts_as_possible(
     layout: Any, before: Any, asked: Any, policy: str, scope: str

@@ -22,6 +22,7 @@ from kaicore.rules.state.promises import PromiseCheck
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod, topology
 
 POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
@@ -339,7 +340,7 @@ def check_promises(story: Story) -> None:
     assert promises.report.decisions == sum(event.type == "PodPlaced" for event in story.cluster.events)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(tight_nodes, storms())
 def test_no_zone_is_promised_twice_whatever_is_told_while_a_cycle_runs(layout: list[Any], sequence: list[Step]) -> None:
     story = Story(layout)
@@ -348,7 +349,7 @@ def test_no_zone_is_promised_twice_whatever_is_told_while_a_cycle_runs(layout: l
     check_promises(story)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(nodes, stories())
 def test_state_replays_and_restores_after_any_history(layout: list[Any], sequence: list[Step]) -> None:
     story = Story(layout, compares_indexes=True)

@@ -18,6 +18,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome
 from kaicore.rules.events.payloads import NodeDeleted, Payload, TopologyDeleted
 
+from tests.examples import examples
 from tests.new_events import new_event
 
 STREAMS = ("node/a", "node/b", "node/c")
@@ -88,7 +89,7 @@ _numbers = count()
 
 
 @given(history=histories)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_both_logs_do_the_same(
     runner: asyncio.Runner, postgres: PostgresLog, history: list[list[tuple[list[Unit], dict[str, int] | None]]]
 ) -> None:
@@ -112,7 +113,7 @@ def test_both_logs_do_the_same(
 
 
 @given(taken=st.lists(events, max_size=8, unique_by=lambda new: new.id))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_one_append_gives_the_same_as_several(
     runner: asyncio.Runner, postgres: PostgresLog, taken: list[NewEvent]
 ) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.model.pod import Owner
 
+from tests.examples import examples
 from tests.factory import pod
 from tests.groups import job
 from tests.property.test_engine_invariants import Step, Story
@@ -44,7 +45,7 @@ def fragment(story: Story, layout: list[Any]) -> None:
             story.cluster.add_pod(pod(f"r{number}", phase="Running", **spec))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(running, st.lists(st.tuples(waiting, later), min_size=1, max_size=3))
 def test_moves_are_worth_it_and_rare(layout: list[Any], rounds: list[Any]) -> None:
     """What is looked at after each cycle is in `Story.cycle`."""

@@ -16,6 +16,7 @@ from kaicore.rules.model.pod_rules import HostPort, PodRules, PodTerm, SpreadCon
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.state.cycle_input import cycle_input
 
+from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod
 
 POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
@@ -138,7 +139,7 @@ def check(feasible: FeasibleNodes, columns: NodeColumns) -> None:
     assert not any(codes.values()), "each node is counted for the first filter that it fails"
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(random=st.randoms(use_true_random=False), config=st.sampled_from(CONFIGS))
 def test_node_can_take_a_pod_exactly_if_it_fails_no_filter_and_else_is_counted_once(
     random: Random, config: EngineConfig
@@ -155,7 +156,7 @@ def test_node_can_take_a_pod_exactly_if_it_fails_no_filter_and_else_is_counted_o
             check(placer.feasible_nodes(session.pods.class_of(other)), columns)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(random=st.randoms(use_true_random=False), config=st.sampled_from(CONFIGS), most=st.sampled_from((1, 3, 200)))
 def test_counts_are_what_each_node_takes_when_pods_are_put_there_one_by_one(
     random: Random, config: EngineConfig, most: int

@@ -21,6 +21,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from tests.bench.questions import history
+from tests.examples import examples
 
 C = "c"
 SIZE = 120
@@ -67,7 +68,7 @@ def snapshot(position: int, how: str) -> Snapshot:
     spacing=st.integers(1, 50),
     step=st.integers(1, 50),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_state_is_the_fold_of_the_first_events(
     asked: list[int], along: list[tuple[int, str]], newest: list[tuple[int, str]], spacing: int, step: int
 ) -> None:

@@ -17,6 +17,7 @@ from kaicore.rules.model.selector import PodSelector, Requirement, meets
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.examples import examples
 from tests.factory import Cluster, node, pod
 
 KEYS = ("zone", "host")
@@ -186,7 +187,7 @@ def verdicts(state: ClusterState, new: Pod) -> set[str]:
     return {name for name, row in columns.rows.items() if not rules.refuses(row)}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(clusters())
 def test_pod_rules_give_the_verdicts_of_the_oracle(given_: tuple[list[Node], list[Pod], list[int]]) -> None:
     cluster, oracle = of(*given_)
@@ -199,7 +200,7 @@ def test_pod_rules_give_the_verdicts_of_the_oracle(given_: tuple[list[Node], lis
         assert restored.class_of(restored.pods[uid]) == cluster.state.class_of(cluster.state.pods[uid])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(clusters())
 def test_every_decision_of_a_cycle_is_allowed_when_it_is_taken(given_: tuple[list[Node], list[Pod], list[int]]) -> None:
     cluster, oracle = of(*given_)

@@ -21,6 +21,7 @@ from kaicore.rules.model.provisioning import (
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.digest.engine import replayed
+from tests.examples import examples
 from tests.factory import pod
 from tests.workloads import Workloads
 
@@ -112,7 +113,7 @@ class Story(Workloads):
 
 
 @given(steps)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_requests_stand_one_at_a_time_for_groups_that_wait_and_all_of_it_replays(story: list[Any]) -> None:
     cluster = Story()
     cluster.add_node("n0", cpu=2)

@@ -25,6 +25,7 @@ from kaicore.kube.reflector_core import (
 from kaicore.kube.resources import NODES
 
 from tests import wire
+from tests.examples import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 EXPIRED = ApiStatus(410, "Expired", "too old")
@@ -209,5 +210,5 @@ class ReflectorMachine(RuleBasedStateMachine):
         assert set(self.by_name) <= set(there)
 
 
-ReflectorMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+ReflectorMachine.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=50, deadline=None)
 TestReflector = ReflectorMachine.TestCase

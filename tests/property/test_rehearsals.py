@@ -10,6 +10,7 @@ from kaicore.analysis.counterfactuals.checking import Helpful, check
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.snapshot import encode_state
 
+from tests.examples import examples
 from tests.property.test_engine_invariants import Story, nodes, queues, rounds
 from tests.property.test_remedies import copied
 from tests.workloads import Workloads
@@ -32,7 +33,7 @@ def starts(cluster: Workloads, uid: str, helpful: Helpful) -> bool:
     return False
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=2))
 def test_what_is_said_to_make_a_pod_start_does(
     layout: list[Any], queues: dict[str, Any] | None, happenings: list[Any]

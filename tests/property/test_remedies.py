@@ -13,6 +13,7 @@ from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.examples import examples
 from tests.property.test_engine_invariants import Story, nodes, queues, rounds
 from tests.workloads import Workloads
 
@@ -75,7 +76,7 @@ def check(cluster: Workloads) -> None:
             assert any(group_of[placed.uid] in may_start for placed in placements), (key, str(remedy))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
 def test_remedy_makes_its_group_schedulable(
     layout: list[Any], queues: dict[str, Any] | None, happenings: list[Any]

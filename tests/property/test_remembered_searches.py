@@ -18,6 +18,7 @@ from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.examples import examples
 from tests.factory import amounts, pod
 from tests.hierarchy import queue
 from tests.workloads import OWNER, Workloads
@@ -93,7 +94,7 @@ class _Full(Workloads):
         self.record(f"pod/{entry.pod.uid}", payloads.PlacementObserved(*who, observed))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(0, 2**32))
 def test_cycles_after_any_changes_decide_as_a_state_that_remembers_nothing(seed: int) -> None:
     random = Random(seed)

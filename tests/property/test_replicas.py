@@ -16,6 +16,7 @@ from kaicore.rules.state.replay_report import ReplayReport
 from kaicore.rules.state.share import Share
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.examples import examples
 from tests.factory import amounts, pod
 from tests.hierarchy import queue
 from tests.replicas import Replicas
@@ -170,7 +171,7 @@ def replayed(events: list[Any]) -> ReplayReport:
     return replay.finish()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(layout=st.lists(st.integers(1, 3), min_size=1, max_size=4), happened=steps)
 def test_replicas_promise_nothing_twice_and_replay_alike(layout: list[int], happened: list[Step]) -> None:
     story = Story(layout)

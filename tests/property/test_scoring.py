@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 
+from tests.examples import examples
 from tests.factory import GPU, Cluster, pod
 from tests.property.test_ledger_invariants import asked, nodes
 
@@ -22,7 +23,7 @@ def cluster_of(layout: list[Any], requests: list[dict[str, Any]]) -> Cluster:
     return cluster
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(nodes, asked, weights)
 def test_scores_never_change_which_nodes_are_feasible(
     layout: list[Any], request: dict[str, Any], given_weights: Any
@@ -46,7 +47,7 @@ def test_scores_never_change_which_nodes_are_feasible(
     assert len(takers) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(nodes, st.lists(asked, min_size=1, max_size=6), st.sampled_from(ScoringStrategy), st.randoms())
 def test_the_order_of_arrival_does_not_matter(
     layout: list[Any], requests: list[dict[str, Any]], strategy: ScoringStrategy, chance: Any

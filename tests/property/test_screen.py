@@ -10,6 +10,7 @@ from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
 from kaicore.rules.model.pod import ContainerKind, QosClass
 from kaicore.rules.numa.screen import may_admit
 
+from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod
 
 ZONES = st.builds(
@@ -40,7 +41,7 @@ PODS = st.tuples(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(NODES, st.lists(PODS, max_size=6), PODS)
 def test_rows_that_the_screen_rules_out_are_rejected_by_the_walk(layout: Any, before: Any, asked: Any) -> None:
     cluster = Cluster()

@@ -15,6 +15,7 @@ from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.simulation import Located, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
 
+from tests.examples import examples
 from tests.simulating import node, pod, record
 
 TEMPLATE = """{metadata: {labels: {app: d}}, spec: {nodeSelector: {a: b}, tolerations: [{key: a, operator: Exists}],
@@ -171,13 +172,13 @@ def refusals(wire: dict[str, Any]) -> set[str]:
     return {f"{error.field}: {error.message}" for error in errors}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(field=st.sampled_from(FIELDS), junk=st.sampled_from(JUNK), kubelets=st.booleans())
 def test_junk_in_any_field_is_named_or_harmless(field: tuple[int, Path], junk: Any, kubelets: bool) -> None:
     simulated(replaced(field, junk), kubelets=kubelets)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(field=st.sampled_from(BUILT_IN_FIELDS), junk=st.sampled_from(JUNK))
 def test_what_an_api_server_refuses_is_named(field: tuple[int, Path], junk: Any) -> None:
     changed = replaced(field, junk)
@@ -188,7 +189,7 @@ def test_what_an_api_server_refuses_is_named(field: tuple[int, Path], junk: Any)
         assert simulated(changed, kubelets=False) is None, news
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(order=st.permutations(OBJECTS))
 def test_objects_in_any_order_give_the_same_outcome(order: list[dict[str, Any]]) -> None:
     assert simulated(order, kubelets=False) == simulated(OBJECTS, kubelets=False)

@@ -12,6 +12,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, p
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
+from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod
 from tests.property.test_screen import KINDS, POLICY, REQUEST
 
@@ -127,7 +128,7 @@ def sorted_spec(spec: Any) -> Any:
     return sorted(spec, key=lambda item: item[0] == "app")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(NODES, st.lists(PODS, min_size=3, max_size=6), STEPS)
 def test_statement_takes_back_any_nesting_exactly(layout: Any, pods: Any, steps: Any) -> None:
     cluster = Cluster()

@@ -11,6 +11,7 @@ from kaicore.analysis.submission.submit import submit
 from kaicore.rules.forecast.runs import Basis, RunHistory
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.examples import examples
 from tests.factory import amounts, pod
 from tests.past_runs import SECOND, PastRuns
 from tests.property.test_simulate_input import FIELDS, JUNK, OBJECTS, Path, replaced
@@ -51,7 +52,7 @@ def test_all_kinds_of_owners_are_answered_for() -> None:
     assert asked(OBJECTS) == answer
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(field=st.sampled_from(FIELDS), junk=st.sampled_from(JUNK))
 def test_junk_in_any_field_is_named_or_harmless(field: tuple[int, Path], junk: Any) -> None:
     answer = asked(replaced(field, junk))

@@ -7,6 +7,8 @@ from kaicore.rules.forecast.lifetimes import shares_of
 from kaicore.rules.forecast.runs import Run
 from kaicore.rules.forecast.survival import Survival
 
+from tests.examples import examples
+
 _times = st.integers(1, 10_000)
 _run = st.builds(
     lambda duration, entered, ended: Run(duration, min(entered, duration - 1), ended), _times, _times, st.booleans()
@@ -19,7 +21,7 @@ def remaining(survival: Survival, age: int, share: float) -> int:
     return int(survival.remaining(np.array([age]), np.array([share]))[0])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(runs=_runs, age=st.integers(0, 20_000), share=_share, more=_share)
 def test_what_runs_goes_on_for_some_time_and_longer_for_a_larger_share(
     runs: list[Run], age: int, share: float, more: float

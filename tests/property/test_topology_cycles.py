@@ -14,6 +14,7 @@ from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinitio
 from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.topology.placing.request import NO_LEVEL
 
+from tests.examples import examples
 from tests.factory import amounts
 from tests.property.test_engine_invariants import Step, Story, protection, queues, tell
 from tests.workloads import OWNER
@@ -132,7 +133,7 @@ class TopologyStory(Story):
         assert -1 not in domains
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(nodes, queues, protection, st.lists(rounds, min_size=1, max_size=4))
 def test_no_required_domain_is_left(
     layout: list[Any], queues: dict[str, Any] | None, protection: tuple[int | None, int], story: list[Any]

@@ -8,6 +8,7 @@ from kai_fleet.kubelet import Kubelet
 from kai_fleet.kubelet.bitsets import members
 from kai_fleet.kubelet.inventory import allocatable, available
 
+from tests.examples import examples
 from tests.fidelity.judge import Judge
 from tests.tools.fleet.vectors import build, pod_of
 
@@ -164,7 +165,7 @@ def allocated(kubelet: Kubelet, uid: str, name: str) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(NODES, EVENTS)
 def test_the_prediction_and_the_simulated_kubelet_agree(spec: dict[str, Any], events: list[Any]) -> None:
     judge = Judge()

@@ -10,6 +10,7 @@ from kaicore.rules.model.selector import Requirement
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.examples import examples
 from tests.storage import claim, storage, using, volume
 
 HOSTS = ("a1", "a2", "b1", "x")
@@ -172,13 +173,13 @@ def play(made: list[dict[str, Any]], happenings: list[Any], **fixed: int) -> Sto
     return story
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(volumes, max_size=6), rounds)
 def test_no_volume_is_promised_twice(made: list[dict[str, Any]], happenings: list[Any]) -> None:
     play(made, happenings)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(volumes, max_size=6), st.lists(pods, max_size=6))
 def test_where_there_is_room_no_volume_is_left(made: list[dict[str, Any]], arriving: list[dict[str, Any]]) -> None:
     play(made, [(arriving, [])], cpu=1, priority=0).nothing_is_left_for_those_who_wait()

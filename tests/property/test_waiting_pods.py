@@ -9,6 +9,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import condition_reason, reasons_in_short
 from kaicore.rules.state.why import pending_reasons
 
+from tests.examples import examples
 from tests.property.test_engine_invariants import Story, nodes, queues, rounds
 
 
@@ -41,7 +42,7 @@ class Reader:
                     assert condition.reason == condition_reason(expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
 def test_condition_of_every_waiting_pod_says_what_kai_why_says(
     layout: list[Any], queues: dict[str, Any] | None, happenings: list[Any]

@@ -8,8 +8,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kai_binder.binder import API, LOG, Binder, BinderOptions
+from kai_binder.binder import API, LOG, Binder
 from kai_binder.metrics import BinderMetrics
+from kai_binder.options import BinderOptions
+from kai_binder.work_share import WorkShare
 from kaicore.errors import KaiError
 from kaicore.kube.client import KubeClient
 from kaicore.ledger.log.port import EventLog, Filter
@@ -36,7 +38,9 @@ def placement(provenance: Provenance = Provenance.PREDICTED, *, cpus: int = 1, z
 class RunningBinder:
     """A binder in this process."""
 
-    def __init__(self, api: Api, log: EventLog, cluster: str, **options: Any) -> None:
+    def __init__(
+        self, api: Api, log: EventLog, cluster: str, *, share: WorkShare | None = None, **options: Any
+    ) -> None:
         self.registry = CollectorRegistry()
         self.health = Health(LOG, API)
         self.cluster = cluster
@@ -52,6 +56,7 @@ class RunningBinder:
             clock=lambda: time.time_ns() // 1000,
             options=BinderOptions(**{"retry_s": 0.01, "side_writes_per_s": 1000.0, **options}),
             jitter=lambda: 0.0,
+            share=share,
         )
         self.task = asyncio.create_task(self._binder.run())
 

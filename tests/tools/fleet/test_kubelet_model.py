@@ -11,6 +11,8 @@ from kai_fleet.kubelet.cpu_assignment import distributed, packed
 from kai_fleet.kubelet.inventory import allocatable, available
 from kai_fleet.kubelet.machine import CpuTopology
 
+from tests.examples import examples
+
 GIB = 1024**3
 
 
@@ -131,13 +133,13 @@ def assert_nothing_overcommitted(kubelet: Kubelet) -> None:
         assert 0 <= amount <= kubelet.config.allocatable.get(resource, 0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(configs, scenario)
 def test_nothing_is_ever_given_twice(config: KubeletConfig, steps: list[tuple[Container, ...] | int]) -> None:
     play(Kubelet(machine(), config), steps, check=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(configs, scenario)
 def test_when_all_pods_are_gone_everything_is_free(
     config: KubeletConfig, steps: list[tuple[Container, ...] | int]
@@ -156,7 +158,7 @@ def test_when_all_pods_are_gone_everything_is_free(
     assert available(kubelet) == allocatable(kubelet)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(configs, scenario)
 def test_the_same_pods_in_the_same_order_get_the_same(
     config: KubeletConfig, steps: list[tuple[Container, ...] | int]

@@ -1,6 +1,7 @@
 """A what-if over history, on the log of a small cluster."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -9,8 +10,9 @@ from kaicore.analysis.history.comparison import Fares, HistoryComparison, compar
 from kaicore.analysis.history.question import HistoryQuestion, PatchText
 from kaicore.errors import ConfigurationError, UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.events import payloads
 
-from tests.recorded_history import log_of, saturated
+from tests.recorded_history import PROFILE, log_of, manifest, saturated
 from tests.virtual_storm import VirtualStorm, blow
 
 CLUSTER = "test"
@@ -45,10 +47,32 @@ async def test_an_unchanged_baseline_does_as_was_recorded(unchanged: HistoryComp
     assert answer.recorded.pods == answer.baseline.pods == 20
     assert answer.recorded.started > 10
     assert abs(answer.validity.started) <= 1
+    assert answer.validity.same_nodes >= 0.9
     assert answer.validity.same_waits >= 0.9
     assert abs(answer.validity.occupancy) < 0.05
     assert answer.recorded.rejections == answer.baseline.rejections == 0
     assert answer.assumptions.observed >= 10
+
+
+async def test_cycles_run_when_the_recorded_ones_did_so_pods_go_to_the_same_nodes() -> None:
+    storm = VirtualStorm(PROFILE.replace("count: 2", "count: 12"), seed=1)
+    for number in range(30):
+        pod = manifest(f"p{number}", seconds=2 + number % 7, cpu=1 + number % 4, gpu=number % 3)
+        storm.later(number * 0.37 % 5, partial(storm.create, pod))
+    storm.run(20)
+    answer = await ask(await log_of(storm.cluster.events))
+    assert answer.recorded.started == 30
+    assert answer.validity.same_nodes >= 0.9
+
+
+async def test_pods_of_a_node_that_is_lost_are_lost_and_made_again() -> None:
+    storm = saturated(6, seconds=100)
+    storm.cluster.record("node/gpu-1", payloads.NodeDeleted("uid-gpu-1", "gpu-1"))
+    storm.run(200)
+    baseline = (await ask(await log_of(storm.cluster.events))).baseline
+    # The log's own kubelet let them run to their end; simulated ones are gone with their node.
+    assert (baseline.pods, baseline.lost, baseline.rejections) == (6, 2, 0)
+    assert baseline.finished == 4
 
 
 async def test_the_unchanged_alternative_is_the_baseline(unchanged: HistoryComparison) -> None:

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.analysis.projections.projection import HOUR_US, MINUTE_US
 
+from tests.examples import examples
 from tests.projected import projected, story
 
 EVENTS = story()
@@ -47,7 +48,7 @@ def test_decisions_are_counted_by_the_hour() -> None:
     assert sums == [3, 3, 1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.integers(0, len(EVENTS)), max_size=4))
 def test_rows_are_the_same_wherever_reading_was_broken_off(restarts: list[int]) -> None:
     again = projected(EVENTS, restarts)

@@ -18,6 +18,7 @@ from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from kaicore.rules.state.why import notes, story_of
 
+from tests.examples import examples
 from tests.factory import GPU, Cluster, amounts, pod
 from tests.groups import job
 
@@ -242,7 +243,7 @@ def test_a_device_that_several_zones_reach_is_on_each_of_them() -> None:
         assert bool(fleet.state.misaligned) is missed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_there_are_never_more_evictions_than_pods_made_without_any(data: st.DataObject) -> None:
     """Kubelets that miss always, owners that replace what ends, restarts anywhere: it comes to an end, and replays."""

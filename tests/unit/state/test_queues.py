@@ -16,6 +16,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.queue_usage import UsageKey
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.examples import examples
 from tests.factory import GPU, Cluster, pod
 from tests.hierarchy import queue
 
@@ -161,7 +162,7 @@ _STEPS = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(_STEPS, max_size=25))
 def test_accounts_are_those_of_the_pods_that_are_there(steps: list[tuple[str, int, str, int, int]]) -> None:
     cluster = Cluster()

@@ -54,17 +54,9 @@ from kai_binder.projection import (
     Provisioning,
 )
 from kai_binder.provisioning import ProvisioningWriter
-from kai_binder.side_writes import (
-    SideWrites,
-    failed_scheduling_event,
-    group_status,
-    nominated_node,
-    observed_annotation,
-    pod_condition,
-    queue_status,
-    scheduled_event,
-    topology_status,
-)
+from kai_binder.side_writes import SideWrites, nominated_node, observed_annotation, scheduled_event
+from kai_binder.statuses import write_statuses
+from kai_binder.work_share import Work, WorkShare
 
 #: Conditions of readiness.
 LOG, API = "log", "api"
@@ -89,6 +81,7 @@ class Binder:
         options: BinderOptions | None = None,
         observer: FeedObserver | None = None,
         jitter: Callable[[], float] = random.random,
+        share: WorkShare | None = None,
     ) -> None:
         """Args:
         cluster: whose decisions.
@@ -101,7 +94,9 @@ class Binder:
         options: how to work.
         observer: of the feed.
         jitter: random numbers of 0 to 1.
+        share: of the work, this binder's; None for all of it.
         """
+        self._share = share or WorkShare()
         self._cluster = cluster
         self._log = log
         self._bus = bus
@@ -128,12 +123,8 @@ class Binder:
         self._evicting = self._new_worker(Evicting, self._options.evict_give_up_s)
         self._provisioning = self._new_worker(ProvisioningWriter, self._options.give_up_s)
         self._claims = Claims(client, patience_s=self._options.volumes_give_up_s, is_open=self._is_open)
-        self._side_writes = SideWrites(
-            client,
-            rate=self._options.side_writes_per_s,
-            busy=lambda: len(self._lanes) > 0,
-            observer=metrics,
-        )
+        rate, busy = self._options.side_writes_per_s, lambda: len(self._lanes) > 0
+        self._side_writes = SideWrites(client, rate=rate, busy=busy, observer=metrics)
         self._hub_side = HubSide(
             cluster=cluster,
             log=log,
@@ -174,17 +165,13 @@ class Binder:
             return
         self._projection, self._snapshot_at = projection, projection.position
         self._context.log.info("decisions recalled", position=projection.position, open=len(projection.bindings))
-        for binding in sorted(projection.bindings.values(), key=lambda binding: binding.position):
-            self._take(binding)
-        for observation in list(projection.observations.values()):
-            self._take(observation)
-        for task in projection.other_tasks():
-            self._take(task)
+        await self._share.join()
+        self._metrics.binders(max(1, len(self._share.live)))
+        self._take_all(lambda _: True)
         self._write_statuses()
-        for nomination in list(projection.nominations.values()):
-            self._take(nomination)
         await self._recorder.run_with(
             self._follow(),
+            self._share.keep(self._redistribute),
             self._side_writes.run(),
             self._hub_side.run(),
             self._provisioning.work(),
@@ -230,7 +217,30 @@ class Binder:
         finally:
             await feed.close()
 
-    def _take(self, work: PodBinding | PodEviction | Provisioning | NominatedNode | Observation | None) -> None:
+    def _take_all(self, is_due: Callable[[Work], bool]) -> None:
+        """Take what is left to do and this binder's, as far as it is due."""
+        projection = self._projection
+        bindings = sorted(projection.bindings.values(), key=lambda binding: binding.position)
+        others = (*projection.observations.values(), *projection.other_tasks(), *projection.nominations.values())
+        for work in (*bindings, *others):
+            if is_due(work):
+                self._take(work)
+
+    def _redistribute(self, before: tuple[str, ...]) -> None:
+        """Take over what was another binder's; what is no longer this one's is left when its turn comes."""
+        earlier = self._share.of(before)
+        projection = self._projection
+        self._take_all(lambda work: isinstance(work, PodBinding) or not earlier.has_work(work))
+        for statuses in (projection.groups, projection.queues, projection.topologies):
+            statuses.again()
+        projection.waiting.again(lambda uid: not earlier.has(f"pod/{uid}"))
+        self._write_statuses()
+        self._metrics.binders(len(self._share.live))
+        self._context.log.info("binders of the cluster", live=self._share.live, before=before)
+
+    def _take(self, work: Work | None) -> None:
+        if work is None or not self._share.has_work(work):
+            return
         if isinstance(work, PodBinding):
             self._give_out(self._lanes.add(work))
         elif isinstance(work, PodEviction):
@@ -246,28 +256,7 @@ class Binder:
                 self._projection.written(work)
 
     def _write_statuses(self) -> None:
-        groups, queues = self._projection.groups, self._projection.queues
-        for status in groups.news():
-            if self._options.group_statuses:
-                self._side_writes.add(group_status(status, then=partial(groups.mark_written, status)))
-        for figures in queues.news():
-            if self._options.queue_statuses:
-                self._side_writes.add(queue_status(figures, then=partial(queues.mark_written, figures)))
-            else:
-                queues.mark_written(figures)
-        topologies, mode = self._projection.topologies, self._options.topology_statuses
-        for definition in topologies.news():
-            if mode == "off":
-                topologies.mark_written(definition)
-            else:
-                then = partial(topologies.mark_written, definition)
-                self._side_writes.add(topology_status(definition, ours_only=mode == "auto", then=then))
-        waiting = self._projection.waiting
-        for pod in waiting.news():
-            if self._options.pod_conditions:
-                self._side_writes.add(pod_condition(pod, waiting))
-            if self._options.failed_scheduling_events:
-                self._side_writes.add(failed_scheduling_event(pod, waiting, now=self._clock))
+        write_statuses(self._projection, self._side_writes, self._options, self._share, clock=self._clock)
 
     def _give_out(self, turn: PodBinding | None) -> None:
         if turn is not None:
@@ -283,6 +272,9 @@ class Binder:
     async def _work(self) -> None:
         while True:
             _, binding = await self._turns.get()
+            if not self._share.has_work(binding):
+                self._metrics.left_to_others(self._lanes.leave(binding))
+                continue
             outcome = await self._prepared(binding) or await self._carry_out(binding)
             self._give_out(self._lanes.done(binding))
             if outcome is None:
@@ -313,7 +305,7 @@ class Binder:
         return self._projection.terms.count(term)
 
     def _is_open(self, work: PodBinding | PodEviction | Provisioning) -> bool:
-        return self._projection.is_open(work)
+        return self._share.has_work(work) and self._projection.is_open(work)
 
     async def _carry_out(self, binding: PodBinding) -> PodBound | BindFailed | None:
         """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it."""
@@ -322,10 +314,10 @@ class Binder:
         # A condition that says that it waits must not arrive after the binding has said that it is scheduled.
         await self._side_writes.settled(binding.decision.uid)
         begun = clock()
-        while attempt.outcome is None and self._projection.is_open(binding):
+        while attempt.outcome is None and self._is_open(binding):
             if delay_s := attempt.delay_s(self._jitter()):
                 await asyncio.sleep(delay_s)
-                if not self._projection.is_open(binding):
+                if not self._is_open(binding):
                     break
             try:
                 await self._ask(attempt, begun)

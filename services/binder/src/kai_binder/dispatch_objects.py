@@ -5,6 +5,7 @@ from kaicore.errors import ApiStatus, InvalidObject, KaiError
 from kaicore.kube.client import KubeClient
 from kaicore.kube.dispatched_objects import Manifest, ending_of, mark_of, marked
 from kaicore.kube.object_paths import ObjectPaths
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 
 _NOT_FOUND, _CONFLICT, _UNAUTHORIZED = 404, 409, 401
@@ -31,7 +32,8 @@ class DispatchObjects:
         """
         subject = f"{manifest['kind']} {manifest['metadata']['name']}"
         try:
-            await self._client.post(await self._paths.collection(manifest), marked(manifest, DISPATCH_MARK, mark))
+            made = marked(manifest, DISPATCH_MARK, mark, scheduler_name=EngineConfig().scheduler_name)
+            await self._client.post(await self._paths.collection(manifest), made)
         except InvalidObject as error:
             raise Refusal(str(error)) from error
         except ApiStatus as error:

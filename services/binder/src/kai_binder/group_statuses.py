@@ -148,6 +148,10 @@ class GroupStatuses:
         """Take note that the reasons of groups may be others."""
         self._due.update(groups)
 
+    def again(self) -> None:
+        """Have all statuses looked at again: some are another binder's no more."""
+        self._due.update(self._table.groups)
+
     def news(self) -> Iterator[GroupStatus]:
         """Yield the statuses that are to be written, each of them until `mark_written`."""
         due, self._due = self._due, set()

@@ -5,6 +5,7 @@ it gave before. The prediction assumed the order of the decisions, so that order
 """
 
 from collections import deque
+from uuid import UUID
 
 from kai_binder.projection import PodBinding
 
@@ -14,16 +15,18 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lanes: dict[str, deque[PodBinding]] = {}
-        self._size = 0
+        self._held: set[UUID] = set()
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._held)
 
     def add(self, binding: PodBinding) -> PodBinding | None:
-        """Put a decision at the end of its node's lane; return it if it is its turn."""
+        """Put a decision at the end of its node's lane unless it is there already; return it if it is its turn."""
+        if binding.event_id in self._held:
+            return None
         lane = self._lanes.setdefault(binding.decision.node, deque())
         lane.append(binding)
-        self._size += 1
+        self._held.add(binding.event_id)
         return binding if len(lane) == 1 else None
 
     def done(self, binding: PodBinding) -> PodBinding | None:
@@ -31,8 +34,15 @@ class Lanes:
         lane = self._lanes[binding.decision.node]
         first = lane.popleft()
         assert first is binding
-        self._size -= 1
+        self._held.discard(binding.event_id)
         if lane:
             return lane[0]
         del self._lanes[binding.decision.node]
         return None
+
+    def leave(self, binding: PodBinding) -> int:
+        """Leave a node's decisions, of which one was given out, to another binder; return how many they are."""
+        lane = self._lanes.pop(binding.decision.node)
+        assert lane[0] is binding
+        self._held.difference_update(one.event_id for one in lane)
+        return len(lane)

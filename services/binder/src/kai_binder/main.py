@@ -1,12 +1,16 @@
 """`kai-binder`: one cluster's binder as a process."""
 
 import gc
+import os
+import socket
 import sys
 import time
 
+from kaicore.errors import ConfigurationError
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
 from kaicore.ledger.bus import NatsBus
+from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore
 from kaicore.ledger.feed import FeedMetrics
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.log_access import open_log
@@ -16,6 +20,7 @@ from kai_binder.metrics import BinderMetrics
 from kai_binder.options import BinderOptions
 from kai_binder.settings import BinderSettings
 from kai_binder.side_writes import FIELD_MANAGER
+from kai_binder.work_share import WorkShare
 
 #: Connections for what is not a binding.
 _SPARE_CONNECTIONS = 2
@@ -33,6 +38,11 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
         ):
             if log is None:
                 return
+            store = None
+            if settings.replica:
+                if not settings.nats_url:
+                    raise ConfigurationError("replica is set, and nats_url is not: binders see on NATS which are live")
+                store = await NatsLeaseStore.open(settings.nats_url, name="kai-binder leases")
             binder = Binder(
                 cluster=settings.cluster,
                 log=log,
@@ -59,13 +69,24 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                     hub_lease_s=settings.hub_lease_s,
                 ),
                 observer=FeedMetrics().of(settings.cluster),
+                share=None if store is None else WorkShare(_members(store, settings)),
             )
             # What is left to do has no cycles; looking through it again and again finds nothing.
             gc.set_threshold(50_000, 20, 100)
-            await binder.run()
+            try:
+                await binder.run()
+            finally:
+                if store is not None:
+                    await store.close()
     finally:
         if bus is not None:
             await bus.close()
+
+
+def _members(store: LeaseStore, settings: BinderSettings) -> Members:
+    about = {"host": socket.gethostname(), "pid": str(os.getpid())}
+    ttl_s = settings.member_ttl_ms / 1000
+    return Members(store, settings.cluster, "binder", member=settings.replica or "", ttl_s=ttl_s, about=about)
 
 
 def main() -> None:

@@ -37,6 +37,8 @@ class BinderMetrics:
         )
         self._disputed = counter("disputed_outcomes", "Outcomes of which the log has another one already")
         self._waiting = gauge("open_decisions", "Decisions that are not carried out yet")
+        self._left = counter("left_decisions", "Decisions left to another binder that has taken over their node")
+        self._binders = gauge("live", "Binders that share the cluster's work, as this one sees it")
         self._pending = gauge("pending_outcomes", "Outcomes that the log may not have yet")
         self._delayed = gauge("waiting_side_writes", "Annotations, conditions, statuses and events that wait")
         self._seconds = Histogram(
@@ -62,6 +64,14 @@ class BinderMetrics:
     def bound_after(self, seconds: float) -> None:
         """Observe how long a binding took."""
         self._seconds.labels(self._cluster).observe(max(0.0, seconds))
+
+    def left_to_others(self, decisions: int) -> None:
+        """Count decisions that another binder has taken over."""
+        self._left.labels(self._cluster).inc(decisions)
+
+    def binders(self, live: int) -> None:
+        """Record how many binders share the work."""
+        self._binders.labels(self._cluster).set(live)
 
     def retry(self, code: int) -> None:
         """Count a request that was not answered."""

@@ -44,6 +44,10 @@ class QueueStatuses:
             case _:
                 pass
 
+    def again(self) -> None:
+        """Have yielded again what is not written yet."""
+        self._news = set(self._due)
+
     def news(self) -> Iterator[QueueFigures]:
         """Yield what is to be written since the last time."""
         news, self._news = self._news, set()

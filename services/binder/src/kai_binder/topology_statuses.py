@@ -70,6 +70,10 @@ class TopologyStatuses:
         self._book.take(payload)
         self._due = True
 
+    def again(self) -> None:
+        """Have all statuses looked at again."""
+        self._due = True
+
     def news(self) -> Iterator[TopologyStatus]:
         """Yield the statuses that are to be written, each of them until `mark_written`."""
         if not self._due:

@@ -3,7 +3,7 @@
 Folded from the log. A condition is worked out when it is its turn to be written, once for all that happened since.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Self
 
@@ -103,6 +103,10 @@ class WaitingPods:
                 return self._forget(pod.uid)
             case _:
                 return set()
+
+    def again(self, is_due: Callable[[str], bool]) -> None:
+        """Have those pods yielded again of which this is told, by uid."""
+        self._due.update(filter(is_due, self._pods))
 
     def news(self) -> Iterator[WaitingPod]:
         """Yield the pods of which something has changed since the last time."""

@@ -9,11 +9,14 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import yaml
+from cyclopts import Parameter
+from cyclopts.validators import Number
 from kaicore.analysis.inquiry.replay import replay_log
-from kaicore.errors import KaiError, LogUnavailable
+from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
 from kaicore.ledger.feed import EventFeed
@@ -31,12 +34,15 @@ from kai_cli.hints import how_to_ask, kai
 from kai_cli.load import Loader
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import ONCE, DataDirectory, RunningCluster, data_directory
+from kai_cli.registered_clusters import RegisteredClusters
 from kai_cli.report import ClusterReport, DemoReport, render
 from kai_cli.stack import ClusterSpec, Stack
 from kai_cli.up import interruption, print_line
 
 _SIGHTED, _BLIND = "demo", "demo-blind"
 _PROFILE = "demo24"
+#: The second cluster, and the hub of both, come when the first one runs.
+_SECOND = ClusterSpec(name="demo-2", profile="mini", exporter=False)
 
 #: Exit code of a comparison that was not let finish, as shells have it of a Ctrl-C.
 _INTERRUPTED = 130
@@ -75,6 +81,7 @@ class _JobList(msgspec.Struct):
 def demo(
     *,
     once: bool = False,
+    clusters: Annotated[int, Parameter(validator=Number(gte=1, lte=2))] = 1,
     data_dir: Path | None = None,
     examples: Path | None = None,
     fresh: bool = False,
@@ -83,12 +90,15 @@ def demo(
 
     Args:
         once: compare with scheduling blind to NUMA, print a report, and end.
+        clusters: 2 for a second cluster and a hub of both, once the examples have run; not with --once.
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
         examples: manifests to apply, instead of those that come with kai; what carries the annotation
             demo.kai.scheduler/never-fits: "true" is to wait.
         fresh: begin anew, deleting what an earlier run left; `--once` always does, without --data-dir in a folder of
             its own. A folder that holds anything else than kai's data is never deleted.
     """
+    if once and clusters > 1:
+        raise ConfigurationError("--clusters: a comparison has none of its own; leave --once out")
     directory = data_directory(data_dir)
     own = once and data_dir is None
     if own:
@@ -97,12 +107,13 @@ def demo(
     with directory.lock() as held:
         if once or fresh:
             directory.clear(named_by_us=own)
-        return asyncio.run(_demo(Stack(directory, lock=held, report=print_line), workload, once=once))
+        stack = Stack(directory, lock=held, report=print_line)
+        return asyncio.run(_demo(stack, workload, once=once, clusters=clusters))
 
 
-async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:
+async def _demo(stack: Stack, workload: list[Manifest], *, once: bool, clusters: int) -> int:
     interrupted = interruption()
-    showing = asyncio.create_task(_compare(stack, workload) if once else _show(stack, workload))
+    showing = asyncio.create_task(_compare(stack, workload) if once else _show(stack, workload, clusters=clusters))
     waiting = asyncio.create_task(interrupted.wait())
     report: DemoReport | None = None
     try:
@@ -128,10 +139,12 @@ async def _demo(stack: Stack, workload: list[Manifest], *, once: bool) -> int:
     return 0 if report.good else 1
 
 
-async def _show(stack: Stack, workload: list[Manifest]) -> None:
+async def _show(stack: Stack, workload: list[Manifest], *, clusters: int) -> None:
     await stack.start()
-    cluster = await stack.add_cluster(ClusterSpec(name=_SIGHTED, profile=_PROFILE))
-    for line in how_to_ask(stack.directory, "why default/never-fits"):
+    first = ClusterSpec(name=_SIGHTED, profile=_PROFILE)
+    cluster = await stack.add_cluster(first)
+    more = ("cluster list", "get dispatches") if clusters > 1 else ()
+    for line in how_to_ask(stack.directory, "why default/never-fits", *more):
         print_line(line)
     print_line("Ctrl-C stops it; the next `make run` goes on from here.")
     await _apply(workload, cluster)
@@ -139,6 +152,23 @@ async def _show(stack: Stack, workload: list[Manifest]) -> None:
         _, _, settled = await _follow_until_settled(log, _SIGHTED, cluster, PlacedDomains())
     if not settled:
         print_line(f"some of it still waits or runs: {kai(stack.directory, 'get', 'pods', '--pending')}")
+    if clusters > 1:
+        await _keep_two(stack, first)
+
+
+async def _keep_two(stack: Stack, first: ClusterSpec) -> None:
+    """Add a second cluster and the hub, and keep the clusters as the hub's log says until cancelled."""
+    keeping = RegisteredClusters(stack, [first, _SECOND], report=print_line)
+    await keeping.register_own_first()
+    following = asyncio.create_task(keeping.run())
+    try:
+        await keeping.hub_started.wait()
+        print_line(f"a second cluster and the hub of both: {kai(stack.directory, 'submit', 'FILE')}")
+        await following
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
 
 
 async def _compare(stack: Stack, workload: list[Manifest]) -> DemoReport:

@@ -177,10 +177,10 @@ class Scheduler:
     def _fold_list(self, event: Event) -> None:
         """Fold another list of replicas, and count the waiting groups that are this one's from then on."""
         state = self.state
-        share = Share(state, self._shard)
+        share = Share(state, self._shard, self._config)
         before = {key for key in state.workload_index.pending if share.replicas and share.has(key)}
         state.fold(event)
-        share = Share(state, self._shard)
+        share = Share(state, self._shard, self._config)
         taken_over = sum(share.has(key) and key not in before for key in state.workload_index.pending)
         self._metrics.listed(self._shard, share.replicas, taken_over=taken_over)
         self._context.log.info("replicas of the shard", shard=share.shard, replicas=share.replicas, groups=taken_over)
@@ -210,12 +210,12 @@ class Scheduler:
     def _has_changed(self) -> bool:
         if self.state.revision == self._decided_at_revision or not self._replicas.listed(self.state):
             return False
-        return not idle(self.state, Share(self.state, self._shard))
+        return not idle(self.state, Share(self.state, self._shard, self._config))
 
     def _has_report(self) -> bool:
         """Whether queues stand otherwise than last reported, for a cycle to tell."""
         registry, now = self.state.queue_registry, self._now()
-        if not self._replicas.listed(self.state) or not Share(self.state, self._shard).reports:
+        if not self._replicas.listed(self.state) or not Share(self.state, self._shard, self._config).reports:
             return False
         if registry.revision == self._accounts_seen or not may_report(registry, self._config, now=now):
             return False

@@ -13,11 +13,20 @@ _BAD = frozenset({"Failed"})
 SUCCEEDED, FAILED, DELETED = "Succeeded", "Failed", "Deleted"
 
 
-def marked(manifest: Manifest, annotation: str, value: str) -> Manifest:
-    """Return a copy with an annotation on the object, and on every template of pods in it."""
+def marked(manifest: Manifest, annotation: str, value: str, *, scheduler_name: str) -> Manifest:
+    """Return a copy with an annotation on the object, and on every template of pods in it.
+
+    Args:
+        manifest: of the object.
+        annotation: the annotation's name.
+        value: its value.
+        scheduler_name: of pods that name no scheduler: another one would bind them without asking the hub.
+    """
     copied = deepcopy(manifest)
     _annotate(copied, annotation, value)
-    _mark_templates(copied, annotation, value)
+    for template in _templates(copied):
+        _annotate(template, annotation, value)
+        template["spec"].setdefault("schedulerName", scheduler_name)
     return copied
 
 
@@ -72,11 +81,6 @@ def _templates(value: Any) -> Iterable[Manifest]:
     elif isinstance(value, list):
         for inner in value:
             yield from _templates(inner)
-
-
-def _mark_templates(manifest: Manifest, annotation: str, value: str) -> None:
-    for template in _templates(manifest):
-        _annotate(template, annotation, value)
 
 
 def _annotate(document: Manifest, annotation: str, value: str) -> None:

@@ -26,6 +26,7 @@ from kaicore.rules.model.quantity import CPU, MEMORY, most_amount
 from kaicore.rules.model.queue import (
     CLUSTER_QUEUE_PREFIX,
     COHORT_PREFIX,
+    NODE_POOL_LABEL,
     FlavorQuota,
     Queue,
     QueueShare,
@@ -72,6 +73,7 @@ def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         origin=KAI_QUEUE,
+        node_pool=(metadata.labels or {}).get(NODE_POOL_LABEL, ""),
         parent=spec.parent_queue or "",
         shares=shares,
         priority=int32(
@@ -106,6 +108,7 @@ def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Q
     preemption = spec.preemption
     return Queue(
         name=f"{CLUSTER_QUEUE_PREFIX}{metadata.name}",
+        node_pool=(metadata.labels or {}).get(NODE_POOL_LABEL, ""),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         origin=CLUSTER_QUEUE,
@@ -138,6 +141,7 @@ def normalize_cohort(wire: CohortObject, lost: Lost = unheard) -> Queue:
     )
     return Queue(
         name=f"{COHORT_PREFIX}{metadata.name}",
+        node_pool=(metadata.labels or {}).get(NODE_POOL_LABEL, ""),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         origin=COHORT,

@@ -15,6 +15,9 @@ from kaicore.rules.model.quantity import PODS
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.state.cluster_state import ClusterState
 
+#: Whose decisions the binder carries out, which asks the hub before the first one.
+_SCHEDULER = EngineConfig().scheduler_name
+
 
 def read_dispatch(
     name: str, objects: Sequence[Located], *, clusters: Sequence[str] = (), data: Sequence[str] = ()
@@ -29,7 +32,7 @@ def read_dispatch(
 
     Raises:
         InvalidObject: an object makes no sense or has no name, there are no pods among them, or they are of several
-            queues.
+            queues or for another scheduler.
     """
     for item in objects:
         metadata = item.object.get("metadata")
@@ -41,12 +44,20 @@ def read_dispatch(
                 "missing: the hub must find the object again, so generateName is not enough",
             )
     state = ClusterState("hub")
-    submitted = submit_objects(CopiedState(state, now=0), objects, scheduler_name=EngineConfig().scheduler_name)
+    submitted = submit_objects(CopiedState(state, now=0), objects, scheduler_name=_SCHEDULER)
     if submitted.problems:
         raise InvalidObject(f"dispatch {name}", "manifests", len(objects), submitted.problems[0])
     entries = [state.pods[uid] for uid in submitted.uids]
     if not entries:
         raise InvalidObject(f"dispatch {name}", "manifests", len(objects), "make no pods, so there is nothing to run")
+    others = sorted({entry.pod.scheduler_name for entry in entries} - {_SCHEDULER})
+    if others:
+        raise InvalidObject(
+            f"dispatch {name}",
+            "spec.schedulerName",
+            others[0],
+            f"must be {_SCHEDULER}, or left out: another scheduler does not ask the hub, so it could run twice",
+        )
     queues = sorted({state.queue_of(entry)[0] for entry in entries})
     if len(queues) > 1:
         raise InvalidObject(f"dispatch {name}", "queue", ", ".join(queues), "must be one for all of its pods")

@@ -61,7 +61,9 @@ def try_dispatches(
     accounts = state.queue_accounts(config, now=max(now, state.recorded_at))
     copied = CopiedState(state, now=now)
     located = [
-        Located(f"dispatch {trial.name}", marked(manifest, DISPATCH_MARK, trial.name))
+        Located(
+            f"dispatch {trial.name}", marked(manifest, DISPATCH_MARK, trial.name, scheduler_name=config.scheduler_name)
+        )
         for trial in (*arriving, *waiting)
         for manifest in trial.objects
     ]

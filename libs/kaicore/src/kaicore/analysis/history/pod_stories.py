@@ -42,6 +42,7 @@ class PodStory:
         queue: the one that its group names, or `namespace/` and its namespace where it names none.
         gpus: that it asks for.
         node: where it was placed last.
+        placed_at: the time of the state on which that was decided.
         ended_at: when it was known to end: finished, rejected, or about to be deleted.
         gone_at: when the API server had it no more.
         succeeded: whether it finished well.

@@ -4,6 +4,8 @@ From the log is taken what the scheduler does not decide: objects that users and
 that came and went, and how long pods ran. What it decided, and what followed from that, is left out: it is simulated.
 """
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -81,6 +83,7 @@ class Delays:
         end: from the deletion of a running pod to its end.
         replace: from the loss of a pod until its controller made another.
         cycle: between the beginnings of two cycles at least: the tenth percentile.
+        notice: from a change until a cycle that knows it: the ninetieth percentile.
     """
 
     bind: int = 50_000
@@ -91,6 +94,7 @@ class Delays:
     end: int = 1_000_000
     replace: int = 500_000
     cycle: int = 200_000
+    notice: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ class History:
         lineages: of the scheduler's pods.
         foreign: uids of pods of other schedulers.
         configs: in order of time; at least one.
+        cycle_times: of the recorded cycles by shard, in order: of the state on which each was decided.
         observing: whether exporters observed pods.
         stories: the recorded ones, by uid.
         samples: the recorded ones.
@@ -132,6 +137,7 @@ class History:
     lineages: list[Lineage]
     foreign: frozenset[str]
     configs: list[ShardConfig]
+    cycle_times: dict[str, list[int]]
     delays: Delays
     observing: bool
     stories: dict[str, PodStory]
@@ -174,6 +180,12 @@ class _Reader:
         self._pods: list[Fact] = []
         #: By shard and time, the digest of the configuration from then on.
         self._digests = [(self._begin, shard, state.config_digest) for shard in sorted(state.last_cycles)]
+        #: When each event of the window was recorded.
+        self._times = array("q")
+        self._cycle_times: dict[str, list[int]] = {}
+        #: By cycle, the time of the state on which it was decided.
+        self._inputs: dict[str, int] = {}
+        self._notices: list[int] = []
         self._gaps: list[int] = []
         self._last_cycle: dict[str, int] = {}
         self._cycles = self._events = 0
@@ -188,6 +200,7 @@ class _Reader:
     def take(self, stream: str, payload: Payload, *, at: int) -> None:
         """Take an event."""
         self._events += 1
+        self._times.append(at)
         if self._sampler is None:
             # A log that is read from its first event begins then.
             self._begin = self._begin or at
@@ -196,6 +209,8 @@ class _Reader:
         match payload:
             case payloads.CycleCompleted():
                 self._cycle(payload, at)
+            case payloads.PodPlaced(uid=uid, cycle=cycle) if uid in self._stories.by_uid:
+                self._stories.by_uid[uid].placed_at = self._inputs.get(cycle, at)
             case payloads.PodObserved() | payloads.PodDeleted():
                 self._pods.append(Fact(at, stream, payload))
             case payloads.PlacementObserved(source="exporter"):
@@ -230,6 +245,14 @@ class _Reader:
 
     def _cycle(self, payload: payloads.CycleCompleted, at: int) -> None:
         self._cycles += 1
+        times = self._cycle_times.setdefault(payload.shard, [])
+        place = payload.input_position - self._position
+        known = self._times[place - 1] if place > 0 else self._begin
+        news = bisect_right(self._times, times[-1] if times else self._begin)
+        if news < place:
+            self._notices.append(known - self._times[news])
+        times.append(known)
+        self._inputs[payload.cycle] = known
         before = self._last_cycle.get(payload.shard)
         if before is not None:
             self._gaps.append(payload.now - before)
@@ -260,6 +283,7 @@ class _Reader:
             lineages=lineages,
             foreign=foreign,
             configs=configs,
+            cycle_times=self._cycle_times,
             delays=self._delays(ours, lineages),
             observing=self._observing,
             stories={story.pod.uid: story for story in ours},
@@ -319,6 +343,7 @@ class _Reader:
                 ),
                 usual.replace,
             ),
+            notice=int(quantiles(self._notices, n=10)[8]) if len(self._notices) > 1 else usual.notice,
             cycle=max(int(quantiles(self._gaps, n=10)[0]), usual.cycle) if len(self._gaps) > 1 else usual.cycle,
         )
 

@@ -5,6 +5,7 @@ the same `decide`; a model of kubelets answers each bind; everything takes as lo
 median. No clock is read and nothing is drawn by lot: the same window and the same changes give the same run.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -207,9 +208,14 @@ class Rerun:
         return min((time for time in times if time is not None), default=None)
 
     def _due(self, shard: _Shard) -> int | None:
-        earliest = max(shard.last + self._history.delays.cycle, self.now)
+        delays = self._history.delays
+        earliest = max(shard.last + delays.cycle, self.now)
         if self.state.revision != shard.decided_at and not idle(self.state):
-            return earliest
+            # As the recorded scheduler did, if it had a cycle then: else pods that came together are decided on apart.
+            times = self._history.cycle_times.get(shard.name, ())
+            place = bisect_left(times, max(self.now, shard.last + 1))
+            recorded = place < len(times) and times[place] <= earliest + delays.notice
+            return times[place] if recorded else earliest
         return None if shard.retry_at is None else max(shard.retry_at, earliest)
 
     def _cycle(self, shard: _Shard) -> None:

@@ -1,13 +1,13 @@
 """The pods of a simulated history: they are bound, admitted or refused, run, end, are evicted, and are made again."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
 from kaicore.analysis.history.lineages import Lineage
-from kaicore.analysis.history.reading import History
+from kaicore.analysis.history.reading import Delays, History
 from kaicore.analysis.history.simulated_kubelets import SimulatedKubelets
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
@@ -219,7 +219,7 @@ class SimulatedPods:
     def placed(self, decision: payloads.PodPlaced) -> None:
         """A cycle placed a pod: the binder binds it."""
         uid = decision.uid
-        self._later(self._delays.bind, lambda: self._bind(uid))
+        self._later(self._own(uid).bind, lambda: self._bind(uid))
 
     def to_evict(self, uid: str) -> None:
         """A cycle decided that a pod has to go."""
@@ -242,10 +242,24 @@ class SimulatedPods:
             refusal = answer.refusal
             self._later(self._delays.refuse, lambda: self._refuse(uid, refusal.reason, refusal.message))
             return
-        self._later(self._delays.start, lambda: self._run(uid))
+        own = self._own(uid)
+        self._later(own.start, lambda: self._run(uid))
         predicted = entry.predicted
         if predicted is not None or any(item.zones or item.spans for item in answer.containers):
-            self._later(self._delays.observe, lambda: self._observe(uid, answer.placement))
+            self._later(own.observe, lambda: self._observe(uid, answer.placement))
+
+    def _own(self, uid: str) -> Delays:
+        """Return how long a pod's own steps took in the log; by the median what it did not do there."""
+        story, usual = self._history.stories.get(uid), self._delays
+        if story is None or not story.bound_at > story.placed_at > self._history.begin:
+            return usual
+        bound = story.bound_at
+        return replace(
+            usual,
+            bind=bound - story.placed_at,
+            start=story.running_at - bound if story.running_at >= bound else usual.start,
+            observe=story.observed_at - bound if story.observed_at >= bound else usual.observe,
+        )
 
     def _refuse(self, uid: str, reason: str, message: str) -> None:
         mine = self._pods.pop(uid, None)

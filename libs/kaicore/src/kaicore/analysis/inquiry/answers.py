@@ -325,6 +325,7 @@ FILTERS: dict[str, frozenset[str]] = {
     "zones": frozenset({"node"}),
     "cycles": frozenset(),
     "clusters": frozenset(),
+    "dispatches": frozenset({"pending"}),
 }
 
 

@@ -70,7 +70,7 @@ def placement_scores(
     """
     onlooker = _Onlooker(uid, node, list(state.columns.names))
     result = run_cycle(
-        cycle_input(state, config, now=now, cycle=cycle, share=Share(state, cycle.rpartition("/")[0])),
+        cycle_input(state, config, now=now, cycle=cycle, share=Share(state, cycle.rpartition("/")[0], config)),
         config,
         observer=onlooker,
     )

@@ -1,5 +1,6 @@
 """What an operator sets about decisions; recorded in full, so that every cycle can be run again."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated
@@ -8,6 +9,7 @@ import msgspec
 
 from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
+from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.config import FairShareConfig
@@ -134,6 +136,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
         search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
         topology_strategy: which domains of a network topology are preferred, for groups that ask for any.
+        node_pool: of nodes, groups and queues, only those with this value of the label are this shard's; with the empty
+            one, those without the label; None for all.
+        node_pool_label: the label's key (KAI-Scheduler: `--nodepool-label-key`); queues always have the default one.
         provisioning: whether and how nodes are asked for, for groups that need new ones.
     """
 
@@ -169,6 +174,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     search_steps: int = 200_000
     topology_strategy: Strategy = Strategy.BEST_FIT
     provisioning: ProvisioningConfig = ProvisioningConfig()
+    node_pool: str | None = None
+    node_pool_label: str = NODE_POOL_LABEL
+
+    def in_pool(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether what has these labels is this shard's, by its node pool."""
+        return self.node_pool is None or labels.get(self.node_pool_label, "") == self.node_pool
 
     def strategy(self, *, devices: bool) -> PlacementStrategy:
         """Return the strategy of pods that ask for devices, or of those that do not."""
@@ -200,4 +211,6 @@ _LATER = (
     "replace_fail_fast",
     "node_not_ready_us",
     "provisioning",
+    "node_pool",
+    "node_pool_label",
 )

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.doubts import Doubts
+from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.constraints.numa_verdicts import configure_kubelets
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
@@ -65,6 +66,8 @@ class Session:
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
         self._doubts: Doubts | None = None
         columns = cycle_input.columns.copy()
+        if config.node_pool is not None:
+            columns.present = columns.present & in_pool(columns, config)
         configure_kubelets(columns, config)
         for class_key in sorted(self.pods.classes):
             columns.vector(self.pods.classes[class_key].requests)

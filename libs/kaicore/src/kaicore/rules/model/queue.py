@@ -13,6 +13,9 @@ from kaicore.rules.model.pod import Amounts, Toleration
 #: The queue of all work when no queue is configured, and of work that names none when one of this name is.
 DEFAULT_QUEUE = "default"
 
+#: The label by which KAI-Scheduler's shards divide nodes, groups and queues.
+NODE_POOL_LABEL = "kai.scheduler/node-pool"
+
 CLUSTER_QUEUE_PREFIX = "ClusterQueue/"
 COHORT_PREFIX = "Cohort/"
 
@@ -78,6 +81,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
         reclaims_lower: of other queues' work, only that of lower priority.
         flavors: what the quotas are sums of.
         unsupported: constraints that this version cannot honour, and for which its work therefore waits.
+        node_pool: value of the label `kai.scheduler/node-pool`, by which shards divide queues too.
     """
 
     name: str
@@ -101,6 +105,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     reclaims_lower: bool = False
     flavors: tuple[FlavorQuota, ...] = ()
     unsupported: tuple[str, ...] = ()
+    node_pool: str = ""
 
 
 class ResourceFlavor(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,7 +29,7 @@ def cycle_input(
         cycle: the cycle's id; empty where nothing is recorded.
         share: of the groups, whose cycle it is; None for all of them.
     """
-    share = share or Share(state, "")
+    share = share or Share(state, "", config)
     waiting, in_backoff, excluded = _waiting(state, config, share, now=now)
     workloads = state.workload_index
     failed = failed_nodes(state, config, now=now)
@@ -94,7 +94,7 @@ def _waiting(
 
 def _reserved_by_others(state: ClusterState, config: EngineConfig, share: Share) -> list[PodEntry]:
     """Return the waiting pods of other replicas' groups for which room is kept, by uid."""
-    if share.whole:
+    if share.alone:
         return []
     nominated = (state.pods[uid] for uid in sorted(state.nominated))
     return [

@@ -80,7 +80,7 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
     stream = cycle_stream(shard)
     version = state.versions.get(stream, 0)
     cycle = f"{shard}/{version + 1}"
-    share = Share(state, shard)
+    share = Share(state, shard, config)
     decided_on = cycle_input(state, config, now=now, cycle=cycle, share=share)
     result = run_cycle(decided_on, config)
     placements = result.placements
@@ -159,7 +159,7 @@ class _Record:
             stream = f"node/{node}"
             events.append(self._event(stream, node, payload))
             streams.add(stream)
-        if not self._share.whole:
+        if not self._share.alone:
             reclaimed = self._reclaimed(batch)
             events += reclaimed
             streams.update(event.stream for event in reclaimed)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand, flavor_demand
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import QueueFigures, QueuesReported
@@ -59,6 +60,7 @@ class QueueRegistry:
         self.reader: UsageReader[UsageKey] = UsageReader()
         self._forgotten_at = 0
         self._tree: QueueTree | None = None
+        self._trees: dict[str, QueueTree] = {}
         self._demands: dict[tuple[str, str, str], FlavorDemand] = {}
 
     @property
@@ -67,6 +69,15 @@ class QueueRegistry:
         if self._tree is None:
             self._tree = QueueTree(self.queues)
         return self._tree
+
+    def tree_of(self, config: EngineConfig) -> QueueTree:
+        """Return the hierarchy of the queues that are a shard's, by its node pool."""
+        pool = config.node_pool
+        if pool is None or not self.queues:
+            return self.tree
+        if pool not in self._trees:
+            self._trees[pool] = QueueTree({name: one for name, one in self.queues.items() if one.node_pool == pool})
+        return self._trees[pool]
 
     def flavor_demand(self, queue: str, namespace: str, pod_class: PodClass) -> FlavorDemand:
         """Return where the flavors of a queue let pods of a class go.
@@ -109,6 +120,7 @@ class QueueRegistry:
     def _hierarchy_changed(self) -> None:
         self.revision += 1
         self._tree = None
+        self._trees.clear()
         self._demands.clear()
 
     def queue_seen(self, queue: Queue) -> None:

@@ -5,6 +5,7 @@ whose queue does not exist.
 """
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.model.pod import Amounts
@@ -30,9 +31,9 @@ def queue_accounts(
         now: the cycle's clock, microseconds since the epoch.
         recorded_at: when the state's last event was recorded.
     """
-    tree = registry.tree
+    tree = registry.tree_of(config)
     size, width = len(tree), len(tree.resources)
-    totals = ready_amounts(columns)
+    totals = ready_amounts(columns, config)
     _take_off(totals, registry.used_by_others(config.scheduler_name))
     requested = [[0] * width for _ in range(size)]
     uses: dict[int, tuple[list[int], list[int]]] = {}
@@ -94,10 +95,12 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
     return by_name
 
 
-def ready_amounts(columns: NodeColumns) -> Amounts:
-    """Return what all ready nodes have."""
+def ready_amounts(columns: NodeColumns, config: EngineConfig | None = None) -> Amounts:
+    """Return what all ready nodes have, of the node pool of a shard with these settings."""
     count = len(columns.names)
     ready = columns.present[:count] & columns.ready[:count]
+    if config is not None and config.node_pool is not None:
+        ready = ready & in_pool(columns, config)[:count]
     allocatable = columns.allocatable[:count][ready]
     # In two halves, for many nodes may each have as much as is believed of any.
     high, low = (allocatable >> _HALF).sum(axis=0), (allocatable & ((1 << _HALF) - 1)).sum(axis=0)

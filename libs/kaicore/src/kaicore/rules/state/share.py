@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.group import Group
 from kaicore.rules.numa.zone_arrays import Ints
@@ -28,28 +29,34 @@ _REPORTS = "reports"
 class Share:
     """What one scheduler decides about, on one state; all of it where there are no replicas."""
 
-    def __init__(self, state: ClusterState, shard: str) -> None:
+    def __init__(self, state: ClusterState, shard: str, config: EngineConfig | None = None) -> None:
         """Args:
         state: as the cycle finds it; not to be changed while the share is used.
         shard: the name under which the scheduler records its cycles.
+        config: the shard's settings: its node pool counts.
         """
+        self._config = config or EngineConfig()
         self.shard, self.replica = split_shard(shard)
         #: The replicas as the log lists them.
         self.replicas = state.replicas.get(self.shard, ())
-        #: Whether everything is this scheduler's.
-        self.whole = not self.replica or self.replicas == (self.replica,)
+        #: Whether no other replica shares the groups.
+        self.alone = not self.replica or self.replicas == (self.replica,)
+        #: Whether every group is this scheduler's.
+        self.whole = self.alone and self._config.node_pool is None
         self._state = state
         self._owners: dict[str, str] = {}
         self._bounds: dict[int, tuple[bool, str]] = {}
 
     def has(self, group: str) -> bool:
         """Tell whether a group, by its key, is this scheduler's to decide about."""
-        return self.whole or self.owner(group) == self.replica
+        if not self.whole and not self._in_pool(group):
+            return False
+        return self.alone or self.owner(group) == self.replica
 
     @property
     def reports(self) -> bool:
         """Whether this scheduler tells how queues stand."""
-        return self.whole or owner(_REPORTS, self.replicas) == self.replica
+        return self.alone or owner(_REPORTS, self.replicas) == self.replica
 
     def owner(self, group: str) -> str:
         """Return the replica that decides about a group; empty where the log lists none."""
@@ -60,12 +67,20 @@ class Share:
 
     def turns(self) -> Ints | None:
         """Return by row how many other replicas come before this one on a node; None where it is the only one."""
-        if self.whole:
+        if self.alone:
             return None
         columns = self._state.columns
         by_row = np.zeros(len(columns.present), np.int64)
         by_row[: len(columns.names)] = turns(columns.names, self.replicas, self.replica)
         return by_row
+
+    def _in_pool(self, key: str) -> bool:
+        """Tell whether a group's pods have the label of the shard's node pool; what has no pods has none."""
+        if self._config.node_pool is None:
+            return True
+        workload = self._state.workload_index.workloads.get(key)
+        members = () if workload is None else (*workload.waiting.values(), *workload.active.values())
+        return self._config.in_pool(members[0].pod.labels if members else {})
 
     def _shared(self, key: str) -> str:
         """Return what a group is owned by."""
@@ -96,7 +111,7 @@ class Share:
 
     def _account(self, group: Group) -> str:
         """Return the queue by whose account a group is owned; empty where no bound is for it."""
-        tree = self._state.queue_registry.tree
+        tree = self._state.queue_registry.tree_of(self._config)
         number = tree.find(group.queue, namespace="" if group.queue else group.namespace)
         if number is None:
             return ""

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Toleration
@@ -84,3 +85,11 @@ def _compares(value: str, requirement: Requirement) -> bool:
     except (ValueError, IndexError):
         return False
     return have > bound if requirement.operator == "Gt" else have < bound
+
+
+def in_pool(columns: NodeColumns, config: EngineConfig) -> Flags:
+    """Tell per row whether the node is in the shard's node pool."""
+    nodes = columns.facts
+    flags = np.zeros(len(columns.present), np.bool_)
+    flags[: len(nodes)] = [node is not None and config.in_pool(node.labels) for node in nodes]
+    return flags
