@@ -29,6 +29,7 @@ PAGES = {
     "queues": "/clusters/fleet/queues?span=6h",
     "cycles": "/clusters/fleet/cycles",
     "cycle": "/clusters/fleet/cycles/235?step=3",
+    "order of a cycle": "/clusters/fleet/cycles/235/order",
     "predictions": "/clusters/fleet/predictions",
     "segments": "/clusters/fleet/segments",
     "search": "/clusters/fleet/search?q=llm",

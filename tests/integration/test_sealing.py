@@ -182,6 +182,26 @@ async def test_a_dead_deposit_holds_nothing_up_and_catches_up(
     assert (await against(log, cluster_name, file, key)).ok
 
 
+async def test_what_a_dead_deposit_misses_is_handed_in_by_a_sealer_that_starts_anew(
+    postgres_log: PostgresLog, cluster_name: str, store: ObjectStore, key: Key, tmp_path: Path
+) -> None:
+    log, file = postgres_log, str(tmp_path / "seals")
+    store.stop()
+    async with sealing(log, store.url, file, key=key, cluster=cluster_name) as running:
+        for _ in range(3):
+            await running.sealed(await append(log, cluster_name))
+        await running.handed_in(file)
+    store.start()
+    async with sealing(log, store.url, file, key=key, cluster=cluster_name) as running:
+        await until(lambda: running.of_deposit("seals_deposited_total", store.url) >= 3)
+        await running.handed_in(store.url)
+    async with closing(open_deposit(store.url)) as deposit, closing(open_deposit(file)) as local:
+        there, here = [read_anchors("\n".join(await one.lines()), name="x", key=key) for one in (deposit, local)]
+    # A seal of an empty log vouches for nothing.
+    seals = [(one.position, one.hash, one.sealed_at) for one in here if one.position]
+    assert [(one.position, one.hash, one.sealed_at) for one in there] == seals
+
+
 async def test_a_sealer_that_starts_anew_refuses_a_log_that_its_last_seal_contradicts(
     postgres_log: PostgresLog, superuser_url: str, cluster_name: str, store: ObjectStore, key: Key
 ) -> None:

@@ -68,7 +68,7 @@ async def test_cycles_run_when_the_recorded_ones_did_so_pods_go_to_the_same_node
 async def test_pods_of_a_node_that_is_lost_are_lost_and_made_again() -> None:
     storm = saturated(6, seconds=100)
     storm.cluster.record("node/gpu-1", payloads.NodeDeleted("uid-gpu-1", "gpu-1"))
-    storm.run(200)
+    storm.run(300)
     baseline = (await ask(await log_of(storm.cluster.events))).baseline
     # The log's own kubelet let them run to their end; simulated ones are gone with their node.
     assert (baseline.pods, baseline.lost, baseline.rejections) == (6, 2, 0)

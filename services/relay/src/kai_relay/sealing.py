@@ -3,6 +3,7 @@
 The relay does it: it reads all of the log and has no right to write any of it, so who signs cannot change what is
 signed. Each seal vouches for a chain that was computed anew from the seal before; a chain that does not lead there is
 not sealed. A deposit that does not answer holds up neither the relay nor other deposits: what it misses waits for it.
+A relay that starts anew takes what one deposit misses from the others, so that it is lost only if no deposit has it.
 """
 
 import asyncio
@@ -81,6 +82,8 @@ class Depositor:
         self._logger = logger.bind(deposit=deposit.address)
         self._waiting: deque[Checkpoint] = deque(maxlen=_MOST_WAITING)
         self._grown = asyncio.Event()
+        #: Whether it has all seals that the other deposits had when this began.
+        self._complete = False
         self._count = -1
         self._last = ""
         self._retry = Retry(first_s=_RETRY_S, most_s=_RETRY_MAX_S)
@@ -98,19 +101,22 @@ class Depositor:
             DepositUnavailable: it does not answer.
             InvalidObject: what is there is no seal, or not signed with our key.
         """
-        after = max(0, await self._deposit.count() - _LOOK_BACK)
-        lines = await self._deposit.lines(after=after)
-        anchors = read_anchors("\n".join(lines), name=self._deposit.address, key=self._key, first=not after)
-        return next((anchor for anchor in reversed(anchors) if anchor.cluster == cluster), None)
+        return next((one for one in reversed(await self._last_anchors(_LOOK_BACK)) if one.cluster == cluster), None)
 
-    async def run(self) -> NoReturn:
-        """Hand in what comes, until cancelled."""
+    async def _last_anchors(self, most: int) -> list[Anchor]:
+        after = max(0, await self._deposit.count() - most)
+        lines = await self._deposit.lines(after=after)
+        return read_anchors("\n".join(lines), name=self._deposit.address, key=self._key, first=not after)
+
+    async def run(self, others: Sequence["Depositor"] = ()) -> NoReturn:
+        """Hand in what comes, until cancelled; first what the other deposits have and this one misses."""
         while True:
-            await self._grown.wait()
-            self._grown.clear()
-            while self._waiting:
+            while self._waiting or not self._complete:
                 await asyncio.sleep(self._retry.remaining_s)
                 try:
+                    if not self._complete:
+                        await self._fill_up(others)
+                        continue
                     await self._hand_in(self._waiting[0])
                 except DepositTaken:
                     # Another relay was faster, or the answer to our own was lost.
@@ -119,6 +125,28 @@ class Depositor:
                     self._failed(error)
                 else:
                     self._works()
+            self._grown.clear()
+            await self._grown.wait()
+
+    async def _fill_up(self, others: Sequence["Depositor"]) -> None:
+        last: dict[str, int] = {}
+        for anchor in await self._last_anchors(_MOST_WAITING):
+            last[anchor.cluster] = anchor.position
+        missing: dict[tuple[str, int], Checkpoint] = {}
+        for other in others:
+            try:
+                anchors = await other._last_anchors(_MOST_WAITING)  # noqa: SLF001 - of its own kind
+            except KaiError as error:
+                self._logger.warning("another deposit does not tell what is missing here", error=str(error))
+                continue
+            for anchor in anchors:
+                if anchor.position > last.get(anchor.cluster, 0):
+                    missing.setdefault((anchor.cluster, anchor.position), _checkpoint(anchor))
+        known = {(one.cluster, one.head.position) for one in self._waiting}
+        came = sorted((one for place, one in missing.items() if place not in known), key=lambda one: one.at)
+        self._waiting = deque([*came, *self._waiting], maxlen=_MOST_WAITING)
+        self._complete = True
+        self._metrics.waiting.labels(self._deposit.address).set(len(self._waiting))
 
     async def _hand_in(self, checkpoint: Checkpoint) -> None:
         if self._count < 0:
@@ -157,6 +185,14 @@ class Depositor:
         self._logger.error("a deposit does not take seals", waiting=len(self._waiting), error=str(error))
 
 
+def _checkpoint(anchor: Anchor) -> Checkpoint:
+    """Return what an anchor was made of."""
+    head = Head(anchor.position, bytes.fromhex(anchor.hash), anchor.recorded_at)
+    retired, cluster, at = anchor.retired_position, anchor.cluster, anchor.sealed_at
+    seal = Seal(cluster, retired, retired, bytes.fromhex(anchor.retired_hash), anchor.recorded_at, "", at)
+    return Checkpoint(cluster, head, (seal,) if retired else (), at)
+
+
 class Sealer:
     """Seals the logs of the clusters that this relay leads."""
 
@@ -193,7 +229,10 @@ class Sealer:
 
     async def run(self) -> None:
         """Seal until cancelled."""
-        handing_in = [asyncio.create_task(one.run()) for one in self._depositors]
+        handing_in = [
+            asyncio.create_task(one.run([other for other in self._depositors if other is not one]))
+            for one in self._depositors
+        ]
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -245,12 +284,14 @@ class Sealer:
         self._logger.error("the log is broken and is not sealed", cluster=cluster, problem=str(problem))
 
     async def _last_seal(self, cluster: str) -> Head | None:
+        """Return the newest one of all deposits: one that was away for a while may miss some."""
+        last: Anchor | None = None
         for depositor in self._depositors:
             try:
                 anchor = await depositor.last_of(cluster)
             except KaiError as error:
                 self._logger.error("a deposit does not tell its last seals", error=str(error))
                 continue
-            if anchor is not None:
-                return Head(anchor.position, bytes.fromhex(anchor.hash), anchor.recorded_at)
-        return None
+            if anchor is not None and (last is None or anchor.position > last.position):
+                last = anchor
+        return None if last is None else Head(last.position, bytes.fromhex(last.hash), last.recorded_at)
