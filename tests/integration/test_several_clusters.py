@@ -216,6 +216,12 @@ async def test_dispatches_are_placed_moved_from_what_is_drained_or_lost_and_neve
     assert await fleet.bound_in("stranded") == {"c": ["stranded-0", "stranded-1"]}
     assert await fleet.bound_in("waits") == {"b": ["waits-0", "waits-1"]}
 
+    # Ended: its objects stay, for people to look at.
+    for pod in ("first-0", "first-1"):
+        await a.api.pod_status(pod, phase="Succeeded")
+    assert (await fleet.until("first", lambda entry: entry.stage is DispatchStage.FINISHED)).outcome == "Succeeded"
+    assert set(await a.pods()) == {"first-0", "first-1"}
+
     answer = await Inquiry(fleet.log).why("c", "Pod", "default", "stranded-0")
     assert answer.dispatch is not None
     assert answer.dispatch.correlation == "dispatch/stranded"

@@ -31,7 +31,7 @@ from kaicore.rules.events.payloads import (
     HubPayload,
     LeaseRenewed,
 )
-from kaicore.rules.hub.cluster_side import Term, held_entry, to_clear, to_make
+from kaicore.rules.hub.cluster_side import Term, held_entry, is_here, to_clear, to_make
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState, dispatch_stream, lease_stream
 from kaicore.rules.hub.lease import HeldLease
 from kaicore.rules.hub.steps import dispatch_unit
@@ -218,7 +218,7 @@ class HubSide:
             for term in [term for term, task in self._working.items() if task.done()]:
                 self._finished(term, self._working.pop(term))
             clearing = set(to_clear(self._state, self._cluster)) | {
-                term for term in self._made if held_entry(self._state, self._cluster, term) is None
+                term for term in self._made if not is_here(self._state, self._cluster, term)
             }
             for term in clearing - self._working.keys():
                 self._working[term] = asyncio.create_task(self._clear(term))

@@ -126,6 +126,9 @@ class Scheduler:
         while self.state.position < head.position and not self._context.stopping.is_set():
             self._fold(await self._feed.next_batch(timeout_s=1.0))
         self._replicas.begin()
+        if self._replica:
+            listed = Share(self.state, self._shard, self._config).replicas
+            self._metrics.listed(self._shard, listed, taken_over=0)
         self._standby.begin()
         self._context.health.met("state")
         self._context.log.info("state folded", position=self.state.position, pods=len(self.state.pods))

@@ -40,6 +40,13 @@ def to_clear(state: HubState, cluster: str) -> list[Term]:
     ]
 
 
+def is_here(state: HubState, cluster: str, term: Term) -> bool:
+    """Whether the objects of a term are where they belong; those of one that has finished stay to be looked at."""
+    entry = state.dispatches.get(term.dispatch)
+    there = entry is not None and (entry.cluster, entry.term) == (cluster, term.number)
+    return there and entry is not None and entry.stage is not DispatchStage.WITHDRAWN
+
+
 def held_entry(state: HubState, cluster: str, term: Term) -> DispatchEntry | None:
     """Return the dispatch of a term if it is a cluster's now, and not asked back; else None."""
     entry = state.dispatches.get(term.dispatch)
