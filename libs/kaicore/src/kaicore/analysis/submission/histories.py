@@ -58,7 +58,7 @@ class RunHistories:
             self._kept.setdefault(cluster, history)
 
     async def _read(self, cluster: str, history: RunHistory, position: int, most: int) -> None:
-        after = max(history.position, position - most)
+        after = max(history.position, position - most, await self._log.retired(cluster))
         async for event in events_of(self._log, cluster, after=after, upto=position, where=_WHERE):
             history.take(event)
         history.position = max(history.position, position)

@@ -16,7 +16,7 @@ from kaicore.analysis.submission.answers import StartsAnswer
 from kaicore.analysis.submission.calibrations import kept_calibration
 from kaicore.analysis.submission.histories import RunHistories
 from kaicore.analysis.submission.waiting_starts import waiting_starts
-from kaicore.errors import KaiError, TooManyQuestions, UnknownSubject
+from kaicore.errors import KaiError, TooManyQuestions
 from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.forecast.start import ForecastLimits
 from kaicore.rules.state.cluster_state import ClusterState
@@ -93,8 +93,8 @@ class StartForecasts:
                 ),
                 soon=True,
             )
-        except (TooManyQuestions, UnknownSubject):
-            # Others ask; or its pods, which waited a moment ago, are gone.
+        except KaiError:
+            # Others ask, its pods are gone by now, or the log does not answer any more: why it waits is known.
             return why
         if self._lasting and cluster not in self._reading:
             self._reading[cluster] = asyncio.create_task(self._read_ahead(cluster))

@@ -4,10 +4,12 @@ Whatever is remembered has all that it depends on in its key, so nothing of it h
 changed. A copy of a state to try things on (`kaicore.rules.state.fork`) begins with an empty memory.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from kaicore.rules.numa.zone_charge import ZoneCharge
 
 _Ints = npt.NDArray[np.int64]
 
@@ -36,13 +38,29 @@ class StateNumbers:
         self.of_rows: _Ints | None = None
 
 
+class HeldOfRow(NamedTuple):
+    """What a pod holds of its node.
+
+    Attributes:
+        charge: of zones; this very object.
+        releasing: whether it counts as being released.
+        number: equal for pods that hold the same.
+        zones: of which it holds anything.
+    """
+
+    charge: ZoneCharge
+    releasing: bool
+    number: int
+    zones: frozenset[int]
+
+
 class RelievedAnswers:
     """Answers of searches for victims (`kaicore.rules.engine.victims.relieved_rows`).
 
     Attributes:
         by_asking: answers by what was asked for, then by what a row is like.
         numbers: of what pods hold.
-        by_uid: the same by the pod's uid, with what it held then.
+        by_uid: what pods held when they were last looked at, by uid.
         issued: how many numbers there have been; none is given again.
         count: how many answers there are.
     """
@@ -50,7 +68,7 @@ class RelievedAnswers:
     def __init__(self) -> None:
         self.by_asking: dict[object, dict[object, dict[tuple[int, ...], bool]]] = {}
         self.numbers: dict[object, int] = {}
-        self.by_uid: dict[str, tuple[object, bool, int]] = {}
+        self.by_uid: dict[str, HeldOfRow] = {}
         self.issued = self.count = 0
 
     def number(self, holding: object) -> int:

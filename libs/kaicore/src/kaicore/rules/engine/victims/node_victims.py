@@ -133,7 +133,7 @@ class NodeVictims:
         if self._session.steps_left <= 0 or not fits(everything):
             return None
         best = everything
-        for order in _orders(on_row):
+        for order in _orders([relieved.zones(members) for members in on_row]):
             chosen: list[int] = []
             for index in order:
                 chosen.append(index)
@@ -173,14 +173,13 @@ class NodeVictims:
         return relieved
 
 
-def _orders(on_row: Sequence[Sequence[Member]]) -> Iterator[list[int]]:
+def _orders(zones: Sequence[frozenset[int]]) -> Iterator[list[int]]:
     """Yield in which orders victims are added: the cheapest first, and for each zone those that hold it first.
 
-    Args: on_row: the pods on the node of each set, the cheapest set first.
+    Args: zones: of which the pods on the node of each set hold anything, the cheapest set first.
     """
-    by_cost = list(range(len(on_row)))
+    by_cost = list(range(len(zones)))
     yield by_cost
-    zones = [{zone for other in members for zone, _, _ in other.zone_charge.split} for members in on_row]
     for zone in sorted(set().union(*zones)):
         yield sorted(by_cost, key=lambda index: (zone not in zones[index], len(zones[index]), index))
 

@@ -14,6 +14,7 @@ from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.workload import Member
+from kaicore.rules.numa.row_memory import HeldOfRow
 
 #: By the numbers of the pods that are gone, whether the row takes a pod.
 Taken = dict[tuple[int, ...], bool]
@@ -60,15 +61,22 @@ class RelievedRows:
         """Return a number for what each pod holds of its node; equal for pods that hold the same of it."""
         return tuple([self._number(member) for member in members])
 
+    def zones(self, members: Sequence[Member]) -> frozenset[int]:
+        """Return the zones that pods hold anything of."""
+        return frozenset().union(*[self._holding(member).zones for member in members])
+
     def _number(self, member: Member) -> int:
+        return self._holding(member).number
+
+    def _holding(self, member: Member) -> HeldOfRow:
         by_uid, charge = self._memory.by_uid, member.zone_charge
         seen = by_uid.get(member.pod.uid)
-        if seen is not None and seen[0] is charge and seen[1] == member.releasing:
-            return seen[2]
-        holding = (tuple(member.requests.items()), charge, member.releasing)
-        number = self._memory.number(holding)
-        by_uid[member.pod.uid] = charge, member.releasing, number
-        return number
+        if seen is not None and seen.charge is charge and seen.releasing == member.releasing:
+            return seen
+        number = self._memory.number((tuple(member.requests.items()), charge, member.releasing))
+        zones = frozenset([zone for zone, _, _ in charge.split])
+        holding = by_uid[member.pod.uid] = HeldOfRow(charge, member.releasing, number, zones)
+        return holding
 
     def remember(self, taken: Taken, gone: tuple[int, ...], answer: bool) -> None:
         """Remember whether a row takes a pod once the pods of some numbers are gone."""
