@@ -10,7 +10,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 _STACKS = "stacks"
-_WITH_STACKS = ("tests/chaos/test_stack_kill.py", "tests/chaos/test_storm.py", "tests/e2e/")
+_WITH_STACKS = ("tests/chaos/test_storm.py", "tests/e2e/")
 
 
 class StacksInTurn(LoadFileScheduling):

@@ -14,7 +14,7 @@ from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.chaos.conftest import Start
 from tests.chaos.kept import assert_kept
-from tests.chaos.losing_proxy import LosingProxy
+from tests.chaos.link import Link
 from tests.new_events import new_event, unit
 
 pytestmark = pytest.mark.slow
@@ -118,7 +118,7 @@ async def test_sessions_are_ended_under_load(
 async def test_an_append_whose_answer_is_lost_is_found_to_have_succeeded(
     server: EmbeddedPostgres, cluster_name: str
 ) -> None:
-    async with LosingProxy(server.url) as proxy, await PostgresLog.open(proxy.url) as log:
+    async with Link(server.url) as proxy, await PostgresLog.open(proxy.url) as log:
         assert await log.append(cluster_name, [unit(n1=0)], expect={"node/n1": 0}) == [UnitOutcome((1,))]
         proxy.lose_after(b"COMMIT")
         units = [unit(n1=1), unit(n1=0), unit(new_event("node/n2"), n1=1)]

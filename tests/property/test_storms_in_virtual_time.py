@@ -1,6 +1,6 @@
 """Mixed pods on strict kubelets that are ahead of the API: none is rejected, and none waits for good."""
 
-from tests.chaos.test_storm import PROFILE
+from tests.chaos.profile import PROFILE
 from tests.virtual_storm import VirtualStorm, blow
 
 

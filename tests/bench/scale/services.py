@@ -56,6 +56,11 @@ class ServiceProcess:
             self._process.kill()
             await self._process.wait()
 
+    async def ended(self) -> int:
+        """Wait until it has ended by itself; return its exit code."""
+        assert self._process is not None, "not started"
+        return await self._process.wait()
+
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -5,7 +5,7 @@ Folded from the log. A condition is worked out when it is its turn to be written
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 from kaicore.rules.engine.explain.waiting_reasons import (
@@ -17,9 +17,10 @@ from kaicore.rules.engine.explain.waiting_reasons import (
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import ClassPending, GroupPending, Payload, WaitingPod
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.sharing.replicas import replica_shard, split_shard
 
 #: The events that matter here.
-EVENT_TYPES = ("CycleCompleted", "PodDeleted", "PodObserved", "PodPlaced", "PodsLeftWaiting")
+EVENT_TYPES = ("CycleCompleted", "PodDeleted", "PodObserved", "PodPlaced", "PodsLeftWaiting", "ReplicasChanged")
 
 #: Reasons are kept of so many classes and groups, those recorded last: schedulers record them only when they change,
 #: also of a class none of whose pods waits for a while.
@@ -59,6 +60,9 @@ class _WaitingPod(msgspec.Struct):
     event: bytes = b""
 
 
+_Pending = TypeVar("_Pending", ClassPending, GroupPending)
+
+
 class _ByShard(msgspec.Struct):
     """What was recorded last of a class or group by each shard; `position` is of the newest."""
 
@@ -93,6 +97,9 @@ class WaitingPods:
         match payload:
             case payloads.CycleCompleted():
                 return self._take_reasons(payload, position)
+            case payloads.ReplicasChanged():
+                reporters = {replica_shard(payload.shard, one) for one in payload.replicas or ("",)}
+                return self._keep(payload.shard, reporters)
             case payloads.PodsLeftWaiting(pods=pods):
                 for pod in pods:
                     self._put(pod, position=position, recorded_at=recorded_at)
@@ -203,6 +210,26 @@ class WaitingPods:
         for remembered in (self._classes, self._groups):
             while len(remembered) > _MOST_REMEMBERED:
                 del remembered[next(iter(remembered))]
+        return groups
+
+    def _keep(self, shard: str, reporters: set[str]) -> set[str]:
+        """Forget what was recorded for a shard under other names; return the groups whose reasons that may change."""
+        groups: set[str] = set()
+
+        def kept(by_shard: dict[str, _Pending]) -> dict[str, _Pending]:
+            return {name: one for name, one in by_shard.items() if split_shard(name)[0] != shard or name in reporters}
+
+        for key, recorded in self._classes.items():
+            if len(left := kept(recorded.classes)) < len(recorded.classes):
+                recorded.classes = left
+                uids = self._of_class.get(key, set())
+                self._due |= uids
+                groups.update(self._pods[uid].pod.group for uid in uids)
+        for key, recorded in self._groups.items():
+            if len(of_group := kept(recorded.groups)) < len(recorded.groups):
+                recorded.groups = of_group
+                self._due |= self._of_group.get(key, set())
+                groups.add(key)
         return groups
 
     def _put(self, pod: WaitingPod, *, position: int, recorded_at: int) -> None:

@@ -26,6 +26,13 @@ _POSITION = re.compile(
     re.MULTILINE,
 )
 
+#: Metrics that tell how work is shared.
+_SHARE = re.compile(
+    r'^(?P<name>kai_shard_replicas|kai_pending_pods|kai_binder_live)\{(?:shard|cluster)="(?P<label>[^"]*)"\} '
+    r"(?P<value>[0-9.e+]+)$",
+    re.MULTILINE,
+)
+
 
 class ServiceStatus(Answer, frozen=True, kw_only=True):
     """How a service is.
@@ -34,6 +41,7 @@ class ServiceStatus(Answer, frozen=True, kw_only=True):
         status: ready, not ready, or no answer.
         lag: by cluster, how many events of the log it has not read yet.
         details: what it waits for.
+        share: which part of the work it has, where several share it; empty where it has all of it.
     """
 
     name: str
@@ -41,6 +49,7 @@ class ServiceStatus(Answer, frozen=True, kw_only=True):
     address: str
     lag: dict[str, int]
     details: str
+    share: str = ""
 
 
 class StackStatus(Answer, frozen=True, kw_only=True):
@@ -146,9 +155,21 @@ def _service(name: str, address: str, heads: dict[str, int]) -> ServiceStatus:
         if (cluster := match["cluster"] or name.removesuffix("-ingest")) in heads
     }
     unmet = [line.removeprefix("[-]") for line in report.splitlines() if line.startswith("[-]")]
-    return ServiceStatus(
-        name=name, status="ready" if code == 200 else "not ready", address=address, lag=lag, details="; ".join(unmet)
-    )
+    status = "ready" if code == 200 else "not ready"
+    details = "; ".join(unmet)
+    return ServiceStatus(name=name, status=status, address=address, lag=lag, details=details, share=share_of(metrics))
+
+
+def share_of(metrics: str) -> str:
+    """Return which part of the work a service has, by its metrics; empty where it has all of it."""
+    figures = {(one["name"], one["label"]): int(float(one["value"])) for one in _SHARE.finditer(metrics)}
+    for (name, label), value in figures.items():
+        if name == "kai_shard_replicas":
+            pods = figures.get(("kai_pending_pods", label), 0)
+            return f"{label}, of {value} replicas; its last cycle left {pods} pods"
+        if name == "kai_binder_live" and value > 1:
+            return f"of {value} binders"
+    return ""
 
 
 def _read(url: str) -> tuple[int, str]:
@@ -171,7 +192,7 @@ def _print(status: StackStatus) -> None:
     if status.starting:
         print("no cluster is up yet")
     rows = [
-        (item.name, item.status, _lag(item), item.address.removeprefix("http://"), item.details)
+        (item.name, item.status, _lag(item), item.address.removeprefix("http://"), item.details or item.share)
         for item in status.services
     ]
     print(table(("SERVICE", "STATUS", "LAG", "ADDRESS", "WAITS FOR"), rows))

@@ -141,7 +141,8 @@ class Handler:
     async def _with_faults(
         self, http: Request, request: RequestPath, *, operation: Operation, subject: Subject
     ) -> Answer:
-        for fault in self._faults.on_request(subject):
+        struck = self._faults.on_request(subject)
+        for fault in struck:
             if fault.kind == "latency":
                 await asyncio.sleep(fault.seconds)
             error = answer_of(fault, subject)
@@ -149,8 +150,8 @@ class Handler:
                 raise error
             if fault.kind == "reset":
                 raise ConnectionResetError
-            http.lost = http.lost or fault.kind == "lost-answer"
-            http.half = http.half or fault.kind == "half-answer"
+        kinds = {fault.kind for fault in struck}
+        http.lost, http.half = "lost-answer" in kinds, "half-answer" in kinds
         return await self._verbs.carry_out(http, request, operation=operation, subject=subject)
 
     def _authorize(self, user: User, request: RequestPath) -> None:

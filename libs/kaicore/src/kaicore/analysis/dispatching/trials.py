@@ -18,6 +18,7 @@ from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.resources import counted
+from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry
@@ -69,7 +70,8 @@ def try_dispatches(
     ]
     there = _held(state)
     submitted = submit_objects(copied, located, scheduler_name=config.scheduler_name)
-    proposal = decide(state, config, shard=min(state.last_cycles, default="default"), now=copied.now, actor=_ACTOR)
+    shard = split_shard(min(state.last_cycles, default="default"))[0]
+    proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)
     copied.record(proposal.units)
     placed = {decision.uid: decision for decision in proposal.result.placements}
     pods: dict[str, list[PodEntry]] = {}

@@ -23,6 +23,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.snapshot import decode_state
@@ -110,11 +111,9 @@ class Rerun:
             record=self.record,
             adapted=changes.adapted,
         )
-        shards = dict.fromkeys(one.shard for one in history.configs)
-        self._shards = [
-            _Shard(name, self._set(next(one.config for one in history.configs if one.shard == name)))
-            for name in sorted(shards)
-        ]
+        # What replicas of a shard decided side by side, one scheduler decides here.
+        first = {split_shard(one.shard)[0]: one.config for one in reversed(history.configs)}
+        self._shards = [_Shard(name, self._set(first[name])) for name in sorted(first)]
 
     def _set(self, config: EngineConfig) -> EngineConfig:
         """Return a shard's settings with the changes; nobody adds nodes here that are asked for."""
@@ -160,7 +159,7 @@ class Rerun:
         for fact in self._history.facts:
             self._agenda.enter(fact.at, partial(self._fact, fact))
         for one in self._history.configs:
-            self._agenda.enter(one.at, partial(self._configure, one.shard, one.config))
+            self._agenda.enter(one.at, partial(self._configure, split_shard(one.shard)[0], one.config))
 
     def _configure(self, name: str, config: EngineConfig) -> None:
         for shard in self._shards:

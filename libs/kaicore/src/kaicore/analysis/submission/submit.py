@@ -28,6 +28,7 @@ from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.reasons.group import GangDoesNotFit
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry, Stage
@@ -59,7 +60,7 @@ def submit(
     config = state.config()
     submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name)
     # The one whose reasons are recorded: what the next cycle gives stands in their place.
-    shard = min(state.last_cycles, default="default")
+    shard = split_shard(min(state.last_cycles, default="default"))[0]
     proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)
     copied.record(proposal.units)
     groups = _Groups(

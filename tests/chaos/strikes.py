@@ -1,0 +1,234 @@
+"""What each kind of fault does to a world; each returns how many faults were really injected.
+
+A rule of the API server that met no request, or a signal to a process that was down already, is none.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from kaicore.errors import ClusterError
+
+from tests.chaos.link import Link
+from tests.chaos.world import World
+
+LEADERS = ("relay-a", "watcher-a", "scheduler-a", "binder-a")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One fault of a schedule.
+
+    Attributes:
+        at: seconds after the start.
+        kind: name of its kind.
+        target: whom it strikes.
+        seconds: how long it lasts; 0 where it is over at once.
+        number: how much of it: rules struck, connections, seconds that a clock jumps.
+    """
+
+    at: float
+    kind: str
+    target: str
+    seconds: float = 0.0
+    number: int = 1
+
+    def __str__(self) -> str:
+        lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
+        return (
+            f"{self.at:8.2f} s  {self.kind:<22} {self.target}{lasting}{f' ({self.number})' if self.number > 1 else ''}"
+        )
+
+
+Strike = Callable[[World, Step], Awaitable[int]]
+
+
+# --- processes ----------------------------------------------------------------------------------------------------
+
+
+async def kill(world: World, step: Step) -> int:
+    return int(world.send(step.target, signal.SIGKILL))
+
+
+async def freeze(world: World, step: Step) -> int:
+    names = LEADERS if step.target == "leaders" else (step.target,)
+    pids = [pid for name in names if (pid := world.pid_of(name)) is not None and world.send(name, signal.SIGSTOP)]
+    try:
+        await asyncio.sleep(step.seconds)
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    return len(pids)
+
+
+async def wipe_nats(world: World, step: Step) -> int:
+    """The store goes under the live server; it is killed a little later."""
+    world.wipe_nats()
+    await asyncio.sleep(step.seconds)
+    world.send("nats", signal.SIGKILL)
+    world.wipe_nats()
+    return 1
+
+
+async def delete_caches(world: World, _: Step) -> int:
+    """What is only a cache is deleted under live services: snapshots and the trail of states."""
+    with suppress(psycopg.Error):
+        async with await psycopg.AsyncConnection.connect(
+            world.postgres.url, autocommit=True, connect_timeout=5
+        ) as session:
+            await session.execute("DELETE FROM snapshot")
+            await session.execute("DELETE FROM state_trail")
+            return 1
+    return 0
+
+
+async def end_sessions(world: World, step: Step) -> int:
+    with suppress(psycopg.Error):
+        async with await psycopg.AsyncConnection.connect(
+            world.postgres.url, autocommit=True, connect_timeout=5
+        ) as session:
+            cursor = await session.execute(
+                "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE datname = 'kai' "
+                "AND usename <> 'kai' ORDER BY md5(pid::text || %s) LIMIT %s) AS chosen",
+                [str(step.at), step.number],
+            )
+            (ended,) = await cursor.fetchone() or (0,)
+            return int(ended)
+    return 0
+
+
+# --- disks and clocks ---------------------------------------------------------------------------------------------
+
+
+async def fill(world: World, step: Step) -> int:
+    """The disk of a server is full for a while."""
+    ballast = world.root / step.target / "ballast"
+    try:
+        with ballast.open("wb") as file:
+            for size in (16 << 20, 1 << 20, 1 << 16, 4096):
+                with suppress(OSError):
+                    while True:
+                        os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), size)
+        await asyncio.sleep(step.seconds)
+        return 1
+    except OSError:
+        return 0
+    finally:
+        ballast.unlink(missing_ok=True)
+
+
+async def set_clock(world: World, step: Step) -> int:
+    """A clock is set forward, and set right again later; the machine's takes Postgres' with it."""
+    clocks = list(world.clocks.values()) if step.target == "machine" else [world.clocks[step.target]]
+    for clock in clocks:
+        clock.set(step.number)
+    try:
+        await asyncio.sleep(step.seconds)
+    finally:
+        for clock in clocks:
+            clock.set(0)
+    return 2
+
+
+# --- connections --------------------------------------------------------------------------------------------------
+
+
+async def cut(world: World, step: Step) -> int:
+    links = [link for (_, server), link in world.links.items() if server == step.target]
+    chosen = random.Random(step.at).choice(links)
+    return int(chosen.cut() > 0)
+
+
+def _held(world: World, step: Step) -> list[Link]:
+    return [link for (client, _), link in world.links.items() if client == step.target]
+
+
+async def half_open(world: World, step: Step) -> int:
+    links = _held(world, step)
+    for link in links:
+        link.hold(only_answers=step.number > 1)
+    try:
+        await asyncio.sleep(step.seconds)
+    finally:
+        for link in links:
+            if random.Random(step.at).random() < 0.5:
+                link.cut()
+            link.release()
+    return int(bool(links))
+
+
+async def pull_cable(world: World, step: Step) -> int:
+    machine = world.machines[step.target]
+    machine.pull()
+    try:
+        await asyncio.sleep(step.seconds)
+    finally:
+        machine.plug()
+    return 1
+
+
+# --- the API server and the kubelets --------------------------------------------------------------------------------
+
+_RULES: dict[str, list[dict[str, Any]]] = {
+    "bindings": [{"verb": "create", "resource": "pods", "subresource": "binding"}],
+    "writes": [{"verb": verb} for verb in ("create", "update", "patch", "delete")],
+    "lists": [{"verb": "list"}],
+    "watches": [{"verb": "watch"}],
+    "pods": [{"resource": "pods"}],
+    "all": [{}],
+}
+
+
+def api(kind: str, **options: Any) -> Strike:
+    async def strike(world: World, step: Step) -> int:
+        fault = {"kind": kind, "times": step.number, **options}
+        hits = 0
+        with suppress(ClusterError, TimeoutError):
+            async with asyncio.timeout(step.seconds + 5), world.client() as client:
+                rules = json.loads(
+                    await client.post(
+                        "/simulator/faults", [{"match": match, "fault": fault} for match in _RULES[step.target]]
+                    )
+                )
+                numbers = {rule["id"] for rule in _items(rules)}
+                await asyncio.sleep(step.seconds)
+                for rule in _items(json.loads(await client.get("/simulator/faults"))):
+                    if rule["id"] in numbers:
+                        hits += rule["hits"]
+                        await client.delete(f"/simulator/faults/{rule['id']}")
+        return hits
+
+    return strike
+
+
+def _items(answer: Any) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = answer if isinstance(answer, list) else answer.get("items", answer.get("rules", []))
+    return items
+
+
+async def restart_kubelet(world: World, step: Step) -> int:
+    stopped = await world.control_fleet(step.target, "kubelet", {"running": False})
+    await asyncio.sleep(step.seconds)
+    for _ in range(20):
+        if await world.control_fleet(step.target, "kubelet", {"running": True}):
+            break
+        await asyncio.sleep(0.5)
+    return int(stopped)
+
+
+async def lose_topologies(world: World, step: Step) -> int:
+    return int(await world.control_fleet(step.target, "publisher", {"lose": 2, "lagSeconds": 1}))
+
+
+async def lag(world: World, step: Step) -> int:
+    chance = random.Random(step.at)
+    lag = {"statusSeconds": chance.uniform(0, 2), "syncSeconds": chance.uniform(0, 0.5)}
+    return int(await world.control_fleet(step.target, "lag", lag))
