@@ -1,6 +1,7 @@
 """NATS as three servers: one is killed and one is cut off while events flow; messages and leases survive."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -18,7 +19,10 @@ from tests.nats_cluster import NatsCluster
 from tests.relay_process import PATIENCE_S, RelayProcess, relayed
 from tests.servers import scratch_directory
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("KAI_TEST_STORM_S" not in os.environ, reason="takes a minute: make chaos"),
+]
 
 SERVERS = 3
 

@@ -82,6 +82,11 @@ class ServiceProcess:
         if self._listener is not None:
             self._listener.close()
 
+    async def ended(self) -> int:
+        """Wait until it has ended by itself; return its exit code."""
+        assert self._process is not None, "not started"
+        return await self._process.wait()
+
     async def __aenter__(self) -> Self:
         self._listener = listener = socket.create_server(("127.0.0.1", 0))
         environment = {"KAI_LOG_LEVEL": "error", "KAI_HTTP_FD": str(listener.fileno())} | self._environment

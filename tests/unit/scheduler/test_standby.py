@@ -52,11 +52,11 @@ def test_the_first_of_those_that_are_live_decides_and_the_next_one_as_soon_as_it
 
 def test_without_an_answer_of_the_bus_the_last_cycle_of_another_one_counts() -> None:
     clock = Clock()
-    silent = Seen(("1", "2"), settled=True)
-    for standby in (
-        Standby(standby_s=PATIENCE_S, monotonic=clock),
-        Standby(standby_s=PATIENCE_S, monotonic=clock, live=silent, member="2"),
-    ):
+    never_answered, silent_since = Seen(), Seen(("1", "2"), settled=True)
+    for live in (None, never_answered, silent_since):
+        standby = Standby(standby_s=PATIENCE_S, monotonic=clock, live=live, member="2")
+        standby.begin()
+        clock.now += PATIENCE_S
         before = clock.now
         assert standby.decides_at() <= before
         standby.heard()

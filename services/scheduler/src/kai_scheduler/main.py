@@ -16,7 +16,7 @@ from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.runtime.service import ServiceContext, run_service
-from kaicore.runtime.service.leadership import LEADS, LeaseSettings
+from kaicore.runtime.service.leadership import LEADS, LeaseSettings, can_lease
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
@@ -66,6 +66,8 @@ async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     config = read_shard_settings(settings.scheduler_config)
     if settings.replica and not settings.nats_url:
         raise ConfigurationError("replica is set, and nats_url is not: replicas see on NATS which of them are live")
+    if settings.replica and not can_lease(settings.cluster):
+        raise ConfigurationError(f"replica is set, and the bus cannot carry the cluster's name: {settings.cluster!r}")
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
@@ -85,7 +87,9 @@ async def _schedule(
     instance, pace_s = uuid4().hex[:8], settings.standby_ms / 1000
     # Names in the order of announcement: the first one decides, where none has a name of its own.
     member = settings.replica or f"{time.time_ns():020d}-{instance}"
-    announcer = _announcer(settings, settings.nats_url, member) if settings.nats_url else None
+    announcer = None
+    if settings.nats_url and can_lease(settings.cluster):
+        announcer = _announcer(settings, settings.nats_url, member)
     standby = None
     if announcer is not None and not settings.replica:
         leads = LEADS.labels(settings.cluster, f"scheduler/{settings.shard}")

@@ -43,9 +43,11 @@ class Standby:
         self._member = member
         self._told = told
         self._others_cycle_s = -1e9
+        self._begun_s = monotonic()
 
     def begin(self) -> None:
         """Announce this scheduler: it is ready to decide."""
+        self._begun_s = self._monotonic()
         if self._live is not None:
             self._live.start()
 
@@ -58,9 +60,9 @@ class Standby:
         live, now = self._live, self._monotonic()
         if live is not None:
             live.pulse()
-            if not live.settled:
+            if not live.settled and now < self._begun_s + self._standby_s:
                 return now + _FIRST_LOOK_S
-            if live.fresh:
+            if live.settled and live.fresh:
                 decides = live.live[0] == self._member
                 self._told(decides)
                 return _AT_ONCE if decides else now + _LOOK_S

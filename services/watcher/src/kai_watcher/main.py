@@ -1,14 +1,16 @@
 """`kai-watcher`: one cluster's watcher as a process."""
 
+import asyncio
 import gc
 import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from itertools import count
 from uuid import uuid4
 
-from kaicore.errors import StaleExpectation
+from kaicore.errors import KaiError, StaleExpectation
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
 from kaicore.kube.kinds import KINDS
@@ -69,7 +71,18 @@ async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
             needed=(LOG,),
             refused=(StaleExpectation,),
         ) as lead_in_turn:
-            await lead_in_turn(watch)
+            # What takes seconds the first time, configuration and imports, is done before it is this one's turn.
+            warming = asyncio.create_task(_ask_version(client))
+            try:
+                await lead_in_turn(watch)
+            finally:
+                warming.cancel()
+                await asyncio.gather(warming, return_exceptions=True)
+
+
+async def _ask_version(client: KubeClient) -> None:
+    with suppress(KaiError):
+        await client.get("/version")
 
 
 def main() -> None:

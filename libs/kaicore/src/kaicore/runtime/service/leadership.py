@@ -16,8 +16,9 @@ from contextlib import asynccontextmanager, suppress
 from prometheus_client import Gauge
 from pydantic import Field
 
-from kaicore.errors import KaiError
+from kaicore.errors import InvalidObject, KaiError
 from kaicore.ledger.bus.leases import Lease, NatsLeaseStore
+from kaicore.ledger.bus.names import check_cluster
 from kaicore.runtime.service.process import ServiceContext
 from kaicore.runtime.service.settings import ServiceSettings
 
@@ -177,7 +178,8 @@ async def leadership(
     needed: tuple[str, ...] = (),
     refused: tuple[type[KaiError], ...] = (),
 ) -> AsyncIterator[Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]]:
-    """Give a function that does work whenever this instance leads; without a bus it simply does it.
+    """Give a function that does work whenever this instance leads; without a bus, or on one that cannot carry the
+    cluster's name, it simply does it.
 
     Args:
         context: of the service.
@@ -188,7 +190,7 @@ async def leadership(
         needed: see `Leadership`.
         refused: see `Leadership`.
     """
-    if settings.nats_url is None:
+    if settings.nats_url is None or not can_lease(cluster):
         yield lambda work: work()
         return
     store = await NatsLeaseStore.open(settings.nats_url, name=f"kai-{context.name}", replicas=settings.lease_replicas)
@@ -204,6 +206,15 @@ async def leadership(
         ).lead_in_turn
     finally:
         await store.close()
+
+
+def can_lease(cluster: str) -> bool:
+    """Whether the bus can carry a cluster's name."""
+    try:
+        check_cluster(cluster)
+    except InvalidObject:
+        return False
+    return True
 
 
 def _now() -> float:

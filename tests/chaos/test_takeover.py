@@ -1,0 +1,22 @@
+"""Of two processes of a service one is killed, frozen or told to stop, twice each, and the other one does the work."""
+
+import os
+
+import pytest
+
+from tests.bench.scale.services import Servers
+from tests.bench.scale.takeover import FAULTS, MEASURED, Size
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("KAI_TEST_STORM_S" not in os.environ, reason="takes minutes: make chaos"),
+]
+
+
+@pytest.mark.parametrize("service", MEASURED)
+async def test_a_second_instance_does_the_work_of_one_that_fails(
+    service: str, superuser_url: str, nats_url: str, cluster_name: str
+) -> None:
+    servers = Servers(database_url=superuser_url, nats_url=nats_url)
+    seconds = await MEASURED[service](servers, cluster_name, Size(faults=2))
+    assert {fault: len(each) for fault, each in seconds.items()} == {fault.name: 2 for fault in FAULTS}

@@ -1,0 +1,62 @@
+"""Schedulers of two engine versions side by side on one shard: the newer takes over; the log tells them apart."""
+
+import signal
+from collections import Counter
+
+from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import CycleCompleted
+
+from tests.bench.scale.services import Servers
+from tests.bench.scale.takeover import Instance
+from tests.integration.scheduling import Facts, placed
+from tests.older_scheduler import OLDER
+
+
+async def test_a_newer_scheduler_stands_by_an_older_one_and_takes_over_and_a_replay_knows_who_decided(
+    superuser_url: str, postgres_log: PostgresLog, nats_url: str, cluster_name: str
+) -> None:
+    settings = Servers(database_url=superuser_url, nats_url=nats_url).settings(cluster_name)
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(2)
+    async with Instance("tests.older_scheduler", settings) as older:
+        await older.ready()
+        await facts.add_pods("a", cpu=1)
+        await placed(postgres_log, cluster_name, 1)
+        async with Instance("kai_scheduler.main", settings) as newer:
+            await newer.ready()
+            await facts.add_pods("b", cpu=1)
+            await placed(postgres_log, cluster_name, 2)
+            # Whatever the two overlapped in: only one of them decided on each pod.
+            older.signal(signal.SIGTERM)
+            assert await older.ended() == 0
+            await facts.add_pods("c", cpu=1)
+            await placed(postgres_log, cluster_name, 3)
+            newer.signal(signal.SIGTERM)
+            assert await newer.ended() == 0
+
+    cycles = [decode_payload(event) for event in await postgres_log.read(cluster_name, where=Filter(types=(CYCLE,)))]
+    engines = [cycle.engine_version for cycle in cycles if isinstance(cycle, CycleCompleted)]
+    assert engines == sorted(engines)
+    assert set(engines) == {OLDER, ENGINE_VERSION}
+    # Each kept a snapshot that the other one does not read.
+    saved = {schema for schema in (await schemas(postgres_log, cluster_name)) if schema.startswith("state-")}
+    assert {schema.rpartition("-")[2] for schema in saved} == {OLDER, ENGINE_VERSION}
+    report = await replay_log(postgres_log, cluster_name)
+    assert report.differences == []
+    assert report.otherwise == []
+    assert report.engine_versions == dict(Counter(engines))
+    assert report.other_engine == engines.count(OLDER)
+
+
+#: Type of the event with which a cycle is recorded.
+CYCLE = CycleCompleted.__name__
+
+
+async def schemas(log: PostgresLog, cluster: str) -> list[str]:
+    """Return the schemas of a cluster's snapshots."""
+    rows = await log._rows("SELECT schema FROM snapshot WHERE cluster = %s", [cluster])
+    return [schema for (schema,) in rows]
