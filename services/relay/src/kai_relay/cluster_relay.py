@@ -218,10 +218,14 @@ class ClusterRelay:
     async def _publish_all(self) -> None:
         """Publish until the log or the stream is not what it was; in silence, too, that is looked after."""
         events: list[Event] = []
+        # Whether there may be more in the log than was read: a page that is not full was its end.
+        more = True
         while True:
             await self._follow_room()
-            events = events or await self._read(self._cursor)
+            if more and not events:
+                events = await self._read(self._cursor)
             if events:
+                more = len(events) == self._options.batch
                 published, events = events, await self._publish(events)
                 if await self._purge(published):
                     return
@@ -231,7 +235,8 @@ class ClusterRelay:
             head = await self._log.wait_beyond(self._cluster, position, timeout_s=self._options.idle_s)
             if head < position:
                 return
-            if head == position:
+            more = head > position
+            if not more:
                 state = await self._bus.stream(self._cluster)
                 if state is None or state.last != position:
                     return
