@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install production run test check types rules docs reference chaos bench fidelity digest format lock clean
+.PHONY: help install production run test check types rules docs reference chaos prove bench fidelity digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ reference: $(INSTALLED)  ## write the pages of docs/reference and the boards of 
 chaos: $(INSTALLED)  ## real processes under faults of all kinds; SEED=7 MINUTES=5, ARGS="--only kill cut"
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),5) $(ARGS)
 	@$(if $(ARGS),,KAI_TEST_STORM_S=15 $(BIN)/python -m pytest --quiet tests/chaos/test_clusters_lost.py)
+
+prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults; SEEDS=500, ARGS="--first 20001"
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) $(ARGS)
 
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)

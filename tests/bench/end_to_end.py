@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -63,15 +63,15 @@ async def _measure(*, tell: bool) -> _Run:
             await stack.start()
             cluster = await stack.add_cluster(ClusterSpec(name=_CLUSTER, profile=_NODES_PROFILE))
             async with await PostgresLog.open(stack.database_url) as log:
-                await _nodes_known(log)
-                before = _cpu_seconds(stack)
+                await nodes_known(log, _CLUSTER, 1000)
+                before = cpu_by_process(stack, [_CLUSTER])
                 async with KubeClient(configured_access(cluster.service_kubeconfig)) as client:
-                    pods = [_pod(index) for index in range(_PODS)] + [_large_pod(index) for index in range(_LARGE_PODS)]
+                    pods = [pod(index) for index in range(_PODS)] + [_large_pod(index) for index in range(_LARGE_PODS)]
                     loading = asyncio.create_task(Loader(client).create(pods))
                     events = await _until_bound(log)
                     await loading
                     await _all_told(stack)
-                after = _cpu_seconds(stack)
+                after = cpu_by_process(stack, [_CLUSTER])
                 return _Run(events, {name: after[name] - before.get(name, 0.0) for name in after})
         finally:
             await stack.stop()
@@ -79,8 +79,8 @@ async def _measure(*, tell: bool) -> _Run:
                 del os.environ[name]
 
 
-def _cpu_seconds(stack: Stack) -> dict[str, float]:
-    """CPU seconds so far of each process of the stack, its children included."""
+def cpu_by_process(stack: Stack, clusters: Sequence[str]) -> dict[str, float]:
+    """CPU seconds so far of each service of the stack, those of all clusters together, their children included."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -90,9 +90,9 @@ def _cpu_seconds(stack: Stack) -> dict[str, float]:
             pid = int(path.parent.name)
             parents[pid] = int(fields[1])
             used[pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    names = {process.spec.name.removeprefix(f"{_CLUSTER}-"): process.pid for process in stack.processes}
+    names = {process.spec.name: process.pid for process in stack.processes}
     names |= {server.name: server.pid for server in stack.servers}
-    by_pid = {pid: name for name, pid in names.items() if pid is not None}
+    by_pid = {pid: _service_of(name, clusters) for name, pid in names.items() if pid is not None}
     total = dict.fromkeys(by_pid.values(), 0.0)
     for pid, seconds in used.items():
         above: int | None = pid
@@ -101,6 +101,12 @@ def _cpu_seconds(stack: Stack) -> dict[str, float]:
         if above is not None:
             total[by_pid[above]] += seconds
     return total
+
+
+def _service_of(process: str, clusters: Sequence[str]) -> str:
+    for cluster in clusters:
+        process = process.removeprefix(f"{cluster}-")
+    return process
 
 
 def _cost_of_telling(quiet: list[_Run], telling: list[_Run]) -> Iterator[Figure]:
@@ -121,11 +127,12 @@ def _rate(events: list[Event]) -> float:
     return len(bound) / (max(bound) - min(seen)) * 1e6
 
 
-async def _nodes_known(log: EventLog) -> None:
+async def nodes_known(log: EventLog, cluster: str, count: int) -> None:
+    """Wait until the log knows the zones of so many nodes."""
     recorded, after = 0, 0
-    while recorded < 1000:
-        after = await log.wait_beyond(_CLUSTER, after, timeout_s=5)
-        recorded = len(await log.read(_CLUSTER, limit=100_000, where=Filter(types=("TopologyObserved",))))
+    while recorded < count:
+        after = await log.wait_beyond(cluster, after, timeout_s=5)
+        recorded = len(await log.read(cluster, limit=100_000, where=Filter(types=("TopologyObserved",))))
 
 
 async def _all_told(stack: Stack) -> None:
@@ -184,13 +191,14 @@ def _figures(events: list[Event]) -> list[Figure]:
 
 
 def _large_pod(index: int) -> dict[str, Any]:
-    pod = _pod(_PODS + index)
+    made = pod(_PODS + index)
     amounts = {"cpu": "8", "nvidia.com/gpu": "64"}
-    pod["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
-    return pod
+    made["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    return made
 
 
-def _pod(index: int) -> dict[str, Any]:
+def pod(index: int) -> dict[str, Any]:
+    """A pod of one or two GPUs, of three classes."""
     variants = (
         {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"},
         {"cpu": "16", "memory": "128Gi", "nvidia.com/gpu": "2"},

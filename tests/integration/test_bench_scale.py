@@ -3,7 +3,7 @@
 import pytest
 import uvloop
 
-from tests.bench.scale import binding, head_row, one_scheduler, relaying
+from tests.bench.scale import binding, growth, head_row, one_scheduler, relaying, replicas
 from tests.bench.scale.services import Servers
 
 
@@ -21,9 +21,24 @@ def test_a_log_from_before_is_relayed_to_its_end(servers: Servers, cluster_name:
     assert uvloop.run(relaying.relaying(servers, cluster_name, relaying.Size(events=1000, runs=1))).per_s > 0
 
 
-def test_pods_that_come_at_a_rate_are_all_placed(servers: Servers, cluster_name: str) -> None:
+def test_pods_that_come_at_a_rate_are_all_placed_and_the_need_of_many_clusters_follows(
+    servers: Servers, cluster_name: str
+) -> None:
     size = one_scheduler.Size(nodes=10, pods=20, per_s=100, runs=1)
-    assert uvloop.run(one_scheduler.sustained(servers, cluster_name, size)).placed_per_s > 0
+    run = uvloop.run(one_scheduler.sustained(servers, cluster_name, size))
+    assert run.placed_per_s > 0
+    needs = {one.name.rpartition(": ")[2]: one.value for one in growth.needs(growth.Fleet(), run)}
+    assert needs["pods that begin"] == 222.22
+
+
+def test_replicas_place_everything_in_simulated_time() -> None:
+    run = replicas.placed(nodes=10, pods=40, replicas=2, gangs=True)
+    assert (run.waiting, run.per_s > 0) == (0, True)
+
+
+def test_a_cost_that_doubles_with_the_size_has_exponent_one() -> None:
+    assert growth.exponent([100, 1000], [2, 20]) == pytest.approx(1)
+    assert growth.costs(5).fold_us > 0
 
 
 def test_decisions_in_the_log_are_all_bound(servers: Servers, cluster_name: str) -> None:

@@ -9,7 +9,17 @@ from collections.abc import Iterator
 
 from tests.bench.figures import Figure
 
-PARTS = ("head_row", "relaying", "one_scheduler", "binding", "takeover", "clusters")
+PARTS = (
+    "head_row",
+    "relaying",
+    "one_scheduler",
+    "binding",
+    "replicas",
+    "takeover",
+    "clusters",
+    "three_clusters",
+    "growth",
+)
 
 
 def figures() -> Iterator[Figure]:

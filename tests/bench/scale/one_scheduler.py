@@ -1,4 +1,4 @@
-"""One scheduler, end to end: pods come into the log at a steady rate, and a scheduler process places them.
+"""One scheduler, or two replicas: pods come into the log at a steady rate, and scheduler processes place them.
 
 Between them are what is there in use: Postgres, the relay, NATS. What is measured is how many pods it placed per second
 and the CPU time of the scheduler per pod, which tells what one core would sustain on a machine that does nothing else.
@@ -7,11 +7,13 @@ and the CPU time of the scheduler per pod, which tells what one core would susta
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import uvloop
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit
 
 from tests.bench.figures import Figure, figure
@@ -32,9 +34,10 @@ class Size:
     pods: int
     per_s: int
     runs: int
+    replicas: tuple[int, ...] = (1,)
 
 
-FULL = Size(nodes=10_000, pods=10_000, per_s=2_000, runs=3)
+FULL = Size(nodes=10_000, pods=10_000, per_s=2_000, runs=3, replicas=(1, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,16 @@ class Sustained:
 
     Attributes:
         placed_per_s: from the first pod in the log to the last placement.
-        scheduler_us: CPU microseconds of the scheduler per placed pod.
+        events_per_pod: that were appended, by whomever.
+        conflicts: the part of the units of decisions that were stale, 0 to 1.
+        scheduler_us: CPU microseconds of the schedulers per placed pod.
         relay_us: of the relay, per event.
         postgres_us: of Postgres, per event.
     """
 
     placed_per_s: float
+    events_per_pod: float
+    conflicts: float
     scheduler_us: float
     relay_us: float
     postgres_us: float
@@ -77,34 +84,58 @@ async def fill(log: PostgresLog, cluster: str, events: Sequence[NewEvent]) -> No
         await log.append(cluster, [Unit((event,)) for event in events[start : start + _PAGE]])
 
 
-async def sustained(servers: Servers, cluster: str, size: Size) -> Sustained:
+async def sustained(servers: Servers, cluster: str, size: Size, *, replicas: int = 1) -> Sustained:
     """Offer pods at a rate, and measure what becomes of it."""
     settings = servers.settings(cluster)
-    async with await PostgresLog.open(servers.database_url) as log:
+    async with AsyncExitStack() as stack:
+        log = await stack.enter_async_context(await PostgresLog.open(servers.database_url))
         await fill(log, cluster, nodes(size.nodes))
-        async with (
-            ServiceProcess("kai_relay.main", settings) as relay,
-            ServiceProcess("kai_scheduler.main", settings) as scheduler,
-        ):
-            # One pod first: once it is placed, everything is up.
-            first, *others = waiting_pods(size.pods + 1)
-            await fill(log, cluster, [first])
-            await recorded(log, cluster, "PodPlaced", count=1)
-            before = relay.cpu_s, scheduler.cpu_s, servers.postgres_cpu_s
-            head = await log.head(cluster)
-            offering = asyncio.create_task(_offer(log, cluster, others, per_s=size.per_s))
-            placed = await recorded(log, cluster, "PodPlaced", count=size.pods, after=head.position)
-            await offering
-            after = relay.cpu_s, scheduler.cpu_s, servers.postgres_cpu_s
+        relay = await stack.enter_async_context(ServiceProcess("kai_relay.main", settings))
+        schedulers = [
+            await stack.enter_async_context(ServiceProcess("kai_scheduler.main", settings | replica))
+            for replica in ([{}] if replicas == 1 else [{"REPLICA": f"r{number}"} for number in range(replicas)])
+        ]
+        if replicas > 1:
+            await _all_listed(log, cluster, replicas)
+        # One pod first: once it is placed, everything is up.
+        first, *others = waiting_pods(size.pods + 1)
+        await fill(log, cluster, [first])
+        await recorded(log, cluster, "PodPlaced", count=1)
+
+        def used() -> tuple[float, float, float]:
+            return relay.cpu_s, sum(one.cpu_s for one in schedulers), servers.postgres_cpu_s
+
+        before = used()
+        head = await log.head(cluster)
+        offering = asyncio.create_task(_offer(log, cluster, others, per_s=size.per_s))
+        placed = await recorded(log, cluster, "PodPlaced", count=size.pods, after=head.position)
+        await offering
+        after = used()
         (first_event,) = await log.read(cluster, after=head.position, limit=1)
         events = (await log.head(cluster)).position - head.position
+        counts = [await one.metrics() for one in schedulers]
     relay_us, scheduler_us, postgres_us = ((late - early) * 1e6 for early, late in zip(before, after, strict=True))
+    stale = sum(count.get("kai_stale_decisions_total", 0.0) for count in counts)
+    units = sum(count["kai_decided_units_total"] for count in counts)
     return Sustained(
         placed_per_s=size.pods / (placed[-1].recorded_at - first_event.recorded_at) * 1e6,
+        events_per_pod=events / size.pods,
+        conflicts=stale / units,
         scheduler_us=scheduler_us / size.pods,
         relay_us=relay_us / events,
         postgres_us=postgres_us / events,
     )
+
+
+async def _all_listed(log: PostgresLog, cluster: str, replicas: int) -> None:
+    """Wait until the list of replicas has all."""
+    after = 0
+    while True:
+        for event in await recorded(log, cluster, "ReplicasChanged", count=1, after=after):
+            after, changed = event.position, decode_payload(event)
+            assert isinstance(changed, payloads.ReplicasChanged)
+            if len(changed.replicas) == replicas:
+                return
 
 
 async def _offer(log: PostgresLog, cluster: str, pods: Sequence[NewEvent], *, per_s: int) -> None:
@@ -115,22 +146,31 @@ async def _offer(log: PostgresLog, cluster: str, pods: Sequence[NewEvent], *, pe
         await fill(log, cluster, pods[start : start + tick])
 
 
-async def _measured(size: Size) -> list[Sustained]:
+async def measured_once(size: Size) -> Sustained:
+    """Measure one scheduler once, with servers of its own."""
     async with durable_servers() as servers:
-        return [await sustained(servers, f"run-{number}", size) for number in range(size.runs)]
+        return await sustained(servers, "once", size)
+
+
+async def _measured(size: Size) -> list[list[Sustained]]:
+    async with durable_servers() as servers:
+        return [
+            [
+                await sustained(servers, f"of-{replicas}-run-{number}", size, replicas=replicas)
+                for number in range(size.runs)
+            ]
+            for replicas in size.replicas
+        ]
 
 
 def figures(size: Size = FULL) -> Iterator[Figure]:
     """Measure."""
-    runs = uvloop.run(_measured(size))
-    yield from in_figures(runs, size)
-
-
-def in_figures(runs: Sequence[Sustained], size: Size) -> Iterator[Figure]:
-    """Sum up what was measured."""
-    what = f"scale: one scheduler, {size.nodes} nodes, {size.pods} pods at {size.per_s}/s"
-    yield figure(f"{what}: placed", [run.placed_per_s for run in runs], "pods/s")
-    yield figure(f"{what}: CPU of the scheduler", [run.scheduler_us for run in runs], "us per pod")
-    yield figure(f"{what}: one core of it would place", [1e6 / run.scheduler_us for run in runs], "pods/s")
-    yield figure(f"{what}: CPU of the relay", [run.relay_us for run in runs], "us per event")
-    yield figure(f"{what}: CPU of Postgres", [run.postgres_us for run in runs], "us per event")
+    for replicas, runs in zip(size.replicas, uvloop.run(_measured(size)), strict=True):
+        who = "one scheduler" if replicas == 1 else f"{replicas} replicas"
+        what = f"scale: {who}, {size.nodes} nodes, {size.pods} pods at {size.per_s}/s"
+        yield figure(f"{what}: placed", [run.placed_per_s for run in runs], "pods/s")
+        yield figure(f"{what}: conflicts", [run.conflicts * 100 for run in runs], "% of units")
+        yield figure(f"{what}: CPU of the schedulers", [run.scheduler_us for run in runs], "us per pod")
+        yield figure(f"{what}: a core each would place", [replicas * 1e6 / run.scheduler_us for run in runs], "pods/s")
+        yield figure(f"{what}: CPU of the relay", [run.relay_us for run in runs], "us per event")
+        yield figure(f"{what}: CPU of Postgres", [run.postgres_us for run in runs], "us per event")

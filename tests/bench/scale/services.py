@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import aiohttp
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 
 from tests.servers import scratch_directory
+from tests.service_process import ready
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,6 +37,7 @@ class ServiceProcess:
         self._module = module
         self._environment = {f"KAI_{name}": value for name, value in environment.items()}
         self._process: asyncio.subprocess.Process | None = None
+        self._listener: socket.socket | None = None
 
     @property
     def pid(self) -> int:
@@ -50,11 +55,32 @@ class ServiceProcess:
         assert self._process is not None, "not started"
         self._process.send_signal(number)
 
+    @property
+    def _address(self) -> str:
+        assert self._listener is not None, "not started"
+        host, port = self._listener.getsockname()
+        return f"{host}:{port}"
+
+    async def ready(self) -> None:
+        """Wait until it says that it is."""
+        await ready(self._address)
+
+    async def metrics(self) -> dict[str, float]:
+        """Return its counters by name, the sums over their labels."""
+        async with aiohttp.ClientSession() as session, session.get(f"http://{self._address}/metrics") as response:
+            text = await response.text()
+        sums: dict[str, float] = {}
+        for name, value in re.findall(r"^(\w+)(?:\{.*\})? (\S+)$", text, re.MULTILINE):
+            sums[name] = sums.get(name, 0.0) + float(value)
+        return sums
+
     async def kill(self) -> None:
         """End it as a crash would."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
+        if self._listener is not None:
+            self._listener.close()
 
     async def ended(self) -> int:
         """Wait until it has ended by itself; return its exit code."""
@@ -62,12 +88,15 @@ class ServiceProcess:
         return await self._process.wait()
 
     async def __aenter__(self) -> Self:
+        self._listener = listener = socket.create_server(("127.0.0.1", 0))
+        environment = {"KAI_LOG_LEVEL": "error", "KAI_HTTP_FD": str(listener.fileno())} | self._environment
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             self._module,
             cwd=ROOT,
-            env=os.environ | {"KAI_LOG_LEVEL": "warning"} | self._environment,
+            env=os.environ | environment,
+            pass_fds=[listener.fileno()],
         )
         return self
 

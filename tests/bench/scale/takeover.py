@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import aiohttp
 import msgspec
 import uvloop
 from kai_apiserver.process import ApiServerProcess
@@ -26,7 +25,6 @@ from tests.bench import apiserver
 from tests.bench.figures import Figure, figure
 from tests.bench.scale.one_scheduler import fill, nodes, waiting_pods
 from tests.bench.scale.services import Servers, ServiceProcess, durable_servers, recorded
-from tests.nats_cluster import free_port
 from tests.relay_process import relayed
 
 FAULTS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)
@@ -50,34 +48,13 @@ FULL = Size(faults=5)
 Work = Callable[[], Awaitable[None]]
 
 
-class Instance(ServiceProcess):
-    """A service that says when it is ready."""
-
-    def __init__(self, module: str, settings: Mapping[str, str]) -> None:
-        port = free_port()
-        super().__init__(module, {**settings, "HTTP_PORT": str(port)})
-        self._ready_url = f"http://127.0.0.1:{port}/readyz"
-
-    async def ready(self) -> None:
-        """Wait until it is."""
-        async with aiohttp.ClientSession() as session:
-            while True:
-                try:
-                    async with session.get(self._ready_url) as response:
-                        if response.status == 200:
-                            return
-                except aiohttp.ClientConnectionError:
-                    pass
-                await asyncio.sleep(_LOOK_S)
-
-
 async def taken_over(module: str, settings: Mapping[str, str], work: Work, size: Size) -> dict[str, list[float]]:
     """Return the seconds that each takeover took, by fault."""
     seconds: dict[str, list[float]] = {fault.name: [] for fault in FAULTS}
     async with AsyncExitStack() as stack:
 
-        async def start() -> Instance:
-            instance = await stack.enter_async_context(Instance(module, settings))
+        async def start() -> ServiceProcess:
+            instance = await stack.enter_async_context(ServiceProcess(module, settings))
             await instance.ready()
             return instance
 

@@ -29,7 +29,8 @@ def _queue_observed(name: str = "q", parent: str = "", **share: int | None) -> Q
         ("abc", "bc", "b", 0, "bc"),
         ("abc", "bc", "c", 0, None),
         ("abc", "bc", "c", 1, "bc"),
-        ("ab", "bc", "c", 0, "bc"),
+        ("ab", "bc", "c", 0, "abc"),
+        ("a", "b", "b", 0, "ab"),
     ],
 )
 def test_a_replica_lists_itself_at_once_and_takes_others_off_in_turn(

@@ -52,7 +52,7 @@ class HubOptions:
 
     config: HubConfig = field(default_factory=HubConfig)
     period_s: float = 0.2
-    batch: int = 100
+    batch: int = 8
 
 
 class Hub:

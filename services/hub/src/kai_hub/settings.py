@@ -11,7 +11,12 @@ class HubSettings(ServiceSettings):
     database_url: str = Field(description="postgresql://… of the event log")
     nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
     period_ms: int = Field(200, ge=0, description="least time between two rounds in which clusters are chosen")
-    batch: int = Field(100, ge=1, le=1000, description="dispatches that are tried in one round at most")
+    batch: int = Field(
+        8,
+        ge=1,
+        le=1000,
+        description="dispatches that are tried in one round at most; those of one round do not see each other",
+    )
     patience_s: float = Field(
         60.0, gt=0, description="how long a dispatch may wait in its cluster while it would start in another"
     )

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: Seconds between two looks for clusters that are new, that one wait for events lasts, and after something failed.
 _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
 
+#: Seconds that events gather before they are projected: each transaction costs more than ten events in it.
+_GATHER_S = 0.2
+
 
 #: Whose lease it is: one projector keeps the read models of all clusters.
 _HUB = "hub"
@@ -118,6 +121,7 @@ async def follow(
                 if position >= head:
                     await builder.catch_up()
                     await log.wait_beyond(cluster, position, timeout_s=_WAIT_S)
+                    await asyncio.sleep(_GATHER_S)
         except Superseded as error:
             logger.info("read models were made anew", detail=str(error))
         except KaiError as error:

@@ -39,6 +39,8 @@ _REFUSALS = 2
 _LEAST_BYTES = 16 << 20
 #: A stream's limit is changed when the room differs by more than this part of it.
 _ROOM_DIFFERS = 4
+#: Relays that stand by wait longer by up to this part, so that not all come at once.
+_SPREAD = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,7 @@ class RelayOptions:
         takeover_s: seconds that the stream may stand still before a relay that stands by takes over.
         retry_s: seconds until a bus or log that failed is tried again; doubled each time, up to `retry_max_s`.
         retry_max_s: see `retry_s`.
+        jitter: random numbers of 0 to 1.
     """
 
     batch: int = 500
@@ -66,6 +69,7 @@ class RelayOptions:
     takeover_s: float = 1.5
     retry_s: float = 0.1
     retry_max_s: float = 2.0
+    jitter: Callable[[], float] = random.random
 
 
 class ClusterRelay:
@@ -214,10 +218,14 @@ class ClusterRelay:
     async def _publish_all(self) -> None:
         """Publish until the log or the stream is not what it was; in silence, too, that is looked after."""
         events: list[Event] = []
+        # Whether there may be more in the log than was read: a page that is not full was its end.
+        more = True
         while True:
             await self._follow_room()
-            events = events or await self._read(self._cursor)
+            if more and not events:
+                events = await self._read(self._cursor)
             if events:
+                more = len(events) == self._options.batch
                 published, events = events, await self._publish(events)
                 if await self._purge(published):
                     return
@@ -227,7 +235,8 @@ class ClusterRelay:
             head = await self._log.wait_beyond(self._cluster, position, timeout_s=self._options.idle_s)
             if head < position:
                 return
-            if head == position:
+            more = head > position
+            if not more:
                 state = await self._bus.stream(self._cluster)
                 if state is None or state.last != position:
                     return
@@ -287,8 +296,7 @@ class ClusterRelay:
     async def _stand_by(self) -> None:
         """Return when the stream is gone, or has stood still for a while although the log is further."""
         loop = asyncio.get_running_loop()
-        # Not all who stand by are to come at once.
-        patience_s = self._options.takeover_s * random.uniform(1.0, 1.3)
+        patience_s = self._options.takeover_s * (1 + _SPREAD * self._options.jitter())
         last, since = -1, loop.time()
         while loop.time() - since < patience_s:
             await asyncio.sleep(max(self._options.takeover_s / 4, self._retry.remaining_s))

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import Protocol
-from uuid import uuid4
 
 from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.ledger.log.port import EventLog
@@ -11,6 +11,9 @@ from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import ReplicasChanged
 from kaicore.rules.sharing.replicas import due_replicas, replicas_stream
 from kaicore.rules.state.cluster_state import ClusterState
+
+#: Seconds for which a listed replica that was never seen live is left on the list.
+_STRANGER_S = 3.0
 
 
 class Live(Protocol):
@@ -58,7 +61,7 @@ class ReplicaList:
         log: where the list is.
         shard: the shard's name.
         replica: this one's; empty for a scheduler that has the shard for itself.
-        actor: who appends.
+        actor: who appends; unlike that of any other process.
         live: tells who is live; None without replicas.
         clock: microseconds since the epoch.
         monotonic: seconds.
@@ -72,6 +75,9 @@ class ReplicaList:
         self._monotonic = monotonic
         self._seen: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._unlike_since = 0.0
+        #: The replicas that this one has seen live.
+        self._met: set[str] = set()
+        self._numbers = count(1)
 
     def listed(self, state: ClusterState) -> bool:
         """Tell whether this scheduler may decide: it is listed, or none is and it has no name."""
@@ -102,7 +108,7 @@ class ReplicaList:
     async def _record(self, state: ClusterState, replicas: tuple[str, ...]) -> int:
         stream = replicas_stream(self._shard)
         event = NewEvent(
-            id=derived_id(state.cluster, stream, self._actor, uuid4().hex),
+            id=derived_id(state.cluster, stream, self._actor, str(next(self._numbers))),
             stream=stream,
             payload=ReplicasChanged(shard=self._shard, replicas=replicas),
             actor=self._actor,
@@ -126,4 +132,8 @@ class ReplicaList:
         if (listed, live) != self._seen:
             self._seen, self._unlike_since = (listed, live), now
         unlike_s = now - self._unlike_since
+        self._met.update(live)
+        if unlike_s < _STRANGER_S:
+            # Two that begin at once do not see each other yet.
+            live = tuple(sorted({*live, *(one for one in listed if one not in self._met)}))
         return due_replicas(listed, live, replica=self._replica, fresh=self._live.fresh, unlike_s=unlike_s)

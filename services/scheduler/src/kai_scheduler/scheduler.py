@@ -191,21 +191,21 @@ class Scheduler:
 
     def _patience_s(self) -> float:
         """How long to wait for events before there may be something to do without any."""
-        now = self._monotonic()
+        pause_s = max(0.0, self._pause_s())
         if self._has_changed():
-            due = max(
-                self._last_cycle_s + self._pace.period_s,
-                self._standby.decides_at(),
-                self._not_before_s,
-            )
-            return max(0.0, due - now)
-        return 1.0 if self._retry_at is None else max(0.0, min(1.0, (self._retry_at - self._now()) / 1e6))
+            return pause_s
+        retry_s = 1.0
+        if self._retry_at is not None and self._replicas.listed(self.state):
+            retry_s = min(1.0, (self._retry_at - self._now()) / 1e6)
+        return max(retry_s, min(pause_s, 1.0))
+
+    def _pause_s(self) -> float:
+        """How long no cycle may begin; not positive when one may."""
+        begins_at = max(self._last_cycle_s + self._pace.period_s, self._standby.decides_at(), self._not_before_s)
+        return begins_at - self._monotonic()
 
     def _due(self) -> bool:
-        now = self._monotonic()
-        if now < self._standby.decides_at() or now - self._last_cycle_s < self._pace.period_s:
-            return False
-        if now < self._not_before_s or not self._replicas.listed(self.state):
+        if self._pause_s() > 0 or not self._replicas.listed(self.state):
             return False
         retry = self._retry_at is not None and self._now() >= self._retry_at
         return self._has_changed() or retry or self._has_report()

@@ -8,6 +8,7 @@ from the log and a list what is left to say. `docs/explanation/watcher.md` tells
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,6 +83,7 @@ class Watcher:
         metrics: WatcherMetrics,
         clock: Callable[[], int],
         options: WatcherOptions | None = None,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
         cluster: whose facts.
@@ -92,6 +94,7 @@ class Watcher:
         metrics: to count with.
         clock: microseconds since the epoch.
         options: how to work.
+        jitter: random numbers of 0 to 1.
         """
         self._cluster = cluster
         self._instance = instance
@@ -101,6 +104,7 @@ class Watcher:
         self._metrics = metrics
         self._clock = clock
         self._options = options or WatcherOptions()
+        self._jitter = jitter
         self._facts = Facts(cluster)
         self._first_lists = FirstLists(kind.name for kind in KINDS)
         self._findings = Findings(metrics, context.log)
@@ -170,6 +174,7 @@ class Watcher:
             observer=self,
             known_uids=self._facts.uids(kind.name),
             options=self._options.reflector,
+            jitter=self._jitter,
         )
         await reflector.run()
 

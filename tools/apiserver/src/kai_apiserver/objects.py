@@ -46,14 +46,15 @@ def is_true(text: str | None) -> bool:
     return text in ("1", "t", "T", "true", "TRUE", "True")
 
 
-def new_uid() -> str:
-    """A fresh `metadata.uid`."""
-    return str(uuid.uuid4())
+def new_uid(chance: random.Random | None = None) -> str:
+    """A fresh `metadata.uid`, from a source of chance of one's own where one is given."""
+    return str(uuid.uuid4() if chance is None else uuid.UUID(int=chance.getrandbits(128), version=4))
 
 
-def generated_name(base: str) -> str:
+def generated_name(base: str, chance: random.Random | None = None) -> str:
     """`base` with five random characters behind it."""
-    return base[:_MAX_GENERATED_BASE] + "".join(random.choices(_SUFFIX_ALPHABET, k=5))
+    choices = random.choices if chance is None else chance.choices
+    return base[:_MAX_GENERATED_BASE] + "".join(choices(_SUFFIX_ALPHABET, k=5))
 
 
 def age(since: str | None, now: datetime) -> str:

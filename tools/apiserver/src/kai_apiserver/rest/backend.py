@@ -1,5 +1,6 @@
 """What every verb needs: the resources, the store, the time."""
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -77,11 +78,20 @@ class Backend:
         registry: the resources that are served.
         store: the objects.
         after_write: called after a create or update of an object of that collection was committed.
+        chance: where uids and generated names come from; None for the machine's.
     """
 
-    def __init__(self, registry: Registry, store: Store, *, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        store: Store,
+        *,
+        clock: Callable[[], datetime] | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
         self.registry = registry
         self.store = store
+        self.chance = chance
         self.after_write: dict[str, AfterWrite] = {}
         self._clock = clock or (lambda: datetime.now(UTC))
 

@@ -72,7 +72,7 @@ def create_read(backend: Backend, target: Target, *, obj: Object, operation: Ope
     _settle_namespace(backend, target, metadata=metadata)
     collection = backend.collection(resource)
     metadata["name"] = name = _settled_name(backend, target, metadata=metadata)
-    metadata["uid"] = new_uid()
+    metadata["uid"] = new_uid(backend.chance)
     metadata["creationTimestamp"] = backend.timestamp()
     if resource.generation:
         metadata["generation"] = 1
@@ -144,7 +144,7 @@ def _settled_name(backend: Backend, target: Target, *, metadata: Object) -> str:
     collection = backend.collection(target.resource)
     name = ""
     for _ in range(_GENERATED_NAME_TRIES):
-        name = generated_name(base)
+        name = generated_name(base, backend.chance)
         if collection.get(_key(target, name)) is None:
             return name
     raise already_exists(target.resource, name)

@@ -6,9 +6,11 @@ has figures.
 
 A publisher says with each message which sequence must be the stream's last. The messages of a batch therefore form a
 chain: when the last of them has been stored, every position before it has been, once. So only the last message of a
-batch asks for a confirmation. The very first goes alone, to see whether the stream is ours to extend.
+batch asks for a confirmation, and the very first one, which shows whether the stream is ours to extend. It goes alone
+unless we published what comes before it.
 """
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from typing import Self
@@ -21,6 +23,8 @@ from kaicore.ledger.bus.jetstream_api import (
     NANOSECONDS,
     STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
+    ApiAnswer,
+    ApiError,
     JetStreamApi,
     read_answer,
     unavailable,
@@ -48,6 +52,8 @@ class NatsBus:
     def __init__(self, connection: Connection) -> None:
         """Prefer `open`."""
         self._connection = connection
+        #: By cluster, the position that we published last.
+        self._published: dict[str, int] = {}
         self._api = JetStreamApi(connection)
 
     @classmethod
@@ -137,24 +143,20 @@ class NatsBus:
 
     async def publish(self, cluster: str, messages: Sequence[Message]) -> None:
         """See `Bus.publish`."""
+        ours = bool(messages) and self._published.pop(cluster, -1) == messages[0].position - 1
+        batches = list(_batches(messages))
+        together = 2 if ours else 1
+        for group in (batches[:together], *([batch] for batch in batches[together:])):
+            answers = await asyncio.gather(*(self._send(cluster, batch) for batch in group))
+            for batch, answer in zip(group, answers, strict=True):
+                _check_stored(cluster, batch, answer.error)
+        if messages:
+            self._published[cluster] = messages[-1].position
+
+    async def _send(self, cluster: str, batch: Sequence[Message]) -> ApiAnswer:
         prefix = subject_prefix(cluster)
-        for batch in _batches(messages):
-            answer = await self._connection.ask(
-                Outgoing(
-                    f"{prefix}{message.type}",
-                    message.data,
-                    _headers(message),
-                )
-                for message in batch
-            )
-            error = read_answer(answer).error
-            if error is None:
-                continue
-            mismatch = _wrong_last_sequence.search(error.description)
-            if error.err_code != WRONG_LAST_SEQUENCE or mismatch is None:
-                raise unavailable(f"publishing on {stream_name(cluster)}", error)
-            check_follows(cluster, batch[0].position, last=int(mismatch[1]))
-            raise BusUnavailable(f"cluster {cluster}: the bus has dropped message {batch[0].position}")
+        outgoing = (Outgoing(f"{prefix}{message.type}", message.data, _headers(message)) for message in batch)
+        return read_answer(await self._connection.ask(outgoing))
 
     async def subscribe(self, cluster: str, *, after: int) -> PullSubscription:
         """See `Bus.subscribe`."""
@@ -175,6 +177,16 @@ class NatsBus:
     async def close(self) -> None:
         """See `Bus.close`."""
         await self._connection.close()
+
+
+def _check_stored(cluster: str, batch: Sequence[Message], error: ApiError | None) -> None:
+    if error is None:
+        return
+    mismatch = _wrong_last_sequence.search(error.description)
+    if error.err_code != WRONG_LAST_SEQUENCE or mismatch is None:
+        raise unavailable(f"publishing on {stream_name(cluster)}", error)
+    check_follows(cluster, batch[0].position, last=int(mismatch[1]))
+    raise BusUnavailable(f"cluster {cluster}: the bus has dropped message {batch[0].position}")
 
 
 def _headers(message: Message) -> dict[str, str]:

@@ -1,0 +1,170 @@
+"""`make prove`: many seeds, on all processors; `python -m tests.simulation --help` tells the rest."""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from os import cpu_count
+from pathlib import Path
+from typing import Any
+
+from tests.simulation.plan import Plan, decode, described, encode, plan_of
+from tests.simulation.shrinking import shrunk
+from tests.simulation.world import Outcome, run
+
+#: Seeds that a process is given at a time.
+_CHUNK = 20
+
+KEPT = Path(__file__).parent / "kept"
+
+Record = dict[str, Any]
+
+
+def run_chunk(first: int, count: int, seconds: float, plant: str) -> Record:
+    """Run seeds one after the other; return what became of them as plain data."""
+    begun = time.process_time()
+    failed: dict[int, list[str]] = {}
+    counts: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    virtual = 0.0
+    for seed in range(first, first + count):
+        outcome = run(plan_of(seed, seconds=seconds, plant=plant))
+        if outcome.violations:
+            failed[seed] = outcome.violations[:3]
+        counts += outcome.counts
+        faults += outcome.faults
+        virtual += outcome.seconds
+    return {
+        "first": first,
+        "count": count,
+        "failed": failed,
+        "counts": counts,
+        "faults": faults,
+        "virtual": virtual,
+        "cpu": time.process_time() - begun,
+    }
+
+
+def main() -> int:
+    """Return 1 where a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10_000, metavar="N", help="how many seeds")
+    parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed")
+    parser.add_argument(
+        "--seconds", type=float, default=8.0, metavar="S", help="of virtual time in which things come and fail"
+    )
+    parser.add_argument("--processes", type=int, default=cpu_count() or 1, metavar="N")
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, metavar="M", help="stop after that; go on with the next call"
+    )
+    parser.add_argument("--state", type=Path, default=Path(".prove"), metavar="DIR", help="where is kept what was run")
+    parser.add_argument(
+        "--plant", default="", metavar="NAME", help="plant a fault in the code (tests/simulation/plants.py)"
+    )
+    parser.add_argument("--seed", type=int, metavar="SEED", help="run one seed and tell what happened")
+    parser.add_argument("--kept", type=Path, metavar="FILE", help="run one kept plan and tell what happened")
+    parser.add_argument("--trace", action="store_true", help="with --seed or --kept: everything that happened")
+    parser.add_argument("--shrink", type=Path, metavar="FILE", help="with --seed: shrink the plan and keep it here")
+    given = parser.parse_args()
+    if given.seed is not None or given.kept is not None:
+        plan = (
+            decode(given.kept.read_bytes())
+            if given.kept
+            else plan_of(given.seed, seconds=given.seconds, plant=given.plant)
+        )
+        return _one(plan, trace=given.trace, shrink=given.shrink)
+    return _many(given)
+
+
+def _one(plan: Plan, *, trace: bool, shrink: Path | None) -> int:
+    if shrink is not None:
+        plan = shrunk(plan, tell=lambda line: print(line, file=sys.stderr))
+        shrink.parent.mkdir(parents=True, exist_ok=True)
+        shrink.write_bytes(encode(plan) + b"\n")
+    outcome = run(plan)
+    if trace:
+        print("\n".join(outcome.trace))
+    for item in sorted((*plan.arrivals, *plan.faults), key=lambda item: item.at):
+        print(described(item))
+    _tell_outcome(outcome)
+    return 1 if outcome.violations else 0
+
+
+def _tell_outcome(outcome: Outcome) -> None:
+    print(f"{len(outcome.trace)} lines of trace, SHA-256 {outcome.digest[:16]}, {outcome.seconds:.1f} s")
+    for violation in outcome.violations:
+        print(f"violated: {violation}")
+
+
+def _many(given: argparse.Namespace) -> int:
+    state = given.state / f"{_version()}-{given.seconds:g}-{given.plant or 'as-it-is'}.jsonl"
+    state.parent.mkdir(parents=True, exist_ok=True)
+    records = [json.loads(line) for line in state.read_text().splitlines()] if state.exists() else []
+    done = {(record["first"], record["count"]) for record in records}
+    chunks = [chunk for chunk in _chunks(given.first, given.seeds) if chunk not in done]
+    records = [
+        record for record in records if (record["first"], record["count"]) in set(_chunks(given.first, given.seeds))
+    ]
+    begun = time.monotonic()
+    with ProcessPoolExecutor(given.processes) as pool, state.open("a") as kept:
+        waiting = [pool.submit(run_chunk, *chunk, given.seconds, given.plant) for chunk in chunks]
+        for future in as_completed(waiting):
+            if future.cancelled():
+                continue
+            record = json.loads(json.dumps(future.result()))
+            records.append(record)
+            kept.write(json.dumps(record) + "\n")
+            kept.flush()
+            _progress(records, given)
+            if given.minutes and time.monotonic() - begun > given.minutes * 60:
+                for other in waiting:
+                    other.cancel()
+    return _summary(records, given)
+
+
+def _chunks(first: int, count: int) -> Iterator[tuple[int, int]]:
+    end = first + count
+    return ((begin, min(_CHUNK, end - begin)) for begin in range(first, end, _CHUNK))
+
+
+def _version() -> str:
+    """The code that runs, so that results of other code are not taken for those of this."""
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or "unknown"
+
+
+def _progress(records: list[Record], given: argparse.Namespace) -> None:
+    seeds, failed = sum(record["count"] for record in records), sum(len(record["failed"]) for record in records)
+    print(f"\r{seeds} of {given.seeds} seeds, {failed} failed", end="", file=sys.stderr, flush=True)
+
+
+def _summary(records: list[Record], given: argparse.Namespace) -> int:
+    print(file=sys.stderr)
+    counts: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    failed: dict[str, list[str]] = {}
+    for record in records:
+        counts.update(record["counts"])
+        faults.update(record["faults"])
+        failed.update(record["failed"])
+    seeds = sum(record["count"] for record in records)
+    cpu, virtual = (sum(record[name] for record in records) for name in ("cpu", "virtual"))
+    print(f"{seeds} seeds, {len(failed)} failed; {virtual / 3600:.1f} h in {cpu / 60:.1f} min of CPU time")
+    print(f"{sum(faults.values())} faults: " + ", ".join(f"{number} {kind}" for kind, number in sorted(faults.items())))
+    print(
+        f"{sum(counts.values())} events and others: " + ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()))
+    )
+    for seed, violations in sorted(failed.items(), key=lambda item: int(item[0])):
+        command = f"python -m tests.simulation --seed {seed} --seconds {given.seconds:g}"
+        print(
+            f"seed {seed} fails: {violations[0]}\n  {command}\n  {command} --shrink tests/simulation/kept/{seed}.json"
+        )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

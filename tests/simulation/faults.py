@@ -1,0 +1,206 @@
+"""What goes wrong, and how it is healed."""
+
+from collections.abc import Callable
+
+from tests.simulation.loop import Process
+from tests.simulation.network import Link
+from tests.simulation.plan import Fault
+from tests.simulation.world import World
+
+#: Seconds after which the control plane takes a silent node for lost, and after which its pods are gone.
+_UNKNOWN_S, _GONE_S = 0.7, 1.5
+
+
+class Faults:
+    """Strikes a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._healing = False
+        self._undo: list[Callable[[], None]] = []
+
+    def strike(self, fault: Fault) -> None:
+        """Have a fault strike now; it ends by itself or with `heal`."""
+        self._world.tell(f"fault {fault.kind} {fault.target} {fault.server}")
+        self._world.faults[fault.kind] += 1
+        getattr(self, "_" + fault.kind.replace("-", "_"))(fault)
+
+    def heal(self) -> None:
+        """End all faults."""
+        self._healing = True
+        for end in list(self._undo):
+            end()
+        world = self._world
+        for role in world.roles.values():
+            if role.process is not None:
+                role.process.dies_at_step = 0
+            world.start_again(role.name)
+        for name in world.node_names:
+            world.api.patch("", "nodes", name, {"spec": {"unschedulable": False}})
+
+    def _until(self, seconds: float, end: Callable[[], None]) -> None:
+        """Have something end after a while, or when all is healed; once."""
+
+        def once() -> None:
+            if once in self._undo:
+                self._undo.remove(once)
+                end()
+
+        self._undo.append(once)
+        self._world.loop.call_later(seconds, once)
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    def _process(self, fault: Fault) -> Process | None:
+        process = self._world.roles[fault.target].process
+        return None if process is None or process.dead else process
+
+    def _crash(self, fault: Fault) -> None:
+        process = self._process(fault)
+        if process is None:
+            return
+        world, before = self._world, process.on_death
+
+        def died() -> None:
+            before()
+            world.tell(f"dead {process.name} step {process.steps}")
+            world.loop.call_later(fault.seconds, world.start_again, fault.target)
+
+        process.on_death = died
+        process.dies_at_step = process.steps + fault.count
+
+    def _pause(self, fault: Fault) -> None:
+        process = self._process(fault)
+        if process is not None:
+            process.pause()
+            self._until(fault.seconds, process.resume)
+
+    def _double(self, fault: Fault) -> None:
+        """A second process of the same role for a while, as when a supervisor believes that the first is gone."""
+        if fault.target.startswith("ingest"):
+            return
+        self._until(fault.seconds, self._world.start(fault.target, beside=True).kill)
+
+    def _clock(self, fault: Fault) -> None:
+        process = self._process(fault)
+        if process is None:
+            return
+        process.offset_s += fault.amount
+
+        def back() -> None:
+            process.offset_s -= fault.amount
+
+        self._until(fault.seconds, back)
+
+    def _node_loss(self, fault: Fault) -> None:
+        """A node goes silent; the control plane gives it up, and its pods; then it comes back."""
+        world, role = self._world, f"kubelet-{fault.target}"
+        process = world.roles[role].process
+        if process is not None:
+            process.kill()
+        condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "silent"}
+        back = [False]
+
+        def unknown() -> None:
+            if not back[0]:
+                body = {"status": {"conditions": [condition]}}
+                world.api.patch("", "nodes", fault.target, body, subresource="status")
+
+        def gone() -> None:
+            pods = [pod.name for pod in world.checker.api_pods.values() if pod.node == fault.target]
+            for name in pods if not back[0] else ():
+                world.api.delete("pods", name, grace_s=0)
+
+        def again() -> None:
+            back[0] = True
+            world.start_again(role)
+
+        world.loop.call_later(_UNKNOWN_S, unknown)
+        world.loop.call_later(_GONE_S, gone)
+        self._until(fault.seconds, again)
+
+    # --- links ------------------------------------------------------------------------------------------------------
+
+    def _for_a_while(self, fault: Fault, name: str) -> None:
+        links = self._world.network.links(fault.target, fault.server)
+        for link in links:
+            setattr(link, name, fault.amount)
+
+        def end() -> None:
+            for link in links:
+                setattr(link, name, 0.0)
+
+        self._until(fault.seconds, end)
+
+    def _cut(self, fault: Fault) -> None:
+        self._for_a_while(fault, "cut")
+
+    def _twice(self, fault: Fault) -> None:
+        self._for_a_while(fault, "twice")
+
+    def _slow(self, fault: Fault) -> None:
+        self._for_a_while(fault, "extra_s")
+
+    def _bus_loss(self, fault: Fault) -> None:
+        self._for_a_while(fault, "lossy")
+
+    def _partition(self, fault: Fault) -> None:
+        """Nothing passes; what was sent meanwhile arrives late, or nobody waits for it any more."""
+        end = min(self._world.loop.time() + fault.seconds, self._world.plan.seconds)
+        links: list[Link] = self._world.network.links(fault.target, fault.server)
+        for link in links:
+            link.heals_at = max(link.heals_at, end)
+
+    # --- servers ----------------------------------------------------------------------------------------------------
+
+    def _log_restart(self, fault: Fault) -> None:
+        """The log's server dies between a commit and its answer."""
+        world, server = self._world, self._world.log_server
+        left = [fault.count]
+
+        def up() -> None:
+            server.up = True
+
+        def after_call(name: str) -> None:
+            left[0] -= name == "append"
+            if left[0] == 0 and not self._healing:
+                server.after_call = lambda name: None
+                world.tell("log dies")
+                server.up = False
+                server.break_connections()
+                self._until(fault.seconds, up)
+
+        server.after_call = after_call
+
+    def _bus_restart(self, fault: Fault) -> None:
+        world = self._world
+        world.bus_server.up = False
+        world.bus_server.break_connections()
+        world.bus.restart()
+
+        def up() -> None:
+            world.bus_server.up = True
+
+        self._until(fault.seconds, up)
+
+    def _bus_wipe(self, fault: Fault) -> None:
+        del fault
+        self._world.bus.lose_everything()
+        self._world.leases.wipe()
+
+    def _api_restart(self, fault: Fault) -> None:
+        world = self._world
+        world.api_server.up = False
+        world.api_server.break_connections()
+        world.api.compact()
+
+        def up() -> None:
+            world.api_server.up = True
+
+        self._until(fault.seconds, up)
+
+    def _compact(self, fault: Fault) -> None:
+        """The API server forgets what happened, and all watches end: they begin anew with a list."""
+        del fault
+        self._world.api.compact()
+        self._world.api_server.break_connections()

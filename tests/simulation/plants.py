@@ -1,0 +1,141 @@
+"""Faults of the code that are planted on purpose, to see that the simulation finds them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager as Context
+from contextlib import contextmanager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+from kai_binder import binder, carrier
+from kai_binder.outcomes import outcome_unit
+from kai_scheduler.scheduler import Scheduler
+from kaicore.errors import LogUnavailable
+from kaicore.kube.reflector_core import ReflectorCore
+from kaicore.ledger.bus.wire import from_message
+from kaicore.ledger.feed import EventFeed, EventSource
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
+
+from tests.simulation.log import NetworkLog
+
+_append, _network_append = MemoryLog.append, NetworkLog.append
+
+
+def _unconditional() -> Context[Any]:
+    """The log takes units whatever they expect of streams: two decisions about one node are both taken."""
+
+    async def append(
+        self: MemoryLog, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
+    ) -> list[UnitOutcome]:
+        return await _append(self, cluster, [Unit(unit.events) for unit in units], expect=expect)
+
+    return patch.object(MemoryLog, "append", append)
+
+
+def _unfenced() -> Context[Any]:
+    """The log takes calls whatever they expect: a watcher that another has replaced goes on, and so does a leader."""
+
+    async def append(
+        self: MemoryLog, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
+    ) -> list[UnitOutcome]:
+        del expect
+        return await _append(self, cluster, units)
+
+    return patch.object(MemoryLog, "append", append)
+
+
+def _false_acknowledgement() -> Context[Any]:
+    """An append that is not answered counts as done."""
+
+    async def append(
+        self: NetworkLog, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
+    ) -> list[UnitOutcome]:
+        try:
+            return await _network_append(self, cluster, units, expect=expect)
+        except LogUnavailable:
+            position = (await self.head(cluster)).position
+            outcomes = []
+            for unit in units:
+                outcomes.append(UnitOutcome(tuple(range(position + 1, position + 1 + len(unit.events)))))
+                position += len(unit.events)
+            self._acknowledged(units, outcomes)
+            return outcomes
+
+    return patch.object(NetworkLog, "append", append)
+
+
+def _blind_feed() -> Context[Any]:
+    """Readers take whatever the bus brings, without a look at what is missing."""
+
+    def from_bus(self: EventFeed) -> list[Event]:
+        if self._subscription is None or self._cursor is None:
+            return []
+        events = [from_message(message) for message in self._subscription.take(500)]
+        taken = [event for event in events if event is not None and event.position > self._cursor.position]
+        if taken:
+            self._deliver(EventSource.BUS, taken, self._cursor.at(taken[-1]))
+        return taken
+
+    return patch.object(EventFeed, "_from_bus", from_bus)
+
+
+def _no_catching_up() -> Context[Any]:
+    """A scheduler begins its next cycle without its own last decisions."""
+
+    async def catch_up(self: Scheduler, position: int) -> None:
+        del self, position
+
+    return patch.object(Scheduler, "_catch_up", catch_up)
+
+
+def _free_outcomes() -> Context[Any]:
+    """Outcomes have ids of their own, so that a decision may have two."""
+    numbers = iter(range(1 << 30))
+
+    def unit(task: Any, outcome: Any, *, now: int) -> Unit:
+        (event,) = outcome_unit(task, outcome, now=now).events
+        fields = {name: getattr(event, name) for name in NewEvent.__struct_fields__}
+        return Unit((NewEvent(**(fields | {"id": derived_id("planted", str(next(numbers)))})),))
+
+    return _both(patch.object(binder, "outcome_unit", unit), patch.object(carrier, "outcome_unit", unit))
+
+
+def _no_missed_deletions() -> Context[Any]:
+    """A list says nothing of what is gone since the last one."""
+    take_page = ReflectorCore.take_page
+
+    def take(self: ReflectorCore[Any], data: bytes) -> list[Any]:
+        return [change for change in take_page(self, data) if not getattr(change, "missed", False)]
+
+    return patch.object(ReflectorCore, "take_page", take)
+
+
+def _early_outcomes() -> Context[Any]:
+    """The binder tells that it has bound a pod before it asks the API server to."""
+    ask = binder.Binder._ask
+
+    async def early(self: binder.Binder, attempt: Any, begun: float) -> None:
+        attempt.bound()
+        await self._outbox.put([outcome_unit(attempt.binding, attempt.outcome, now=self._clock())])
+        await ask(self, attempt, begun)
+
+    return patch.object(binder.Binder, "_ask", early)
+
+
+@contextmanager
+def _both(one: Context[Any], other: Context[Any]) -> Iterator[None]:
+    with one, other:
+        yield
+
+
+PLANTS: dict[str, Callable[[], Context[Any]]] = {
+    "": nullcontext,
+    "unconditional-append": _unconditional,
+    "no-fencing": _unfenced,
+    "false-acknowledgement": _false_acknowledgement,
+    "blind-feed": _blind_feed,
+    "no-catching-up": _no_catching_up,
+    "free-outcomes": _free_outcomes,
+    "missed-deletions": _no_missed_deletions,
+    "early-outcomes": _early_outcomes,
+}

@@ -1,0 +1,61 @@
+"""Runs of a few virtual seconds with faults of all kinds; `make prove` has thousands of longer ones."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.__main__ import KEPT
+from tests.simulation.plan import Plan, decode, encode, plan_of
+from tests.simulation.shrinking import shrunk
+from tests.simulation.world import run
+
+#: Of the runs in the gate: so short that two hundred take some seconds.
+_SECONDS = 1.5
+
+_ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("first", range(1, 200, 25))
+def test_seeds_hold_every_invariant(first: int) -> None:
+    failed = {}
+    for seed in range(first, first + 25):
+        if violations := run(plan_of(seed, seconds=_SECONDS)).violations:
+            failed[f"python -m tests.simulation --seed {seed} --seconds {_SECONDS}"] = violations[:2]
+    assert not failed
+
+
+def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
+    plan = plan_of(7, seconds=5.0)
+    first, second = run(plan), run(plan)
+    assert first.trace == second.trace
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "7", "--seconds", "5"]
+    other = subprocess.run(
+        command, cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, check=True
+    )
+    assert f"{len(first.trace)} lines of trace, SHA-256 {first.digest[:16]}" in other.stdout
+
+
+@pytest.mark.parametrize("file", sorted(KEPT.glob("*.json")), ids=lambda file: file.stem)
+def test_plans_that_failed_once_hold(file: Path) -> None:
+    assert run(decode(file.read_bytes())).violations == []
+
+
+@pytest.mark.parametrize(("plant", "seeds"), [("no-fencing", 3), ("early-outcomes", 3)])
+def test_planted_faults_are_found(plant: str, seeds: int) -> None:
+    assert any(run(plan_of(seed, seconds=4.0, plant=plant)).violations for seed in range(1, 1 + seeds))
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    plan = plan_of(3)
+    assert decode(encode(plan)) == plan
+
+
+def test_a_plan_that_fails_is_shrunk_to_what_makes_it_fail() -> None:
+    plan: Plan = plan_of(2, seconds=3.0, plant="early-outcomes")
+    assert run(plan).violations
+    small = shrunk(plan)
+    assert run(small).violations
+    assert len(small.arrivals) + len(small.faults) < (len(plan.arrivals) + len(plan.faults)) / 2
