@@ -10,8 +10,7 @@ from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import CycleCompleted
 
-from tests.bench.scale.services import Servers
-from tests.bench.scale.takeover import Instance
+from tests.bench.scale.services import Servers, ServiceProcess
 from tests.integration.scheduling import Facts, placed
 from tests.older_scheduler import OLDER
 
@@ -22,11 +21,11 @@ async def test_a_newer_scheduler_stands_by_an_older_one_and_takes_over_and_a_rep
     settings = Servers(database_url=superuser_url, nats_url=nats_url).settings(cluster_name)
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(2)
-    async with Instance("tests.older_scheduler", settings) as older:
+    async with ServiceProcess("tests.older_scheduler", settings) as older:
         await older.ready()
         await facts.add_pods("a", cpu=1)
         await placed(postgres_log, cluster_name, 1)
-        async with Instance("kai_scheduler.main", settings) as newer:
+        async with ServiceProcess("kai_scheduler.main", settings) as newer:
             await newer.ready()
             await facts.add_pods("b", cpu=1)
             await placed(postgres_log, cluster_name, 2)
