@@ -39,7 +39,12 @@ def main() -> int:
         if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0:
             os.execvpe(command[0], command, os.environ | {_MOUNTS: "1"})
     with tempfile.TemporaryDirectory(prefix="kai-chaos-", ignore_cleanup_errors=True) as scratch:
-        return _run(arguments, Path(scratch))
+        try:
+            return _run(arguments, Path(scratch))
+        finally:
+            if _MOUNTS in os.environ:
+                for disk in [Path(scratch) / "try", *(Path(scratch) / "world" / server for server in SERVERS)]:
+                    subprocess.run(["umount", "--lazy", str(disk)], check=False, capture_output=True)
 
 
 def _arguments() -> argparse.Namespace:
