@@ -42,7 +42,7 @@ class Size:
     faults: int
 
 
-FULL = Size(faults=10)
+FULL = Size(faults=5)
 
 #: Gives work that only a leader does, and waits until it is done.
 Work = Callable[[], Awaitable[None]]
