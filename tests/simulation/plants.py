@@ -82,8 +82,8 @@ def _blind_feed() -> Context[Any]:
 def _no_catching_up() -> Context[Any]:
     """A scheduler begins its next cycle without its own last decisions."""
 
-    async def catch_up(self: Scheduler, position: int) -> None:
-        del self, position
+    async def catch_up(self: Scheduler, position: int, own: Sequence[Event]) -> None:
+        del self, position, own
 
     return patch.object(Scheduler, "_catch_up", catch_up)
 

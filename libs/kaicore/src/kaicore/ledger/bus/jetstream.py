@@ -6,8 +6,8 @@ has figures.
 
 A publisher says with each message which sequence must be the stream's last. The messages of a batch therefore form a
 chain: when the last of them has been stored, every position before it has been, once. So only the last message of a
-batch asks for a confirmation, and the very first one, which shows whether the stream is ours to extend. It goes alone
-unless we published what comes before it.
+batch asks for a confirmation, and the very first one, which shows whether the stream is ours to extend. That one goes
+alone unless we published what comes before it.
 """
 
 import asyncio
