@@ -20,6 +20,7 @@ from kaicore.ledger.log.state_snapshot import take_state
 from kaicore.ledger.log.trail import SPACING, Trail
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.bench.cluster_life import ClusterLife
@@ -48,7 +49,7 @@ async def _leave_snapshots(url: str, life: ClusterLife, waves: int) -> None:
     span = 50_000 // life.wave_size + 1
     async with await PostgresLog.open(url) as log:
         for first in sorted({max(1, waves // 2 - span), max(1, waves - span)}):
-            state, trail = life.state_after(first), Trail(log, life.cluster)
+            state, trail = life.state_after(first), Trail(log, life.cluster, schema=SNAPSHOT_SCHEMA)
             await log.save_snapshot(life.cluster, take_state(state))
             await trail.passed(state.position, lambda state=state: take_state(state))  # type: ignore[misc]
             for event in life.events(range(first, min(waves, first + span))):

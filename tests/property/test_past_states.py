@@ -109,6 +109,18 @@ async def test_whoever_follows_the_log_leaves_a_trail(monkeypatch: pytest.Monkey
     assert await log.trail.places(C) == again, "what is there already is not left again"
 
 
+async def test_places_of_another_version_stand_for_none_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trail, "SPACING", 30)
+    monkeypatch.setattr(trail, "_BYTES_PER_EVENT", 10_000)
+    monkeypatch.setattr("kaicore.analysis.inquiry.kept_state._PAGE", 10)
+    log = await filled()
+    for position in (25, 55, 85, 115):
+        await log.trail.save(C, Snapshot("state", position, "state-of-another", b"x"), b"x")
+    await KeptState(log, C).current()
+    ours = [place.position for place in await log.trail.places(C) if place.schema == SNAPSHOT_SCHEMA]
+    assert ours == [30, 60, 90, 120]
+
+
 def test_a_trail_that_is_too_large_is_thinned_where_it_is_old() -> None:
     places = [TrailPlace(position, "now", 10) for position in range(100, 10_100, 100)]
     old = [TrailPlace(position, "before", 10) for position in (50, 60)]

@@ -28,6 +28,7 @@ from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.queue_report import may_report, queue_report
 from kaicore.rules.state.share import Share
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext
 
 from kai_scheduler.metrics import SchedulerMetrics
@@ -109,7 +110,7 @@ class Scheduler:
         self._last_cycle_s = -1e9
         self._standby = standby or Standby(standby_s=self._pace.standby_s, monotonic=monotonic)
         self._snapshot_at = state.position
-        self._trail = Trail(log, state.cluster)
+        self._trail = Trail(log, state.cluster, schema=SNAPSHOT_SCHEMA)
         self._retry_at: int | None = None
         # Of the queues' accounts, when it was last seen whether there is anything to report.
         self._accounts_seen = -1

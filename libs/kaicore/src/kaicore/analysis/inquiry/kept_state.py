@@ -11,6 +11,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.state_snapshot import take_state
 from kaicore.ledger.log.trail import Trail
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class KeptState:
         self._log = log
         self._state: ClusterState | None = None
         self._turn = asyncio.Lock()
-        self._trail = Trail(log, cluster)
+        self._trail = Trail(log, cluster, schema=SNAPSHOT_SCHEMA)
 
     @property
     def position(self) -> int:

@@ -56,7 +56,7 @@ class PastStates:
         self._passed: dict[int, Snapshot] = {}
         #: Bytes of the last one that was seen.
         self._size = 0
-        self._trail = Trail(log, cluster)
+        self._trail = Trail(log, cluster, schema=SNAPSHOT_SCHEMA)
         self._turn = asyncio.Lock()
 
     async def at(self, position: int) -> ClusterState:

@@ -77,13 +77,15 @@ def trail_of(log: EventLog) -> TrailStore | None:
 class Trail:
     """Leaves snapshots of one cluster's state where they are due; for one that folds."""
 
-    def __init__(self, log: EventLog, cluster: str) -> None:
+    def __init__(self, log: EventLog, cluster: str, *, schema: str) -> None:
         """Args:
         log: whose trail; one that has none is left without.
         cluster: whose.
+        schema: of the snapshots that are left; places of others stand for none of it.
         """
         self._store = trail_of(log)
         self._cluster = cluster
+        self._schema = schema
         #: No snapshot is due from the first of these on until the second.
         self._covered = 0, 1
 
@@ -106,7 +108,7 @@ class Trail:
 
     async def _leave(self, store: TrailStore, position: int, take: Callable[[], Snapshot]) -> None:
         places = await store.places(self._cluster)
-        before = [place for place in places if place.position <= position]
+        before = [place for place in places if place.schema == self._schema and place.position <= position]
         due = before[-1].position + _spacing(before[-1].size) if before else SPACING
         if position < due:
             self._covered = position, due
@@ -115,7 +117,7 @@ class Trail:
         packed = await asyncio.to_thread(zlib.compress, snapshot.body, _LEVEL)
         self._covered = position, position + _spacing(len(packed))
         place = TrailPlace(position, snapshot.schema, len(packed))
-        drop = to_drop([*places, place], schema=snapshot.schema, most_bytes=MOST_BYTES)
+        drop = to_drop([*places, place], schema=self._schema, most_bytes=MOST_BYTES)
         if place not in drop:
             await store.save(self._cluster, snapshot, packed, drop=drop)
 
