@@ -41,6 +41,7 @@ MEANINGS = (
     (r"NODES\.csv", "nodes.csv"),
     (r"PODS\.csv", "pods.csv"),
     (r"FILES…", "examples"),
+    (r"red\.yaml", "settings.yaml"),
     (r"(?<=submit )(FILE…|train\.yaml|team\.yaml…)", "submitted.yaml"),
     (r"(?<=export )FILE|(?<=import log )FILE|(?<=--file )FILE", "prod.log.gz"),
     (r"(?<=--html )FILE", "report.html"),

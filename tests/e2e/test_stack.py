@@ -99,6 +99,7 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     assert stack.ask("replay")["differences"] == []
     assert stack.ask("audit", "verify")["ok"]
     assert stack.database_roles() == {
+        "kai-up": "kai_append",
         "kai-api": "kai_read",
         "kai-relay": "kai_read",
         "kai-projector": "kai_project",

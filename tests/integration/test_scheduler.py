@@ -180,13 +180,28 @@ class Roll:
         pass
 
 
+async def test_replicas_that_begin_at_once_without_a_bus_place_all(postgres_log: EventLog, cluster_name: str) -> None:
+    facts, roll = Facts(postgres_log, cluster_name), Roll("a", "b")
+    await facts.add_nodes(6)
+    await facts.add_pods(*(f"p{number}" for number in range(16)), cpu=2, gpu=1)
+    async with (
+        scheduling(postgres_log, cluster_name, replica="a", live=roll),
+        scheduling(postgres_log, cluster_name, replica="b", live=roll),
+    ):
+        await placed(postgres_log, cluster_name, 16)
+    await check_replay(postgres_log, cluster_name)
+
+
 async def test_replicas_share_the_groups_and_take_over_from_one_that_is_gone(
     postgres_log: EventLog, cluster_name: str
 ) -> None:
     facts, roll = Facts(postgres_log, cluster_name), Roll("a", "b")
     await facts.add_nodes(6)
-    async with scheduling(postgres_log, cluster_name, replica="a", live=roll):
-        async with scheduling(postgres_log, cluster_name, replica="b", live=roll):
+    async with scheduling(postgres_log, cluster_name, replica="a", live=roll) as one:
+        async with scheduling(postgres_log, cluster_name, replica="b", live=roll) as other:
+            async with asyncio.timeout(30):
+                while one.state.replicas != {"default": ("a", "b")} or one.state.replicas != other.state.replicas:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
             await facts.add_pods(*(f"p{number}" for number in range(16)), cpu=2, gpu=1)
             await placed(postgres_log, cluster_name, 16)
         events = await postgres_log.read(cluster_name, where=Filter(types=("PodPlaced", "ReplicasChanged")))

@@ -33,7 +33,7 @@ from kaicore.rules.engine.placement.pod_class import node_requests
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.model.quantity import MAX_AMOUNT
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.queue_shares import _ready as ready_totals
+from kaicore.rules.state.queue_shares import ready_amounts
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests import wire
@@ -177,7 +177,7 @@ def test_what_all_nodes_have_is_summed_without_an_overflow(nodes: int) -> None:
     columns = NodeColumns()
     for index in range(nodes):
         columns.set_node(node_of(f"n{index}", allocatable={"memory": MAX_AMOUNT, "cpu": 7}), columns.row(f"n{index}"))
-    assert ready_totals(columns) == {"memory": MAX_AMOUNT * nodes, "cpu": 7 * nodes}
+    assert ready_amounts(columns) == {"memory": MAX_AMOUNT * nodes, "cpu": 7 * nodes}
 
 
 @settings(max_examples=examples(40), deadline=None)

@@ -36,6 +36,8 @@ STATE = "state"
 _LOOK_S, _RETRY_S = 0.5, 1.0
 #: Seconds between two looks while something waits.
 _SHORT_LOOK_S = 0.05
+#: Seconds that a hub that begins has to read the logs of its live clusters before it chooses among those it has read.
+_FIRST_READING_S = 10.0
 
 _manifests = msgspec.json.Decoder(list[Manifest])
 
@@ -90,9 +92,11 @@ class Hub:
         self._watch = LeaseWatch(started_at=monotonic())
         self.state = HubState()
         self._tried_at = -1e9
+        self._begun_at = 0.0
 
     async def run(self) -> None:
         """Decide until the service is to stop."""
+        self._begun_at = asyncio.get_running_loop().time()
         try:
             head = (await self._log.head(HUB)).position
             while self.state.position < head and not self._context.stopping.is_set():
@@ -154,6 +158,12 @@ class Hub:
             if entry.stage is DispatchStage.GIVEN and entry.since < long_ago
         ]
 
+    def _still_reads(self) -> bool:
+        """Whether this hub has just begun, and the log of a live cluster is not read yet, which may be the best one."""
+        if asyncio.get_running_loop().time() >= self._begun_at + _FIRST_READING_S:
+            return False
+        return any(not lost and name not in self._followed.states for name, lost in self._lost().items())
+
     async def _choose(self) -> None:
         """Try what waits in all clusters, and give it to the best."""
         loop = asyncio.get_running_loop()
@@ -161,6 +171,9 @@ class Hub:
         self._tried_at = loop.time()
         waiting, impatient = self._waiting(), self._impatient()
         if not waiting and not impatient:
+            return
+        if self._still_reads():
+            self._news.set()
             return
         now, states = self._clock(), self._followed.states
         sums = queue_sums(self.state, states.values(), now=now)

@@ -249,15 +249,15 @@ class Scheduler:
             try:
                 outcomes = await self._log.append(self.state.cluster, proposal.units, expect=proposal.expect)
             except StaleExpectation as error:
+                self._decided_at_revision = -1
                 if error.stream.startswith("replicas/"):
                     # Who has which groups has changed: the cycle was about others than it is to be about now.
-                    self._decided_at_revision = -1
                     self._metrics.relisted.inc()
-                    return
-                self._context.log.info("another scheduler leads the shard", shard=self._shard, error=str(error))
-                self._metrics.fenced.inc()
-                self._standby.heard()
-                self._decided_at_revision = -1
+                else:
+                    self._context.log.info("another scheduler leads the shard", shard=self._shard, error=str(error))
+                    self._metrics.fenced.inc()
+                    self._standby.heard()
+                await self._read_on()
                 return
             except LogUnavailable as error:
                 # Whether it was appended is not known; the same ids again tell, and append it at most once.
@@ -280,6 +280,15 @@ class Scheduler:
         self._conflicts = self._conflicts + 1 if conflicts and self._replica else 0
         wait = backoff(self._conflicts, first=_CONFLICT_S, most=_CONFLICT_MOST_S)
         self._not_before_s = self._monotonic() + jittered(wait, weight(self._replica, cycle) / 2**64)
+
+    async def _read_on(self) -> None:
+        """Fold what is in the log by now; without a bus, a feed that is not waited for does not look."""
+        try:
+            head = await self._log.head(self.state.cluster)
+        except LogUnavailable as error:
+            self._context.health.unmet("log", str(error))
+        else:
+            await self._catch_up(head.position, ())
 
     async def _catch_up(self, position: int, own: Sequence[Event]) -> None:
         while self.state.position < position:

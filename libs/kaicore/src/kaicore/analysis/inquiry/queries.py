@@ -38,7 +38,7 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.events.payloads import CycleCompleted
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
-from kaicore.rules.hub.hub_state import without_hub
+from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
@@ -103,8 +103,10 @@ class Inquiry:
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
         rows = []
-        of_hub = {row.name: row for row in await self.hub.clusters(now=time.time_ns() // 1000)}
-        for name in without_hub(await self.log.clusters()):
+        names = await self.log.clusters()
+        at_its_hub = await self.hub.clusters(now=time.time_ns() // 1000) if HUB in names else ()
+        of_hub = {row.name: row for row in at_its_hub}
+        for name in without_hub(names):
             head = await self.log.head(name)
             at_hub = of_hub.get(name)
             rows.append(
