@@ -1,6 +1,6 @@
 """Clocks of processes that can be set: libfaketime from PyPI, preloaded; nothing of it needs root.
 
-Only the wall clock moves. Timeouts are measured on the monotonic clock, which nobody can set on a real machine either.
+Only the wall clock moves. Timeouts are measured on the monotonic clock, which cannot be set on a real machine either.
 """
 
 import importlib.util

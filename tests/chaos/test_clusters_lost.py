@@ -28,7 +28,7 @@ LEASE_S = 3.0
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(6 * PATIENCE_S),
-    pytest.mark.skipif("KAI_TEST_STORM_S" not in os.environ, reason="takes minutes of many processes: make chaos"),
+    pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes minutes of many processes: make chaos"),
 ]
 
 

@@ -21,7 +21,7 @@ from tests.servers import scratch_directory
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif("KAI_TEST_STORM_S" not in os.environ, reason="takes a minute: make chaos"),
+    pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes a minute: make chaos"),
 ]
 
 SERVERS = 3

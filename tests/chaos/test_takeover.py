@@ -9,7 +9,7 @@ from tests.bench.scale.takeover import FAULTS, MEASURED, Size
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif("KAI_TEST_STORM_S" not in os.environ, reason="takes minutes: make chaos"),
+    pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes minutes: make chaos"),
 ]
 
 

@@ -5,7 +5,7 @@
     a pod of a dispatch is to be bound ──▶ DispatchStarted, conditional ──▶ the bind
 
 Of `DispatchStarted` and the hub's `DispatchReleased` the log takes one only. So a pod is bound here, or the dispatch
-is another cluster's, whatever clocks say; the lease bounds how long anybody waits to know which.
+is another cluster's, whatever clocks say; the lease bounds how long the hub waits to know which.
 """
 
 import asyncio
@@ -121,7 +121,7 @@ class HubSide:
         """Let a pod be bound now; records that its dispatch starts, where it is the first.
 
         Args:
-            mark: of the pod; empty for one of no dispatch, which nobody asks the hub about.
+            mark: of the pod; empty for one of no dispatch, of which the hub is not asked.
 
         Raises:
             NotPermitted: not now; the same pod may be asked about again.
@@ -327,5 +327,5 @@ def _name(manifest: Manifest) -> str:
 
 
 def boot_us() -> int:
-    """Return microseconds of a clock that nobody sets, and that goes on while the machine sleeps."""
+    """Return microseconds of a clock that is never set, and that goes on while the machine sleeps."""
     return int(lease_clock() * 1e6)

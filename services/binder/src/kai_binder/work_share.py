@@ -6,8 +6,8 @@ that two binders may carry out the same for a moment, or a frozen one wakes up. 
 
 - A pod is bound once: the API server refuses the second binding, and the binder that finds the pod on the decision's
   node counts that as its own. An outcome's id follows from the decision's, so the log takes one.
-- A node's order is kept: whoever takes over a node begins with its first decision without an outcome, and goes on to
-  the next only when that one has its outcome.
+- A node's order is kept: the binder that takes over a node begins with its first decision without an outcome, and goes
+  on to the next only when that one has its outcome.
 - An eviction names the pod's uid; asked for twice, it evicts one pod.
 - What is written twice is the same.
 """

@@ -1,4 +1,4 @@
-"""`kai agent`: a cluster's own processes, run beside it; they dial out, and nobody dials in.
+"""`kai agent`: a cluster's own processes, run beside it; they dial out, and nothing dials in.
 
 The agent is no protocol of its own. Watcher, binder and ingest open connections to the hub's Postgres and NATS, and to
 the API server next to them. So the cluster needs no address that the hub can reach, and the hub no kubeconfig.

@@ -17,7 +17,7 @@ _PAUSE_S = 2.0
 
 
 class FollowedClusters:
-    """The states; each is changed by a task of its own, between two awaits of whoever reads it."""
+    """The states; each is changed by a task of its own, between two awaits of its reader."""
 
     def __init__(self, log: EventLog, bus: Bus | None, *, context: ServiceContext, changed: Callable[[], None]) -> None:
         """Args:

@@ -79,7 +79,7 @@ class Hub:
         metrics: to count with.
         instance: tells this process from other hubs.
         clock: microseconds since the epoch.
-        monotonic: microseconds of a clock that nobody sets.
+        monotonic: microseconds of a clock that is never set.
         options: how to work.
         """
         self._log, self._context, self._metrics = log, context, metrics

@@ -351,7 +351,7 @@ class Why(Answer, frozen=True, kw_only=True):
         schedulable_if: when a pod would become schedulable, worked out for this answer.
         starts_if: what would make it start, tried for this answer; of several pods that wait, the oldest.
         start: when the group that waits longest is likely to start, from past runs; None where that was not asked.
-        calibration: how often such forecasts came true so far; None where nobody has measured it.
+        calibration: how often such forecasts came true so far; None where it was not measured.
         notes: what is wrong.
         placement: of a pod that was placed: why there.
         evictions: of pods of this name.

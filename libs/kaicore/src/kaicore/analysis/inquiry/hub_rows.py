@@ -35,7 +35,7 @@ def hub_cluster_rows(state: HubState, *, now: int) -> list[HubClusterRow]:
 
 
 def cluster_state_text(entry: ClusterEntry, *, now: int) -> str:
-    """Return how a cluster is, for people: the hub itself counts by a clock that nobody sets."""
+    """Return how a cluster is, for people: the hub itself counts by a clock that is never set."""
     if not entry.lease_us:
         return "NeverSeen"
     if now - entry.renewed_at >= waiting_us(entry.lease_us):

@@ -108,7 +108,7 @@ class UnitOutcome:
         positions: of its events in order, also when they were in the log already; empty when stale.
         duplicate: the events were in the log already, and nothing was appended.
         stale: set when nothing was appended because an expectation failed.
-        events: as they were recorded, so that nobody has to read what he has just appended; none of a duplicate.
+        events: as they were recorded, so that a writer need not read what it has just appended; none of a duplicate.
     """
 
     positions: tuple[int, ...] = ()

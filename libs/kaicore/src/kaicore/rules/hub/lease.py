@@ -5,7 +5,7 @@ renewal; the hub counts from *after* it read that the log took it. So the hub's 
 and only the speed of the two clocks matters: where each gains or loses less than `DRIFT_PER_MILLE`, the hub's wait is
 over after the lease is.
 
-The clocks are ones that nobody sets: a clock that stands still while a machine sleeps may serve the hub, and none may
+The clocks are ones that are never set: a clock that stands still while a machine sleeps may serve the hub, and none may
 serve the holder (see `kaicore.ledger.bus.leases.clock`).
 """
 

@@ -76,7 +76,7 @@ def take_back(state: HubState, watch: LeaseWatch, *, now: int, clock: int, actor
 
     Args:
         state: the hub's.
-        watch: of the leases, by the hub's clock that nobody sets.
+        watch: of the leases, by the hub's clock that is never set.
         now: of that clock, microseconds.
         clock: microseconds since the epoch.
         actor: who appends it.

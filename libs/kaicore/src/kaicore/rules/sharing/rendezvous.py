@@ -39,7 +39,7 @@ def owner(key: str, members: tuple[str, ...]) -> str:
 def turns(keys: Sequence[str], members: Sequence[str], member: str) -> npt.NDArray[np.int64]:
     """Return for each key before how many members a member comes short: 0 for keys that it owns.
 
-    No two members have the same turn at a key: whoever takes his keys in the order of turns is alone with them as long
+    No two members have the same turn at a key: one that takes its keys in the order of turns is alone with them as long
     as the others are not further on.
     """
     mine = _weights(keys, member)

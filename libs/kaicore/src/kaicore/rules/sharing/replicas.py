@@ -40,7 +40,7 @@ def due_replicas(
 
     A replica that is not listed lists itself at once. Those that are no longer live are taken off by the first of the
     live ones, by name; each further one waits `step_s` longer, in case those before it do not come to it. As long as
-    nobody can be seen the list stays as it is, unless it is empty: who cannot see the others leaves them their work.
+    none can be seen the list stays as it is, unless it is empty: one that cannot see the others leaves them their work.
 
     Args:
         listed: the list in the log.
@@ -59,5 +59,5 @@ def due_replicas(
         if not gone or unlike_s < sorted(live).index(replica) * step_s:
             return None
         return tuple(sorted(live))
-    # It takes nobody off by the way: two that begin at once do not see each other yet.
+    # It takes none off by the way: two that begin at once do not see each other yet.
     return tuple(sorted({*listed, replica}))

@@ -7,7 +7,7 @@ on the shard's cycle stream, so that of two schedulers that both believe to lead
 
 A shard may have replicas (`kaicore.rules.state.share`). Each has a cycle stream of its own, and its append is also
 conditional on the list of replicas, so that no group has two owners. An eviction is then conditional on all running
-pods of the victim's group, and one that takes back a queue's work on that nobody else did since: another replica may
+pods of the victim's group, and one that takes back a queue's work on that no other one did since: another replica may
 have taken from the same gang, or from the same queue.
 """
 

@@ -1,6 +1,6 @@
 """Members and leases: who is there, and who does what only one should do. On NATS, and seconds old at most.
 
-**A lease is a hint for liveness, and never what safety rests on.** Whoever holds one may be paused between looking at
+**A lease is a hint for liveness, and never what safety rests on.** Its holder may be paused between looking at
 his clock and acting, so two may believe to hold it. What must not happen twice is kept apart by the conditional append
 in Postgres: an append names the version of a stream (`cycle/<shard>`, `node/<name>`, `group/<key>`), and only one of
 two appends finds it. A lease only spares the loser's work, and tells the others when to take over.

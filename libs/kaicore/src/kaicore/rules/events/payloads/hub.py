@@ -36,7 +36,7 @@ class ClusterRegistered(Payload, frozen=True):
             agent in the cluster dials out. Never the credentials themselves.
         simulated: profile of the fleet of a cluster that `kai up` simulates; empty for a real one.
         data: data sets that are near it.
-        cost: what a GPU costs there, as people compare clusters; 0 where nobody says.
+        cost: what a GPU costs there, as people compare clusters; 0 where it is not given.
     """
 
     cluster: str
