@@ -92,7 +92,7 @@ async def _answer(context: ServiceContext, settings: ApiSettings, access: Access
         ending = asyncio.create_task(_end_streams(context, live))
         try:
             async with await ViewStore.open(settings.database_url, application="kai-api") as views:
-                app.app = make_app(inquiry, context.health, long_answers, access, live=live, views=views)
+                app.give(make_app(inquiry, context.health, long_answers, access, live=live, views=views))
                 await inquiry.follow()
         finally:
             ending.cancel()

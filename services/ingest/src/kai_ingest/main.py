@@ -68,7 +68,7 @@ async def _take_reports(
             metrics=metrics,
             logger=context.log,
         )
-        app.app = create_app(routes, context.health)
+        app.give(create_app(routes, context.health))
         bus = await NatsBus.open(settings.nats_url, name="kai-ingest") if settings.nats_url else None
         try:
             await _follow(context, settings, ingest, log, bus)

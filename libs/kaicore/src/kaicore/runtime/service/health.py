@@ -10,6 +10,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from kaicore.runtime.service.error_body import error_body
 
 _JSON = "application/json"
+#: The condition of a service that is given its application later.
+_ANSWERS = "answers"
 
 
 class Health:
@@ -105,17 +107,25 @@ def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorR
 
 
 class Later:
-    """An application that is given later; until then everything but health is answered with 503."""
+    """An application that is given later; until then everything but health is answered with 503.
+
+    The service is not ready before: a client that waited for `/readyz` is never answered with that 503.
+    """
 
     def __init__(self, health: Health) -> None:
-        """Args: health: what is answered from the start."""
-        self._health = with_health(health, app=_not_yet)
-        #: The application, once it is there; it answers for health, too.
-        self.app: Asgi | None = None
+        """Args: health: what is answered from the start; it gets the condition `answers`."""
+        self._health = health
+        self._app = with_health(health, app=_not_yet)
+        health.unmet(_ANSWERS, "not yet")
+
+    def give(self, app: Asgi) -> None:
+        """Answer with this application from now on; it answers for health, too."""
+        self._app = app
+        self._health.met(_ANSWERS)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
         """Answer a request."""
-        await (self.app or self._health)(scope, receive, send)
+        await self._app(scope, receive, send)
 
 
 async def _not_yet(_: MutableMapping[str, Any], __: _Receive, send: _Send) -> None:
