@@ -71,6 +71,7 @@ from kaicore.rules.events.payloads.queues import (
     QueueReclaimed,
     QueuesReported,
 )
+from kaicore.rules.events.payloads.shadows import ShadowDecided
 from kaicore.rules.events.payloads.topologies import (
     HyperNodeDeleted,
     HyperNodeObserved,
@@ -168,6 +169,7 @@ __all__ = [
     "QueuesReported",
     "ReleaseReason",
     "ReplicasChanged",
+    "ShadowDecided",
     "StorageClassDeleted",
     "StorageClassObserved",
     "TopologyDefinitionDeleted",
