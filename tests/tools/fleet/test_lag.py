@@ -95,7 +95,7 @@ def test_a_kubelet_that_restarts_before_the_api_has_heard_tells_it_then(*, delet
     again = Agent(node.spec)
     restore(again, snapshot(node))
     assert not again.kubelet.pods
-    assert [wake.when for wake in again.wakes()] == [node.pods["uid-a"].next_at]
+    assert [wake.when for wake in again.wakes(NOW + 10)] == [node.pods["uid-a"].next_at]
     again.synced([seen], NOW + 11)
     (done,) = again.due(NOW + 13)
     assert isinstance(done, DeletePod if deleted else PatchStatus)

@@ -104,7 +104,8 @@ class TrackedPod:
     #: When the kubelet admitted it, and when its app containers started.
     admitted_at: float = 0.0
     started_at: float = 0.0
-    #: When the stage ends by itself; infinite when it does not.
+    #: When the stage began, and when it ends by itself; infinite when it does not.
+    entered_at: float = 0.0
     next_at: float = float("inf")
     ip: str = ""
     #: Init containers that are still to run, in order.
@@ -282,7 +283,7 @@ class Agent:
 
     def _enter(self, tracked: TrackedPod, stage: Stage, until: float, now: float) -> list[Instruction]:
         """Enter a stage that ends at `until`, which may be at once."""
-        tracked.stage, tracked.next_at = stage, until
+        tracked.stage, tracked.entered_at, tracked.next_at = stage, now, until
         self._changed[tracked.pod.metadata.uid] = None
         if until <= now:
             return self._advance(tracked, now)
@@ -318,7 +319,7 @@ class Agent:
 
     def _report_later(self, tracked: TrackedPod, stage: Stage, news: Instruction, now: float) -> list[Instruction]:
         """Enter a stage of which the API hears when the status has lagged for its time, which may be at once."""
-        tracked.stage = stage
+        tracked.stage, tracked.entered_at = stage, now
         lag = self.lag.of_status(tracked.pod)
         tracked.next_at = now + lag if lag else float("inf")
         return [WakeAt(tracked.next_at)] if lag else [news]
@@ -381,9 +382,18 @@ class Agent:
         elif tracked.rejection is not None:
             self._report_rejected(tracked, tracked.rejection, tracked.admitted_at)
 
-    def wakes(self) -> list[WakeAt]:
-        """Return when the pods that were remembered need attention."""
-        return [WakeAt(tracked.next_at) for tracked in self.pods.values() if tracked.next_at < float("inf")]
+    def wakes(self, now: float) -> list[WakeAt]:
+        """Return when the pods that were remembered need attention.
+
+        No stage takes longer from now on than it would from its beginning: a clock that was ahead when it began may be
+        right again.
+        """
+        waiting = [tracked for tracked in self.pods.values() if tracked.next_at < float("inf")]
+        for tracked in waiting:
+            if tracked.entered_at > now:
+                tracked.entered_at, tracked.next_at = now, now + tracked.next_at - tracked.entered_at
+                self._changed[tracked.pod.metadata.uid] = None
+        return [WakeAt(tracked.next_at) for tracked in waiting]
 
 
 def _is_behind(phase: str, reported: str) -> bool:
