@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from kai_fleet.agent import Agent, DeletePod, Instruction, PatchStatus, Stage, WakeAt
+from kai_fleet.agent import Agent, DeletePod, Instruction, PatchStatus, WakeAt
 from kai_fleet.checkpoint import restore, snapshot
 from kai_fleet.lag import Lag
 from kai_fleet.nodes import expand
 from kai_fleet.podresources_server import list_pods
 from kai_fleet.profile import load_profile, parse_profile
+from kai_fleet.tracked_pod import Stage
 from kaicore.errors import ConfigurationError
 
 from tests.tools.fleet.objects import pod_object, small_fleet

@@ -8,42 +8,21 @@ Pods are decided on strictly in the order in which they came. A pod's stages:
 A pod that is ended or stopped holds nothing any more; the API hears of it after a while (`lag`).
 """
 
-import enum
 import random
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kaicore.errors import InvalidObject
 
 from kai_fleet.kubelet import Kubelet, Rejection
 from kai_fleet.lag import Lag
-from kai_fleet.lifecycle import Fate, fate_of
+from kai_fleet.lifecycle import fate_of
 from kai_fleet.nodes import NodeSpec
 from kai_fleet.pod_conversion import convert_pod
 from kai_fleet.pod_status import StatusWriter
+from kai_fleet.tracked_pod import ACTIVE, OVER, Stage, TrackedPod
 from kai_fleet.wire import PodObject
-
-
-class Stage(enum.StrEnum):
-    """Where a pod is in its life on the node."""
-
-    WAITING = "waiting"
-    ADMITTED = "admitted"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    ENDED = "ended"
-    REJECTED = "rejected"
-
-
-#: Stages in which the pod holds what it was given.
-ACTIVE = frozenset({Stage.ADMITTED, Stage.STARTING, Stage.RUNNING, Stage.STOPPING})
-
-
-#: Stages of which nothing comes any more: what was said of them must not be forgotten before the API has it.
-OVER = frozenset({Stage.ENDED, Stage.REJECTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,34 +71,6 @@ class Complaint:
 
 
 Instruction = PatchStatus | RecordEvent | DeletePod | WakeAt | Decided | Complaint
-
-
-@dataclass(slots=True)
-class TrackedPod:
-    """A pod that this node has heard of and that is not gone from the API yet."""
-
-    pod: PodObject
-    stage: Stage
-    fate: Fate
-    #: When the kubelet admitted it, and when its app containers started.
-    admitted_at: float = 0.0
-    started_at: float = 0.0
-    #: When the stage began, and when it ends by itself; infinite when it does not.
-    entered_at: float = 0.0
-    next_at: float = float("inf")
-    ip: str = ""
-    #: Init containers that are still to run, in order.
-    init_left: list[str] = field(default_factory=list)
-    #: Why the kubelet did not admit it.
-    rejection: Rejection | None = None
-    #: The last status that was written, and its phase.
-    reported: bytes | None = None
-    phase: str = "Pending"
-
-    @property
-    def is_unreported(self) -> bool:
-        """Whether the pod is over and the API will hear of it later."""
-        return self.stage in (Stage.ENDED, Stage.STOPPED) and self.next_at < float("inf")
 
 
 class Agent:
