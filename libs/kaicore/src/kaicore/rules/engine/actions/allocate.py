@@ -93,9 +93,7 @@ class Allocate(CycleAction):
         self._leave_reasons(steps, placed=placed, no_room=no_room)
         return False
 
-    def _tries(
-        self, steps: Steps, takeable: Sequence[PendingGroup]
-    ) -> Iterator[tuple[Placer, Sequence[PendingGroup]]]:
+    def _tries(self, steps: Steps, takeable: Sequence[PendingGroup]) -> Iterator[tuple[Placer, Sequence[PendingGroup]]]:
         """Yield how steps are tried: on which placer, and over whose reservations."""
         for placer in self.session.placers_now(steps):
             yield placer, ()
