@@ -142,7 +142,7 @@ class Statement:
             self._columns.volumes.give(pod_charge.volumes, sign=sign)
 
     def arrivals(self, row: int, *, before: int | None = None) -> tuple[Arrival, ...]:
-        """Return the pods that were put on a row (before a savepoint) and may get other zones than predicted, in order."""
+        """Return the pods that were put on a row, before a savepoint, and may get other zones than predicted."""
         numbers = self._of_row.get(row, ())
         operations = (self._operations[number] for number in numbers if before is None or number < before)
         placed = (one.pod_charge for one in operations if one.kind is _OperationKind.PLACE)
