@@ -10,10 +10,10 @@ from kaicore.kube.normalize_device import normalize_slice
 from kaicore.rules.model.device import (
     AllocatedDevice,
     Allocation,
-    Attribute,
-    Capacity,
     CapacityPolicy,
     CounterUse,
+    DeviceAttribute,
+    DeviceCapacity,
     DeviceConstraint,
     DeviceRequest,
     DeviceTaint,
@@ -34,9 +34,9 @@ def test_slice_of_a_gpu_driver_is_read_with_full_names() -> None:
     assert (seen.driver, seen.pool, seen.generation, seen.slices) == (DRIVER, "n1", 3, 1)
     assert seen.nodes == NodeSelection("n1")
     (read,) = seen.devices
-    assert read.attributes["resource.kubernetes.io/numaNode"] == Attribute("int", (1, 0), listed=True)
-    assert read.attributes[f"{DRIVER}/driverVersion"] == Attribute("version", ("580.65.6",))
-    assert read.capacity == {"memory": Capacity(80 * GI)}
+    assert read.attributes["resource.kubernetes.io/numaNode"] == DeviceAttribute("int", (1, 0), listed=True)
+    assert read.attributes[f"{DRIVER}/driverVersion"] == DeviceAttribute("version", ("580.65.6",))
+    assert read.capacity == {"memory": DeviceCapacity(80 * GI)}
     assert read.taints == (DeviceTaint("example.com/unhealthy", "NoExecute"),)
 
 

@@ -32,11 +32,11 @@ from kaicore.rules.model.device import (
     EXACT_COUNT,
     AllocatedDevice,
     Allocation,
-    Attribute,
-    Capacity,
     CapacityPolicy,
     CounterUse,
     Device,
+    DeviceAttribute,
+    DeviceCapacity,
     DeviceClass,
     DeviceConstraint,
     DeviceRequest,
@@ -207,7 +207,7 @@ def _full_name(name: str, driver: str) -> str:
     return name if "/" in name else f"{driver}/{name}"
 
 
-def _attribute(wire: AttributeWire, *, subject: str, field: str) -> Attribute:
+def _attribute(wire: AttributeWire, *, subject: str, field: str) -> DeviceAttribute:
     lists = (
         ("int", wire.int_values),
         ("bool", wire.bool_values),
@@ -220,8 +220,8 @@ def _attribute(wire: AttributeWire, *, subject: str, field: str) -> Attribute:
         ("string", wire.string_value),
         ("version", wire.version_value),
     )
-    given = [Attribute(kind, tuple(values), listed=True) for kind, values in lists if values is not None]
-    given += [Attribute(kind, (value,)) for kind, value in single if value is not None]
+    given = [DeviceAttribute(kind, tuple(values), listed=True) for kind, values in lists if values is not None]
+    given += [DeviceAttribute(kind, (value,)) for kind, value in single if value is not None]
     if len(given) != 1:
         raise InvalidObject(subject, field, None, "has not exactly one value of a known kind")
     (attribute,) = given
@@ -232,15 +232,15 @@ def _attribute(wire: AttributeWire, *, subject: str, field: str) -> Attribute:
     return attribute
 
 
-def _capacity(wire: CapacityWire, *, subject: str, field: str) -> Capacity:
+def _capacity(wire: CapacityWire, *, subject: str, field: str) -> DeviceCapacity:
     def amount(text: str | int | None, name: str) -> int | None:
         return None if text is None else _thousandths(text, subject=subject, field=f"{field}.{name}")
 
     value, policy = _thousandths(wire.value, subject=subject, field=f"{field}.value"), wire.request_policy
     if policy is None:
-        return Capacity(value)
+        return DeviceCapacity(value)
     bounds = policy.valid_range
-    return Capacity(
+    return DeviceCapacity(
         value,
         CapacityPolicy(
             default=amount(policy.default, "requestPolicy.default"),

@@ -17,7 +17,7 @@ ALL = "All"
 Thousandths = dict[str, int]
 
 
-class Attribute(msgspec.Struct, frozen=True, omit_defaults=True):
+class DeviceAttribute(msgspec.Struct, frozen=True, omit_defaults=True):
     """An attribute of a device.
 
     Attributes:
@@ -49,7 +49,7 @@ class CapacityPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int | None = None
 
 
-class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
+class DeviceCapacity(msgspec.Struct, frozen=True, omit_defaults=True):
     """How much a device has of something."""
 
     value: int
@@ -102,8 +102,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     name: str
-    attributes: dict[str, Attribute] = {}
-    capacity: dict[str, Capacity] = {}
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
     consumes: tuple[CounterUse, ...] = ()
     nodes: NodeSelection | None = None
     taints: tuple[DeviceTaint, ...] = ()
