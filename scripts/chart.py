@@ -1,8 +1,8 @@
 """`make chart`: lint and render deploy/chart, write deploy/k8s from it, check what is rendered, pack it.
 
 The chart is the one source: the manifests in deploy/k8s are its templates, rendered with the values of
-deploy/chart/ci/kustomize-values.yaml. Helm is that of the package helm-python-sdk, which binds Helm's own Go library; no program `helm`
-is needed, and no cluster.
+deploy/chart/ci/kustomize-values.yaml. Helm is that of the package helm-python-sdk, which binds Helm's own Go library;
+no program `helm` is needed, and no cluster.
 """
 
 import json
@@ -33,8 +33,8 @@ _OF_EVERY_SERVICE = frozenset({"env", "resources", "nodeSelector", "tolerations"
 _HEAD = """# Values of the Helm chart
 
 `deploy/chart`, made from its `values.schema.json` and `values.yaml` by `make chart`. Helm refuses a value that is
-not here, or of another form. How it is installed: [deploy](../how-to/deploy.md). Every service also has `env` (further settings
-as variables, [settings](settings.md)), `resources`, `nodeSelector`, `tolerations` and `priorityClassName`.
+not here, or of another form. How it is installed: [deploy](../how-to/deploy.md). Every service also has `env`
+(further settings as variables, [settings](settings.md)), `resources`, `nodeSelector`, `tolerations` and `priorityClassName`.
 
 | value | default | meaning |
 |---|---|---|
