@@ -34,7 +34,8 @@ _HEAD = """# Values of the Helm chart
 
 `deploy/chart`, made from its `values.schema.json` and `values.yaml` by `make chart`. Helm refuses a value that is
 not here, or of another form. How it is installed: [deploy](../how-to/deploy.md). Every service also has `env`
-(further settings as variables, [settings](settings.md)), `resources`, `nodeSelector`, `tolerations` and `priorityClassName`.
+(further settings as variables, [settings](settings.md)), `resources`, `nodeSelector`, `tolerations`
+and `priorityClassName`.
 
 | value | default | meaning |
 |---|---|---|
