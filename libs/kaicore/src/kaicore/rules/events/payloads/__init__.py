@@ -27,6 +27,14 @@ from kaicore.rules.events.payloads.decisions import (
     PodNominated,
     PodPlaced,
 )
+from kaicore.rules.events.payloads.devices import (
+    DeviceClassDeleted,
+    DeviceClassObserved,
+    ResourceClaimDeleted,
+    ResourceClaimObserved,
+    ResourceSliceDeleted,
+    ResourceSliceObserved,
+)
 from kaicore.rules.events.payloads.erasures import ErasedEvent, FieldsErased
 from kaicore.rules.events.payloads.hub import (
     ClusterDrained,
@@ -101,6 +109,8 @@ __all__ = [
     "ClusterResumed",
     "ConfigRecorded",
     "CycleCompleted",
+    "DeviceClassDeleted",
+    "DeviceClassObserved",
     "DispatchArrived",
     "DispatchFinished",
     "DispatchGiven",
@@ -168,6 +178,10 @@ __all__ = [
     "QueuesReported",
     "ReleaseReason",
     "ReplicasChanged",
+    "ResourceClaimDeleted",
+    "ResourceClaimObserved",
+    "ResourceSliceDeleted",
+    "ResourceSliceObserved",
     "StorageClassDeleted",
     "StorageClassObserved",
     "TopologyDefinitionDeleted",
