@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
+from kaicore.rules.events.payloads import CycleCompleted
 
 from tests.simulation.plan import LIMITS
 
@@ -83,6 +84,10 @@ class Checker:
         self._versions: dict[str, int] = {}
         self._watchers: list[tuple[int, str]] = []
         self._shard_of: dict[str, str] = {}
+        #: By shard, the replicas that the log lists.
+        self._replicas: dict[str, list[str]] = {}
+        #: By process, the last position of a cycle of its own of which it was told.
+        self._told: dict[str, int] = {}
         self._looks: dict[str, Callable[[Event, Json], None]] = {
             "WatcherStarted": self._watcher_started,
             "CycleCompleted": self._cycle_completed,
@@ -127,8 +132,20 @@ class Checker:
         for gang in placed:
             self._check_gang(gang)
 
+    def proposing(self, process: str, units: Sequence[Unit]) -> None:
+        """Look at what a process is about to append: nobody decides on less than it was told of itself."""
+        for new in (new for unit in units for new in unit.events):
+            if isinstance(new.payload, CycleCompleted) and new.payload.input_position < self._told.get(process, 0):
+                self.wrong(
+                    f"{process} decides {new.payload.cycle} on position {new.payload.input_position}, although it was"
+                    f" told of its decisions up to {self._told[process]}"
+                )
+
     def acknowledged(self, process: str, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]) -> None:
         """Look at what a process was told of its append."""
+        if any(isinstance(new.payload, CycleCompleted) for unit in units for new in unit.events):
+            told = [position for outcome in outcomes for position in outcome.positions]
+            self._told[process] = max(told, default=self._told.get(process, 0))
         for unit, outcome in zip(units, outcomes, strict=True):
             if outcome.stale is not None:
                 self.counts["stale"] += 1
@@ -153,10 +170,15 @@ class Checker:
     def _cycle_completed(self, event: Event, body: Json) -> None:
         if body["cycle"] != f"{body['shard']}/{event.version}":
             self.wrong(f"event {event.position}: cycle {body['cycle']} is number {event.version} of its shard")
+        shard, _, replica = body["shard"].partition("/")
+        listed = self._replicas.get(shard) or [""]
+        if replica not in listed:
+            self.wrong(f"event {event.position}: cycle {body['cycle']} is of no replica that is listed: {listed}")
 
     def _replicas_changed(self, event: Event, body: Json) -> None:
         """From here on groups may have other owners."""
-        del event, body
+        del event
+        self._replicas[body["shard"]] = body["replicas"]
         self._shard_of.clear()
 
     def _node_observed(self, event: Event, body: Json) -> None:
@@ -203,9 +225,12 @@ class Checker:
         if pod.node and not pod.over:
             self.wrong(f"event {event.position}: pod {pod.name} is placed on {node}, and is on {pod.node} already")
         shard = body["cycle"].rpartition("/")[0]
-        group = pod.gang or pod.uid
-        if self._shard_of.setdefault(group, shard) != shard:
-            self.wrong(f"event {event.position}: {group} is decided by {shard}, and by {self._shard_of[group]} before")
+        # Each queue of the load has a limit, so its account has one owner as well.
+        for owned in (pod.gang or pod.uid, f"queue {pod.queue}"):
+            if self._shard_of.setdefault(owned, shard) != shard:
+                self.wrong(
+                    f"event {event.position}: {owned} is decided by {shard}, and by {self._shard_of[owned]} before"
+                )
         held: dict[tuple[str, str], int] = defaultdict(int)
         for other in self.pods.values():
             if other.node == node and not other.over:

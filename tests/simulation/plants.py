@@ -45,7 +45,7 @@ def _unfenced() -> Context[Any]:
 
 
 def _false_acknowledgement() -> Context[Any]:
-    """An append that is not answered counts as done."""
+    """An append that is not answered counts as done, at the log's end."""
 
     async def append(
         self: NetworkLog, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
@@ -53,12 +53,12 @@ def _false_acknowledgement() -> Context[Any]:
         try:
             return await _network_append(self, cluster, units, expect=expect)
         except LogUnavailable:
-            position = (await self.head(cluster)).position
+            position = len(self._log.events(cluster))
             outcomes = []
             for unit in units:
                 outcomes.append(UnitOutcome(tuple(range(position + 1, position + 1 + len(unit.events)))))
                 position += len(unit.events)
-            self._acknowledged(units, outcomes)
+            self._witness.acknowledged(self._process, units, outcomes)
             return outcomes
 
     return patch.object(NetworkLog, "append", append)
@@ -122,6 +122,17 @@ def _early_outcomes() -> Context[Any]:
     return patch.object(binder.Binder, "_ask", early)
 
 
+def _impatient() -> Context[Any]:
+    """A scheduler that may begin no cycle yet looks without a pause whether a retry is due (mended by 81395646)."""
+    patience_s = Scheduler._patience_s
+
+    def impatient(self: Scheduler) -> float:
+        due = self._retry_at is not None and self._retry_at <= self._now()
+        return 0.0 if due else patience_s(self)
+
+    return patch.object(Scheduler, "_patience_s", impatient)
+
+
 @contextmanager
 def _both(one: Context[Any], other: Context[Any]) -> Iterator[None]:
     with one, other:
@@ -138,4 +149,5 @@ PLANTS: dict[str, Callable[[], Context[Any]]] = {
     "free-outcomes": _free_outcomes,
     "missed-deletions": _no_missed_deletions,
     "early-outcomes": _early_outcomes,
+    "impatient": _impatient,
 }
