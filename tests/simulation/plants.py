@@ -122,17 +122,6 @@ def _early_outcomes() -> Context[Any]:
     return patch.object(binder.Binder, "_ask", early)
 
 
-def _impatient() -> Context[Any]:
-    """A scheduler that may begin no cycle yet looks without a pause whether a retry is due (mended by 81395646)."""
-    patience_s = Scheduler._patience_s
-
-    def impatient(self: Scheduler) -> float:
-        due = self._retry_at is not None and self._retry_at <= self._now()
-        return 0.0 if due else patience_s(self)
-
-    return patch.object(Scheduler, "_patience_s", impatient)
-
-
 @contextmanager
 def _both(one: Context[Any], other: Context[Any]) -> Iterator[None]:
     with one, other:
@@ -149,5 +138,4 @@ PLANTS: dict[str, Callable[[], Context[Any]]] = {
     "free-outcomes": _free_outcomes,
     "missed-deletions": _no_missed_deletions,
     "early-outcomes": _early_outcomes,
-    "impatient": _impatient,
 }

@@ -37,6 +37,7 @@ def up(
     scheduler_config: Path | None = None,
     database_url: str | None = None,
     nats_url: str | None = None,
+    ha: bool = False,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> int:
     """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
@@ -51,6 +52,7 @@ def up(
         scheduler_config: YAML file with the scheduler's settings.
         database_url: an existing Postgres, instead of the embedded one; also $KAI_DATABASE_URL.
         nats_url: an existing NATS with JetStream, instead of the embedded one; also $KAI_NATS_URL.
+        ha: run two of each service: one does the work of the other when that fails.
         log_level: of the services.
     """
     directory = data_directory(data_dir)
@@ -78,6 +80,7 @@ def up(
             database_url=database_url,
             nats_url=nats_url,
             log_level=log_level,
+            ha=ha,
         )
         return asyncio.run(_up(stack, specs))
 
