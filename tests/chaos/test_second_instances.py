@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from urllib.request import urlopen
 
 import pytest
 
@@ -34,5 +35,7 @@ async def test_work_comes_to_its_end_while_the_first_instance_of_every_service_s
                 still.enter_context(frozen(stack.pid_of(f"kai_{service}.main")))
             await stack.create(pod_manifest("late", seconds=1, cpu="1", memory="1Gi"))
             await stack.until(finished(1))
-            assert stack.ask("why", "late")["pod"]
+            assert stack.ask("why", "late")["verdict"]
+            with urlopen(f"{stack.running.api_url}/readyz", timeout=10) as answer:
+                assert answer.status == 200
         await stack.check()
