@@ -12,15 +12,18 @@ Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/scope_container.go` an
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
+from kaicore.rules.numa.cpu_distribution import distribute
 from kaicore.rules.numa.cpu_packing import CoreCounts, pack
 from kaicore.rules.numa.evaluators import EVALUATORS, Hints, Merged
 from kaicore.rules.numa.masks import lowest_place, zones_of
 from kaicore.rules.numa.memory_manager import MemoryBlock, redrawn, shrink
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
 from kaicore.rules.numa.verdict import (
+    EMPTY_POD_SHARED_POOL,
     SMT_ALIGNMENT,
     TOPOLOGY_AFFINITY,
     UNEXPECTED_ADMISSION,
@@ -60,7 +63,9 @@ class _Walk:
         self._table = node.table
         self._settings = node.settings
         self._evaluator = EVALUATORS[node.settings.policy]
-        self._request = request
+        self._request = request.on(node.settings)
+        #: Under pod scope, what the pod's own resources leave nothing of to some of its containers.
+        self._crowded = self._request.crowded if node.settings.pod_scope else frozenset()
         self._lent: dict[str, list[int]] = {}
         #: By mask and type, the bytes that init containers lend.
         self._lent_memory: dict[tuple[int, str], int] = {}
@@ -69,7 +74,7 @@ class _Walk:
         #: Resources of which it is open which zones gave them to earlier pods or containers.
         self._open: set[str] = set(node.uncertain)
         self._holdings: list[Holding] = []
-        self._lends_cpus = request.lends_cpus
+        self._lends_cpus = self._request.lends_cpus
 
     def run(self) -> Admitted | Rejected:
         hints: list[Hints] = []
@@ -79,7 +84,7 @@ class _Walk:
             if self._settings.pod_scope:
                 hints = self._hints(asking.amounts)
                 common = self._merge(hints, *self._seen.values())
-            for container in self._request.containers:
+            for container in self._containers():
                 merged = common
                 asking = container
                 if merged is None:
@@ -89,10 +94,26 @@ class _Walk:
                 self._allocate(container, merged)
         except _Rejected as error:
             lent = {resource: list(zones) for resource, zones in self._lent.items()}
-            return Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent)
+            crowded = tuple(sorted(self._crowded))
+            return Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent, crowded)
         self._shrink_lenders()
         lent = {name: zones for name, zones in self._lent.items() if any(zones)}
         return Admitted(tuple(self._holdings), lent, self._perhaps())
+
+    def _containers(self) -> tuple[AlignedContainer, ...]:
+        """The containers in order; what the pod is given as a whole comes after their devices (`AllocatePod`)."""
+        budget = self._request.budget
+        if budget is None or not self._settings.pod_scope:
+            return self._request.containers
+        of_devices = (
+            AlignedContainer(
+                item.name,
+                item.kind,
+                tuple(part for part in item.amounts if part[0] != CPU and not is_memory(part[0])),
+            )
+            for item in self._request.containers
+        )
+        return (*of_devices, AlignedContainer("", ContainerKind.APP, budget))
 
     def _perhaps(self) -> dict[str, list[int]]:
         more = [0] * self._table.zones
@@ -125,7 +146,9 @@ class _Walk:
                     hints.append(self._cpu_hints(need))
             elif resource in self._node.free:
                 hints.append(self._device_hints(resource, need))
-        if memory and self._settings.static_memory:
+        if memory and self._settings.static_memory and self._crowded.intersection(memory):
+            hints.append(Hints(next(iter(memory)), 0, 0, self._table.zones))
+        elif memory and self._settings.static_memory:
             of_memory = self._node.memory.hints(self._table, memory, self._lent_memory)
             # No mask at all counts as no opinion; Allocate will fail.
             if of_memory.feasible:
@@ -135,6 +158,8 @@ class _Walk:
     def _cpu_hints(self, need: int) -> Hints:
         """`generateCPUTopologyHints`: the width counts all CPUs, reserved ones too; what is lent must be inside."""
         table = self._table
+        if CPU in self._crowded:
+            return Hints(CPU, 0, 0, table.zones)
         lent = self._lent.get(CPU) or [0] * table.zones
         width = table.first_width(table.reaching(self._node.capacity[CPU], need))
         available = [free + more for free, more in zip(self._node.free[CPU], lent, strict=True)]
@@ -188,9 +213,18 @@ class _Walk:
             elif resource in self._node.free:
                 self._take_devices(holding, resource, need)
         if cpus and self._settings.static_cpu:
+            self._leave_some(CPU)
             self._take_cpus(holding, cpus)
         if memory and self._settings.static_memory:
+            self._leave_some(*memory)
             self._take_memory(holding, memory, merged)
+
+    def _leave_some(self, *resources: str) -> None:
+        """See that what the pod asks for leaves some to containers without a share (`validatePodScopeResources`)."""
+        for resource in resources:
+            if resource in self._crowded:
+                text = f"sum of exclusive container {resource} requests equals pod budget"
+                raise _Rejected(EMPTY_POD_SHARED_POOL, f"pod rejected, {text}, leaving none for shared containers")
 
     def _take_devices(self, holding: Holding, resource: str, need: int) -> None:
         """Those lent first, then free ones of the mask, then of other zones, then those without a zone."""
@@ -277,7 +311,7 @@ class _Walk:
                 continue
             room = {zone: available[zone] - taken[zone] for zone in zones if available[zone] > taken[zone]}
             self._note_choice(holding, CPU, room, part)
-            for zone, amount in pack(room, self._node.capacity[CPU], part, threads=threads).items():
+            for zone, amount in self._split(room, part, mask=holding.mask).items():
                 taken[zone] += amount
         # The whole has it, and only what may be on one zone or another leaves no zone enough.
         taken[0] += need - sum(taken)
@@ -287,6 +321,15 @@ class _Walk:
         from_lent = [self._from_lent(zone, amount, holding) for zone, amount in enumerate(taken)]
         taken = [amount - more for amount, more in zip(taken, from_lent, strict=True)]
         self._settle(holding, CPU, taken, from_lent)
+
+    def _split(self, room: dict[int, int], part: int, *, mask: int) -> dict[int, int]:
+        """Split CPUs over zones as the kubelet's options have it."""
+        spreading, capacity = self._settings.spreading, self._node.capacity[CPU]
+        if spreading is None:
+            return pack(room, capacity, part, threads=self._settings.threads_per_core)
+        if spreading.at_least:
+            spreading = replace(spreading, at_least=mask.bit_count())
+        return distribute(room, capacity, part, by=spreading)
 
     def _from_lent(self, zone: int, amount: int, holding: Holding) -> int:
         """How much of what is taken of a zone's CPUs was lent before."""
@@ -326,7 +369,7 @@ class _Walk:
         """From the mask, or from the best that contains it where it has too little (`policy_static.go` Allocate)."""
         memory = self._node.memory
         mask = self._memory_mask(needs, merged)
-        if memory.conflicts(mask):
+        if self._settings.refuses_mixed_memory_groups and memory.conflicts(mask):
             raise _unexpected("[memorymanager] preferred hint violates NUMA node allocation")
         init = holding.container.kind is ContainerKind.INIT
         for resource, need in needs.items():

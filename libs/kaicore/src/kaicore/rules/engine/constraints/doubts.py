@@ -78,7 +78,7 @@ class Doubts:
             self._arrivals[row] = self._matters.arrivals(row)
         arrivals = (*self._arrivals[row], *self._statement.arrivals(row))
         zones = self._statement.columns.zones
-        settings = zones.kubelets[int(zones.kubelet[row])]
+        settings = zones.kubelet_of(row)
         staged = has_stages(request, settings)
         reserved, was_reserved = self._statement.reserved(row)
         if reserved and not self._keeps_clear(row, request, reserved, node):
