@@ -7,8 +7,8 @@ _VERSIONS = range(OLDEST_MINOR, NEWEST_MINOR + 1)
 
 _WHICH = f"""A node's zones are predicted by the rules of its kubelet's version (`status.nodeInfo.kubeletVersion`).
 A node that reports none follows 1.{REFERENCE_MINOR}; one newer than 1.{NEWEST_MINOR} follows 1.{NEWEST_MINOR}, and one
-older than 1.{OLDEST_MINOR} follows 1.{OLDEST_MINOR}. `kai why pod/NAME`, `kai why node/NAME` and `kai get nodes -o json`
-say which it is, and why."""
+older than 1.{OLDEST_MINOR} follows 1.{OLDEST_MINOR}. `kai why pod/NAME`, `kai why node/NAME` and
+`kai get nodes -o json` say which it is, and why."""
 
 _GATES = """Feature gates are as the version has them by default, unless the node declares a feature
 (`status.declaredFeatures`) or the scheduler's configuration tells otherwise: `kubelets` with `version`,
@@ -28,8 +28,8 @@ def kubelets() -> str:
                 [(f"1.{item.since}", item.matter.value, item.what, item.only, item.source) for item in CHANGES],
             ),
             "## Which versions do what",
-            "With the gates that are on by default, and the gate or option that a difference needs. A pod *with resources "
-            "of its own* has `spec.resources`.",
+            "With the gates that are on by default, and the gate or option that a difference needs. A pod *with "
+            "resources of its own* has `spec.resources`.",
             _table(("", *(f"1.{minor}" for minor in _VERSIONS)), _rows()),
             "## Gates",
             _table(

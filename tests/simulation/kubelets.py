@@ -70,7 +70,7 @@ class Kubelet:
 
     async def run(self) -> None:
         """Join the cluster, and run pods until killed."""
-        self._do([WakeAt(tracked.next_at) for tracked in self.agent.pods.values() if tracked.next_at < float("inf")])
+        self._do(self.agent.wakes(self._now()))
         await self._register()
         await asyncio.gather(self._reflector.run(), self._write(), self._export())
 

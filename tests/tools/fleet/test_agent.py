@@ -3,8 +3,9 @@
 from typing import Any
 
 import msgspec
-from kai_fleet.agent import Agent, Complaint, DeletePod, Instruction, PatchStatus, RecordEvent, Stage, WakeAt
+from kai_fleet.agent import Agent, Complaint, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
 from kai_fleet.checkpoint import restore, snapshot
+from kai_fleet.tracked_pod import Stage
 
 from tests.tools.fleet.objects import pod_object, small_fleet
 
@@ -298,9 +299,18 @@ def test_a_run_goes_on_where_it_was() -> None:
     node = agent(timing="runSeconds: 10")
     node.pod_seen(pod_object("a"), NOW)
     again = restarted(node)
-    assert [wake.when for wake in again.wakes()] == [NOW + 10]
+    assert [wake.when for wake in again.wakes(NOW + 3)] == [NOW + 10]
     assert again.synced([pod_object("a", status={"phase": "Running"})], NOW + 3) == []
     assert phases(again.due(NOW + 10)) == [("a", "Succeeded")]
+
+
+def test_a_run_that_began_while_the_clock_was_ahead_is_no_longer_after_a_restart() -> None:
+    node = agent(timing="runSeconds: 10")
+    node.pod_seen(pod_object("a"), NOW + 420)
+    again = restarted(node)
+    assert [wake.when for wake in again.wakes(NOW + 3)] == [NOW + 13]
+    once_more = restarted(again)
+    assert [wake.when for wake in once_more.wakes(NOW + 5)] == [NOW + 13]
 
 
 def test_a_pod_stopping_while_the_kubelet_went_away_is_deleted_in_the_end() -> None:

@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from kai_fleet.agent import Agent, DeletePod, Instruction, PatchStatus, Stage, WakeAt
+from kai_fleet.agent import Agent, DeletePod, Instruction, PatchStatus, WakeAt
 from kai_fleet.checkpoint import restore, snapshot
 from kai_fleet.lag import Lag
 from kai_fleet.nodes import expand
 from kai_fleet.podresources_server import list_pods
 from kai_fleet.profile import load_profile, parse_profile
+from kai_fleet.tracked_pod import Stage
 from kaicore.errors import ConfigurationError
 
 from tests.tools.fleet.objects import pod_object, small_fleet
@@ -95,7 +96,7 @@ def test_a_kubelet_that_restarts_before_the_api_has_heard_tells_it_then(*, delet
     again = Agent(node.spec)
     restore(again, snapshot(node))
     assert not again.kubelet.pods
-    assert [wake.when for wake in again.wakes()] == [node.pods["uid-a"].next_at]
+    assert [wake.when for wake in again.wakes(NOW + 10)] == [node.pods["uid-a"].next_at]
     again.synced([seen], NOW + 11)
     (done,) = again.due(NOW + 13)
     assert isinstance(done, DeletePod if deleted else PatchStatus)

@@ -8,42 +8,21 @@ Pods are decided on strictly in the order in which they came. A pod's stages:
 A pod that is ended or stopped holds nothing any more; the API hears of it after a while (`lag`).
 """
 
-import enum
 import random
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kaicore.errors import InvalidObject
 
 from kai_fleet.kubelet import Kubelet, Rejection
 from kai_fleet.lag import Lag
-from kai_fleet.lifecycle import Fate, fate_of
+from kai_fleet.lifecycle import fate_of
 from kai_fleet.nodes import NodeSpec
 from kai_fleet.pod_conversion import convert_pod
 from kai_fleet.pod_status import StatusWriter
+from kai_fleet.tracked_pod import ACTIVE, OVER, Stage, TrackedPod
 from kai_fleet.wire import PodObject
-
-
-class Stage(enum.StrEnum):
-    """Where a pod is in its life on the node."""
-
-    WAITING = "waiting"
-    ADMITTED = "admitted"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    ENDED = "ended"
-    REJECTED = "rejected"
-
-
-#: Stages in which the pod holds what it was given.
-ACTIVE = frozenset({Stage.ADMITTED, Stage.STARTING, Stage.RUNNING, Stage.STOPPING})
-
-
-#: Stages of which nothing comes any more: what was said of them must not be forgotten before the API has it.
-OVER = frozenset({Stage.ENDED, Stage.REJECTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +71,6 @@ class Complaint:
 
 
 Instruction = PatchStatus | RecordEvent | DeletePod | WakeAt | Decided | Complaint
-
-
-@dataclass(slots=True)
-class TrackedPod:
-    """A pod that this node has heard of and that is not gone from the API yet."""
-
-    pod: PodObject
-    stage: Stage
-    fate: Fate
-    #: When the kubelet admitted it, and when its app containers started.
-    admitted_at: float = 0.0
-    started_at: float = 0.0
-    #: When the stage ends by itself; infinite when it does not.
-    next_at: float = float("inf")
-    ip: str = ""
-    #: Init containers that are still to run, in order.
-    init_left: list[str] = field(default_factory=list)
-    #: Why the kubelet did not admit it.
-    rejection: Rejection | None = None
-    #: The last status that was written, and its phase.
-    reported: bytes | None = None
-    phase: str = "Pending"
-
-    @property
-    def is_unreported(self) -> bool:
-        """Whether the pod is over and the API will hear of it later."""
-        return self.stage in (Stage.ENDED, Stage.STOPPED) and self.next_at < float("inf")
 
 
 class Agent:
@@ -282,7 +234,7 @@ class Agent:
 
     def _enter(self, tracked: TrackedPod, stage: Stage, until: float, now: float) -> list[Instruction]:
         """Enter a stage that ends at `until`, which may be at once."""
-        tracked.stage, tracked.next_at = stage, until
+        tracked.stage, tracked.entered_at, tracked.next_at = stage, now, until
         self._changed[tracked.pod.metadata.uid] = None
         if until <= now:
             return self._advance(tracked, now)
@@ -318,7 +270,7 @@ class Agent:
 
     def _report_later(self, tracked: TrackedPod, stage: Stage, news: Instruction, now: float) -> list[Instruction]:
         """Enter a stage of which the API hears when the status has lagged for its time, which may be at once."""
-        tracked.stage = stage
+        tracked.stage, tracked.entered_at = stage, now
         lag = self.lag.of_status(tracked.pod)
         tracked.next_at = now + lag if lag else float("inf")
         return [WakeAt(tracked.next_at)] if lag else [news]
@@ -381,9 +333,18 @@ class Agent:
         elif tracked.rejection is not None:
             self._report_rejected(tracked, tracked.rejection, tracked.admitted_at)
 
-    def wakes(self) -> list[WakeAt]:
-        """Return when the pods that were remembered need attention."""
-        return [WakeAt(tracked.next_at) for tracked in self.pods.values() if tracked.next_at < float("inf")]
+    def wakes(self, now: float) -> list[WakeAt]:
+        """Return when the pods that were remembered need attention.
+
+        No stage takes longer from now on than it would from its beginning: a clock that was ahead when it began may be
+        right again.
+        """
+        waiting = [tracked for tracked in self.pods.values() if tracked.next_at < float("inf")]
+        for tracked in waiting:
+            if tracked.entered_at > now:
+                tracked.entered_at, tracked.next_at = now, now + tracked.next_at - tracked.entered_at
+                self._changed[tracked.pod.metadata.uid] = None
+        return [WakeAt(tracked.next_at) for tracked in waiting]
 
 
 def _is_behind(phase: str, reported: str) -> bool:

@@ -18,12 +18,13 @@ import msgspec
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.service import get_logger
 
-from kai_fleet.agent import ACTIVE, OVER, Agent, Stage, TrackedPod
+from kai_fleet.agent import Agent
 from kai_fleet.kubelet import Container, Pod, Rejection
 from kai_fleet.kubelet.bitsets import bits, from_cpulist, members, to_cpulist
 from kai_fleet.kubelet.hints import Affinity
 from kai_fleet.kubelet.memory import Block
 from kai_fleet.lifecycle import Fate
+from kai_fleet.tracked_pod import ACTIVE, OVER, Stage, TrackedPod
 from kai_fleet.wire import ContainerSpec, PodMeta, PodObject, PodSpec
 
 #: The journal is written anew when it is this many bytes longer than it was after it last was.
@@ -64,6 +65,7 @@ class PodState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pod_requests: dict[str, int] = {}
     pod_limits: dict[str, int] = {}
     host_ports: list[tuple[str, str, int]] = []
+    entered_at: float = 0.0
 
 
 class ZoneState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -271,6 +273,7 @@ def _tracked(saved: PodState) -> TrackedPod:
         fate=Fate(saved.run_seconds, saved.exit_code),
         admitted_at=saved.admitted_at,
         started_at=saved.started_at,
+        entered_at=saved.entered_at,
         next_at=float("inf") if saved.next_at is None else saved.next_at,
         ip=saved.ip,
         init_left=list(saved.init_left),
@@ -315,6 +318,7 @@ def _pod_state(agent: Agent, tracked: TrackedPod) -> PodState:
         stage=tracked.stage.value,
         admitted_at=tracked.admitted_at,
         started_at=tracked.started_at,
+        entered_at=tracked.entered_at,
         next_at=tracked.next_at if tracked.next_at < float("inf") else None,
         run_seconds=tracked.fate.run_seconds,
         exit_code=tracked.fate.exit_code,

@@ -115,7 +115,7 @@ class NodeRuntime:
         if self.down:
             return
         now = self.timers.clock()
-        wakes: list[Instruction] = [] if self._synced else list(self.agent.wakes())
+        wakes: list[Instruction] = [] if self._synced else list(self.agent.wakes(now))
         self._synced = True
         self._execute(self, [*wakes, *self.agent.synced(self.api_pods.values(), now), *self.agent.due(now)])
 
