@@ -21,26 +21,12 @@ from kaicore.rules.numa.cpu_packing import CoreCounts, pack
 from kaicore.rules.numa.evaluators import EVALUATORS, Hints, Merged
 from kaicore.rules.numa.masks import lowest_place, zones_of
 from kaicore.rules.numa.memory_manager import MemoryBlock, redrawn, shrink
+from kaicore.rules.numa.refusing import Refused, see_that_cores_are_whole, see_that_some_is_left, unexpected
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
-from kaicore.rules.numa.verdict import (
-    EMPTY_POD_SHARED_POOL,
-    SMT_ALIGNMENT,
-    TOPOLOGY_AFFINITY,
-    UNEXPECTED_ADMISSION,
-    Admitted,
-    Holding,
-    Rejected,
-    Seen,
-)
+from kaicore.rules.numa.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Rejected, Seen
 from kaicore.rules.numa.zones import NodeDevices, NodeZones
 
 _UNSEEN = Seen(-1)
-
-
-class _Rejected(Exception):
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
 
 
 def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] | None = None) -> Admitted | Rejected:
@@ -84,7 +70,7 @@ class _Walk:
             if self._settings.pod_scope:
                 hints = self._hints(asking.amounts)
                 common = self._merge(hints, *self._seen.values())
-            for container in self._containers():
+            for container in self._request.allocated(pod_scope=self._settings.pod_scope):
                 merged = common
                 asking = container
                 if merged is None:
@@ -92,28 +78,13 @@ class _Walk:
                     merged = self._merge(hints, self._seen.get(container.name, _UNSEEN))
                 hints = []
                 self._allocate(container, merged)
-        except _Rejected as error:
+        except Refused as error:
             lent = {resource: list(zones) for resource, zones in self._lent.items()}
             crowded = tuple(sorted(self._crowded))
             return Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent, crowded)
         self._shrink_lenders()
         lent = {name: zones for name, zones in self._lent.items() if any(zones)}
         return Admitted(tuple(self._holdings), lent, self._perhaps())
-
-    def _containers(self) -> tuple[AlignedContainer, ...]:
-        """The containers in order; what the pod is given as a whole comes after their devices (`AllocatePod`)."""
-        budget = self._request.budget
-        if budget is None or not self._settings.pod_scope:
-            return self._request.containers
-        of_devices = (
-            AlignedContainer(
-                item.name,
-                item.kind,
-                tuple(part for part in item.amounts if part[0] != CPU and not is_memory(part[0])),
-            )
-            for item in self._request.containers
-        )
-        return (*of_devices, AlignedContainer("", ContainerKind.APP, budget))
 
     def _perhaps(self) -> dict[str, list[int]]:
         more = [0] * self._table.zones
@@ -129,7 +100,7 @@ class _Walk:
             hints = [Hints(one.resource, one.feasible & masks, one.preferred & masks, one.width) for one in hints]
         merged = self._evaluator.merge(self._node, hints)
         if merged is None:
-            raise _Rejected(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
+            raise Refused(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
         return merged
 
     # Hints.
@@ -213,18 +184,11 @@ class _Walk:
             elif resource in self._node.free:
                 self._take_devices(holding, resource, need)
         if cpus and self._settings.static_cpu:
-            self._leave_some(CPU)
+            see_that_some_is_left((CPU,), self._crowded)
             self._take_cpus(holding, cpus)
         if memory and self._settings.static_memory:
-            self._leave_some(*memory)
+            see_that_some_is_left(memory, self._crowded)
             self._take_memory(holding, memory, merged)
-
-    def _leave_some(self, *resources: str) -> None:
-        """See that what the pod asks for leaves some to containers without a share (`validatePodScopeResources`)."""
-        for resource in resources:
-            if resource in self._crowded:
-                text = f"sum of exclusive container {resource} requests equals pod budget"
-                raise _Rejected(EMPTY_POD_SHARED_POOL, f"pod rejected, {text}, leaving none for shared containers")
 
     def _take_devices(self, holding: Holding, resource: str, need: int) -> None:
         """Those lent first, then free ones of the mask, then of other zones, then those without a zone."""
@@ -234,7 +198,7 @@ class _Walk:
         left = need - sum(from_lent)
         whole = shared.free if shared is not None else self._node.whole(resource)
         if left > whole:
-            raise _unexpected(
+            raise unexpected(
                 f"requested number of devices unavailable for {resource}. Requested: {left}, Available: {whole}"
             )
         drawn = self._drawn(holding, resource, need)
@@ -269,7 +233,7 @@ class _Walk:
             return None
         room = zip(drawn, self._node.free[resource], self._lent[resource], strict=True)
         if any(amount > max(free, 0) + lent for amount, free, lent in room):
-            raise _unexpected(f"the zones have not as much {resource} as was drawn from them")
+            raise unexpected(f"the zones have not as much {resource} as was drawn from them")
         return list(drawn)
 
     def _note_choice(self, holding: Holding, resource: str, room: Mapping[int, int], part: int) -> None:
@@ -286,14 +250,7 @@ class _Walk:
         lent = self._lent.setdefault(CPU, [0] * self._table.zones)
         threads = self._settings.threads_per_core
         if self._settings.whole_cores_only:
-            if need // 1000 % threads:
-                text = f"requested {need // 1000} cpus not multiple cpus per core = {threads}"
-                raise _Rejected(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
-            whole = self._node.whole(CPU) // 1000
-            if need // 1000 > whole:
-                text = f"not enough free physical CPUs: available physical CPUs = {whole}"
-                text += f", requested CPUs = {need // 1000}, CPUs per core = {threads}"
-                raise _Rejected(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
+            see_that_cores_are_whole(need // 1000, threads=threads, whole=self._node.whole(CPU) // 1000)
         available = [one + other for one, other in zip(free, lent, strict=True)]
         inside: Sequence[int] = zones_of(holding.mask)
         if self._settings.aligns_by_socket:
@@ -303,7 +260,7 @@ class _Walk:
         whole = self._node.whole(CPU) + sum(lent)
         if need > whole:
             count = f"requested={(need - aligned) // 1000}, available={(whole - aligned) // 1000}"
-            raise _unexpected(f"not enough cpus available to satisfy request: {count}")
+            raise unexpected(f"not enough cpus available to satisfy request: {count}")
         drawn = self._drawn(holding, CPU, need)
         taken = drawn or [0] * len(free)
         for zones, part in () if drawn else ((inside, aligned), (range(len(free)), need - aligned)):
@@ -370,7 +327,7 @@ class _Walk:
         memory = self._node.memory
         mask = self._memory_mask(needs, merged)
         if self._settings.refuses_mixed_memory_groups and memory.conflicts(mask):
-            raise _unexpected("[memorymanager] preferred hint violates NUMA node allocation")
+            raise unexpected("[memorymanager] preferred hint violates NUMA node allocation")
         init = holding.container.kind is ContainerKind.INIT
         for resource, need in needs.items():
             lent = self._lent_memory.get((mask, resource), 0)
@@ -385,9 +342,9 @@ class _Walk:
             hints = memory.hints(table, needs, self._lent_memory)
             if not hints.feasible:
                 text = "no NUMA nodes with enough memory is available"
-                raise _unexpected(f"[memorymanager] failed to get the default NUMA affinity, {text}")
+                raise unexpected(f"[memorymanager] failed to get the default NUMA affinity, {text}")
             if preferred and not hints.preferred:
-                raise _unexpected("[memorymanager] failed to find the default preferred hint")
+                raise unexpected("[memorymanager] failed to find the default preferred hint")
             mask = table.masks[lowest_place(hints.preferred or hints.feasible)]
             preferred = bool(hints.preferred)
         if memory.suffices(mask, needs):
@@ -395,9 +352,9 @@ class _Walk:
         hints = memory.hints(table, needs, self._lent_memory)
         wider = hints.feasible & table.with_all(zones_of(mask))
         if not wider:
-            raise _unexpected("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
+            raise unexpected("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
         if preferred and not wider & hints.preferred:
-            raise _unexpected("[memorymanager] failed to find the extended preferred hint")
+            raise unexpected("[memorymanager] failed to find the extended preferred hint")
         return table.masks[lowest_place(wider & hints.preferred or wider)]
 
     def _shrink_lenders(self) -> None:
@@ -421,7 +378,3 @@ def _ascending(free: Sequence[int], zones: Sequence[int], need: int) -> list[int
         taken[zone] = part
         need -= part
     return taken
-
-
-def _unexpected(cause: str) -> _Rejected:
-    return _Rejected(UNEXPECTED_ADMISSION, f"Allocate failed due to {cause}, which is unexpected")

@@ -58,6 +58,16 @@ class AlignedRequest:
             return self
         return dict(self.others).get(settings.pod_level, self)
 
+    def allocated(self, *, pod_scope: bool) -> tuple[AlignedContainer, ...]:
+        """Return the containers in order; what the pod is given as a whole comes after their devices (`AllocatePod`)."""
+        if self.budget is None or not pod_scope:
+            return self.containers
+        of_devices = (
+            replace(item, amounts=tuple(part for part in item.amounts if part[0] != CPU and not is_memory(part[0])))
+            for item in self.containers
+        )
+        return (*of_devices, AlignedContainer("", ContainerKind.APP, self.budget))
+
     @property
     def resources(self) -> tuple[str, ...]:
         """Names of all resources asked for, sorted."""
