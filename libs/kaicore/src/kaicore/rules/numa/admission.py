@@ -21,7 +21,7 @@ from kaicore.rules.numa.cpu_packing import CoreCounts, pack
 from kaicore.rules.numa.evaluators import EVALUATORS, Hints, Merged
 from kaicore.rules.numa.masks import lowest_place, zones_of
 from kaicore.rules.numa.memory_manager import MemoryBlock, redrawn, shrink
-from kaicore.rules.numa.refusing import Refused, see_that_cores_are_whole, see_that_some_is_left, unexpected
+from kaicore.rules.numa.refusing import AllocationRefused, see_that_cores_are_whole, see_that_some_is_left, unexpected
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
 from kaicore.rules.numa.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Rejected, Seen
 from kaicore.rules.numa.zones import NodeDevices, NodeZones
@@ -78,7 +78,7 @@ class _Walk:
                     merged = self._merge(hints, self._seen.get(container.name, _UNSEEN))
                 hints = []
                 self._allocate(container, merged)
-        except Refused as error:
+        except AllocationRefused as error:
             lent = {resource: list(zones) for resource, zones in self._lent.items()}
             crowded = tuple(sorted(self._crowded))
             return Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent, crowded)
@@ -100,7 +100,7 @@ class _Walk:
             hints = [Hints(one.resource, one.feasible & masks, one.preferred & masks, one.width) for one in hints]
         merged = self._evaluator.merge(self._node, hints)
         if merged is None:
-            raise Refused(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
+            raise AllocationRefused(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
         return merged
 
     # Hints.

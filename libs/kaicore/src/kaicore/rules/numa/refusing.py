@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from kaicore.rules.numa.verdict import EMPTY_POD_SHARED_POOL, SMT_ALIGNMENT, UNEXPECTED_ADMISSION
 
 
-class Refused(Exception):
+class AllocationRefused(Exception):
     """A pod is refused, with a reason and message as in its status."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -17,9 +17,9 @@ class Refused(Exception):
         self.reason, self.message = reason, message
 
 
-def unexpected(cause: str) -> Refused:
+def unexpected(cause: str) -> AllocationRefused:
     """Return the refusal of a manager that cannot allocate."""
-    return Refused(UNEXPECTED_ADMISSION, f"Allocate failed due to {cause}, which is unexpected")
+    return AllocationRefused(UNEXPECTED_ADMISSION, f"Allocate failed due to {cause}, which is unexpected")
 
 
 def see_that_cores_are_whole(need: int, *, threads: int, whole: int) -> None:
@@ -31,15 +31,15 @@ def see_that_cores_are_whole(need: int, *, threads: int, whole: int) -> None:
         whole: CPUs that the node has free.
 
     Raises:
-        Refused: they cannot.
+        AllocationRefused: they cannot.
     """
     if need % threads:
         text = f"requested {need} cpus not multiple cpus per core = {threads}"
-        raise Refused(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
+        raise AllocationRefused(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
     if need > whole:
         text = f"not enough free physical CPUs: available physical CPUs = {whole}"
         text += f", requested CPUs = {need}, CPUs per core = {threads}"
-        raise Refused(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
+        raise AllocationRefused(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
 
 
 def see_that_some_is_left(resources: Iterable[str], crowded: Collection[str]) -> None:
@@ -50,9 +50,9 @@ def see_that_some_is_left(resources: Iterable[str], crowded: Collection[str]) ->
         crowded: of which containers with a share use up all.
 
     Raises:
-        Refused: of one of them nothing is left.
+        AllocationRefused: of one of them nothing is left.
     """
     for resource in resources:
         if resource in crowded:
             text = f"sum of exclusive container {resource} requests equals pod budget"
-            raise Refused(EMPTY_POD_SHARED_POOL, f"pod rejected, {text}, leaving none for shared containers")
+            raise AllocationRefused(EMPTY_POD_SHARED_POOL, f"pod rejected, {text}, leaving none for shared containers")

@@ -59,7 +59,7 @@ class AlignedRequest:
         return dict(self.others).get(settings.pod_level, self)
 
     def allocated(self, *, pod_scope: bool) -> tuple[AlignedContainer, ...]:
-        """Return the containers in order; what the pod is given as a whole comes after their devices (`AllocatePod`)."""
+        """Return the containers in order; what the pod is given as a whole comes last (`AllocatePod`)."""
         if self.budget is None or not pod_scope:
             return self.containers
         of_devices = (
