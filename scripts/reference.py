@@ -33,6 +33,8 @@ from kai_hub.metrics import HubMetrics
 from kai_hub.settings import HubSettings
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.settings import IngestSettings
+from kai_operator.metrics import OperatorMetrics
+from kai_operator.settings import OperatorSettings
 from kai_projector.main import ProjectorSettings
 from kai_projector.metrics import ProjectorMetrics
 from kai_relay.metrics import RelayMetrics
@@ -78,6 +80,7 @@ PROGRAMS: dict[str, type[ServiceSettings]] = {
     "kai-api": ApiSettings,
     "kai-exporter": ExporterSettings,
     "kai-webhook": WebhookSettings,
+    "kai-operator": OperatorSettings,
     "kai-apiserver": ApiServerSettings,
     "kai-fleet": FleetSettings,
 }
@@ -258,6 +261,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
     collectors_by_service["`kai-api`"] = [kai_api.app._SECONDS, KeptStates(Inquiry(MemoryLog(clock=lambda: 0)))]  # noqa: SLF001
     collectors_by_service["`kai-webhook`"] = [kai_webhook.app._REVIEWS]  # noqa: SLF001
+    of("`kai-operator`", lambda registry: OperatorMetrics(registry=registry))
     of("`kai-exporter`", lambda registry: ExporterMetrics(registry=registry))
     of("`kai-fleet`", FleetMetrics)
     return collectors_by_service
