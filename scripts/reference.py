@@ -17,6 +17,7 @@ import kai_api.app
 import kai_webhook.app
 import kaicore.ledger.log.metrics
 import kaicore.runtime.service.http_limits
+import kubelets_reference
 import reasons_reference
 from kai_api.kept_states import KeptStates
 from kai_api.main import ApiSettings
@@ -32,6 +33,8 @@ from kai_hub.metrics import HubMetrics
 from kai_hub.settings import HubSettings
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.settings import IngestSettings
+from kai_operator.metrics import OperatorMetrics
+from kai_operator.settings import OperatorSettings
 from kai_projector.main import ProjectorSettings
 from kai_projector.metrics import ProjectorMetrics
 from kai_relay.metrics import RelayMetrics
@@ -77,6 +80,7 @@ PROGRAMS: dict[str, type[ServiceSettings]] = {
     "kai-api": ApiSettings,
     "kai-exporter": ExporterSettings,
     "kai-webhook": WebhookSettings,
+    "kai-operator": OperatorSettings,
     "kai-apiserver": ApiServerSettings,
     "kai-fleet": FleetSettings,
 }
@@ -257,6 +261,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
     collectors_by_service["`kai-api`"] = [kai_api.app._SECONDS, KeptStates(Inquiry(MemoryLog(clock=lambda: 0)))]  # noqa: SLF001
     collectors_by_service["`kai-webhook`"] = [kai_webhook.app._REVIEWS]  # noqa: SLF001
+    of("`kai-operator`", lambda registry: OperatorMetrics(registry=registry))
     of("`kai-exporter`", lambda registry: ExporterMetrics(registry=registry))
     of("`kai-fleet`", FleetMetrics)
     return collectors_by_service
@@ -353,6 +358,7 @@ first of the two [events](events.md), its end as the second, both on the stream 
 PAGES: dict[str, Callable[[], str]] = {
     "api": api_reference.api,
     "kinds": kinds,
+    "kubelets": kubelets_reference.kubelets,
     "commands": commands,
     "settings": settings,
     "events": events,

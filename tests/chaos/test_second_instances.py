@@ -1,5 +1,6 @@
 """`kai up --ha`: the first instance of every service stands still, and the second ones do all of the work."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -36,6 +37,6 @@ async def test_work_comes_to_its_end_while_the_first_instance_of_every_service_s
             await stack.create(pod_manifest("late", seconds=1, cpu="1", memory="1Gi"))
             await stack.until(finished(1))
             assert stack.ask("why", "late")["verdict"]
-            with urlopen(f"{stack.running.api_url}/readyz", timeout=10) as answer:
-                assert answer.status == 200
+            answer = await asyncio.to_thread(urlopen, f"{stack.running.api_url}/readyz", timeout=10)
+            assert answer.status == 200
         await stack.check()

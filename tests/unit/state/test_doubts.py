@@ -1,13 +1,17 @@
 """Pods that wait a moment, because it is not observed yet what others hold, or because others may end."""
 
+from typing import Any
+
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.state.cycle_input import next_retry
 from kaicore.rules.state.decide import decide
 
 from tests.factory import Cluster, amounts, container, pod
+from tests.workloads import OWNER, Workloads
 
 SECOND = 1_000_000
 
@@ -162,6 +166,55 @@ def test_a_pod_waits_beside_reserved_room_that_its_kubelet_would_give_it() -> No
         "kept": ("node-0",),
         "late": ("node-0",),
     }
+
+
+def _staged(cluster: Cluster, *names: str, **spec: Any) -> list[Pod]:
+    """Pods that keep four CPUs, or five where cores are of two CPUs and one is left half free."""
+    stages = (container("init", ContainerKind.INIT, cpu=1), container("side", ContainerKind.SIDECAR, cpu=1))
+    return [cluster.add_pod(pod(name, *stages, container(cpu=3), **spec)) for name in names]
+
+
+def _with_an_empty_node() -> Workloads:
+    """A node of one zone for two pods of four CPUs; an exporter has reported a pod that is gone."""
+    cluster = Workloads()
+    cluster.add_node("n1", amounts(cpu=8), scope="pod")
+    before = cluster.add_pod(pod("before", cpu=1))
+    cluster.cycle()
+    held = (ContainerPlacement("main", zones=(ZoneAmount("node-0", before.containers[0].requests),)),)
+    observed = payloads.PlacementObserved(before.uid, "default", before.name, "n1", _observed(held))
+    cluster.record(f"pod/{before.uid}", observed)
+    cluster.delete_pod(before)
+    return cluster
+
+
+def test_a_gang_starts_where_it_fits_if_only_what_its_own_pods_get_is_uncertain() -> None:
+    cluster = _with_an_empty_node()
+    cluster.gang("gang", 0, least=2)
+    _staged(cluster, "gang-0", "gang-1", labels={SIGS_GROUP_LABEL: "gang"}, owner=OWNER)
+    assert set(cluster.placed(cluster.cycle())) == {"gang-0", "gang-1"}
+
+
+def test_a_gang_waits_for_what_pods_of_another_group_get() -> None:
+    cluster = _with_an_empty_node()
+    cluster.gang("gang", 0, least=2)
+    other = cluster.add_pod(pod("other", container("init", ContainerKind.INIT, cpu=1), container(cpu=1), priority=1))
+    stages = (container("init", ContainerKind.INIT, cpu=1), container(cpu=3))
+    for name in ("gang-0", "gang-1"):
+        cluster.add_pod(pod(name, *stages, labels={SIGS_GROUP_LABEL: "gang"}, owner=OWNER))
+    assert set(cluster.placed(cluster.cycle())) == {"other"}
+    assert not cluster.placed(cluster.cycle())
+    held = (ContainerPlacement("main", zones=(ZoneAmount("node-0", other.containers[1].requests),)),)
+    observed = payloads.PlacementObserved(other.uid, "default", other.name, "n1", _observed(held))
+    cluster.record(f"pod/{other.uid}", observed)
+    cluster.see(other, node_name="n1", phase="Running")
+    cluster.now += 120 * SECOND
+    assert set(cluster.placed(cluster.cycle())) == {"gang-0", "gang-1"}
+
+
+def test_single_pods_wait_for_each_other_where_a_gang_does_not() -> None:
+    cluster = _with_an_empty_node()
+    _staged(cluster, "first", "second")
+    assert set(cluster.placed(cluster.cycle())) == {"first"}
 
 
 def _observed(held: tuple[ContainerPlacement, ...]) -> Placement:

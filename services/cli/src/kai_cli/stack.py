@@ -39,6 +39,8 @@ class ClusterSpec:
         profile: of the simulated fleet, a name or a file; None for no fleet.
         scheduler_config: YAML file with the shard's settings, None for the defaults.
         exporter: whether placements are observed.
+        shadow: names of other schedulers (`NAME,NAME`, `*` for all), whose pods are decided on and nothing else;
+            empty to schedule.
     """
 
     name: str
@@ -46,6 +48,7 @@ class ClusterSpec:
     profile: str | None = None
     scheduler_config: Path | None = None
     exporter: bool = True
+    shadow: str = ""
 
 
 class Stack:
@@ -215,8 +218,12 @@ class Stack:
         watcher = {name: value for name, value in access("watcher").items() if self._ha or name != "KAI_NATS_URL"}
         specs = self._instances(f"{spec.name}-watcher", "kai_watcher.main", watcher)
         config = {} if spec.scheduler_config is None else {"KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
-        specs += self._instances(f"{spec.name}-scheduler", "kai_scheduler.main", common | config)
-        specs += self._instances(f"{spec.name}-binder", "kai_binder.main", access("binder"), named=True)
+        if spec.shadow:
+            shadow = common | config | {"KAI_SHADOW": spec.shadow}
+            specs.append(self._service(f"{spec.name}-shadow", "kai_scheduler.main", shadow))
+        else:
+            specs += self._instances(f"{spec.name}-scheduler", "kai_scheduler.main", common | config)
+            specs += self._instances(f"{spec.name}-binder", "kai_binder.main", access("binder"), named=True)
         if spec.exporter:
             ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(node_secret)}
             if spec.kubeconfigs is not None and "ingest" in spec.kubeconfigs.own:

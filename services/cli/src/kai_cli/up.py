@@ -35,6 +35,7 @@ def up(
     kubeconfig: list[str] | None = None,
     profile: str | None = "demo24",
     scheduler_config: Path | None = None,
+    shadow: str = "",
     database_url: str | None = None,
     nats_url: str | None = None,
     ha: bool = False,
@@ -50,6 +51,8 @@ def up(
             repeated, for the watcher, the binder and ingest (which then has it review the exporters' tokens).
         profile: the simulated fleet: a profile's name or file.
         scheduler_config: YAML file with the scheduler's settings.
+        shadow: schedule nothing; record where the pods of these schedulers would go (NAME,NAME; * for all). No service
+            writes to the cluster then, and the watcher's kubeconfig is enough.
         database_url: an existing Postgres, instead of the embedded one; also $KAI_DATABASE_URL.
         nats_url: an existing NATS with JetStream, instead of the embedded one; also $KAI_NATS_URL.
         ha: run two of each service: one does the work of the other when that fails.
@@ -58,10 +61,13 @@ def up(
     directory = data_directory(data_dir)
     spec = ClusterSpec(
         name=cluster,
-        kubeconfigs=Kubeconfigs.read(kubeconfig) if kubeconfig else None,
+        kubeconfigs=Kubeconfigs.read(kubeconfig, binds=not shadow) if kubeconfig else None,
         profile=profile if not kubeconfig else None,
         scheduler_config=scheduler_config,
+        shadow=shadow,
     )
+    if shadow and clusters > 1:
+        raise ConfigurationError("--shadow: is of one cluster; --clusters would have a hub give work to several")
     if clusters > 1 and kubeconfig:
         raise ConfigurationError("--clusters: is of simulated clusters; kai cluster add registers others")
     check_cluster(spec)

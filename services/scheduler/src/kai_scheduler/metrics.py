@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import Stale
+from kaicore.rules.events.payloads import ShadowDecided
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import is_unobserved
@@ -41,6 +42,12 @@ class SchedulerMetrics:
         self._owner_changes = Counter(
             "kai_group_owner_changes", "Waiting groups that became this replica's", ["shard"], registry=registry
         )
+        self._shadowed = Counter(
+            "kai_shadow_decisions",
+            "Decisions that a shadow recorded about another scheduler's pods",
+            ["scheduler", "decision"],
+            registry=registry,
+        )
         self.relisted = Counter(
             "kai_relisted_cycles",
             "Cycles dropped because the list of the shard's replicas had changed",
@@ -63,6 +70,17 @@ class SchedulerMetrics:
         self._append.labels(shard).observe(append_s)
         self._placed.labels(shard).inc(len(result.placements))
         self._pending.labels(shard).set(sum(item.pods for item in result.pending))
+
+    def shadowed(self, decided: ShadowDecided) -> None:
+        """Count what a shadow recorded."""
+        for kind, decisions in (
+            ("placed", decided.placed),
+            ("nominated", decided.nominated),
+            ("left", decided.left),
+            ("evicted", decided.evicted),
+        ):
+            if decisions:
+                self._shadowed.labels(decided.scheduler, kind).inc(len(decisions))
 
     def decided(self, shard: str, *, units: int, stale: Sequence[Stale]) -> None:
         """Count the units of an appended cycle, and those of them that were stale."""

@@ -1,17 +1,17 @@
 """What the actions of one cycle share: the groups, the nodes, the accounts, and what was decided so far."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.doubts import Doubts
+from kaicore.rules.engine.constraints.doubts import Doubts, TrustingDoubts
 from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.constraints.numa_verdicts import configure_kubelets
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.cycle_record import CycleRecord
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.engine.gang_planner import GangPlanner, Steps
+from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import Assignment, Placer, PlacingObserver
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
@@ -73,7 +73,7 @@ class Session:
             columns.vector(self.pods.classes[class_key].requests)
         self.nodes = NodeTimeline(
             columns,
-            now=lambda statement: self._placer(statement, doubted=True),
+            now=self._placer_now,
             placer=self._placer,
             leaving=self._leaving,
         )
@@ -207,17 +207,46 @@ class Session:
         workloads = self.cycle_input.workloads
         return [workloads[key] for key in self.gangs.started_with([workload.group.key]) if key in workloads]
 
-    def _placer(self, statement: Statement, *, doubted: bool = False) -> Placer:
-        """Return a placer; one that doubts puts a pod only where it fits whatever is not known yet."""
-        matters = self.cycle_input.matters if doubted else None
-        if matters is not None:
-            self._doubts = Doubts(matters, statement)
+    def placers_now(self, steps: Steps) -> Iterator[Placer]:
+        """Yield what places steps on the nodes as they are now: as all is certain, then as their pods are accounted.
+
+        The second one is there if the first has refused a node only for what pods of the same steps get
+        (`TrustingDoubts`).
+        """
+        nodes, doubts = self.nodes, self._doubts
+        if doubts is None:
+            yield nodes.now
+            return
+        doubts.since = nodes.statement.savepoint()
+        yield nodes.now
+        if doubts.were_of_companions(
+            self.pods.class_of(member).aligned.without(frozenset(self.config.ignore_list))
+            for member in members_of(steps)
+        ):
+            placer, trusting = self._trusting
+            trusting.since = nodes.statement.savepoint()
+            yield placer
+
+    @cached_property
+    def _trusting(self) -> tuple[Placer, Doubts]:
+        matters = self.cycle_input.matters
+        assert matters is not None, "asked where there are doubts"
+        doubts = TrustingDoubts(matters, self.nodes.statement)
+        return self._placer(self.nodes.statement, doubts), doubts
+
+    def _placer_now(self, statement: Statement) -> Placer:
+        """Return a placer that puts a pod only where it fits whatever is not known yet."""
+        matters = self.cycle_input.matters
+        self._doubts = None if matters is None else Doubts(matters, statement)
+        return self._placer(statement, self._doubts)
+
+    def _placer(self, statement: Statement, doubts: Doubts | None = None) -> Placer:
         return Placer(
             statement,
             self.pods.class_of,
             self.cycle_input.excluded_nodes,
             self.config,
-            self._doubts if doubted else None,
+            doubts,
             observer=self.observer,
         )
 

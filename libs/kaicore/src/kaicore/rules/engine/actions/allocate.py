@@ -5,12 +5,13 @@ time.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Placer
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.reasons.eviction import WaitsForVictims
@@ -62,12 +63,12 @@ class Allocate(CycleAction):
         known_to_fail = not own and not takeable and (bool(no_room) or self._failures.include(class_counts))
         placed: int | None = None
         refusal: tuple[Reason, ...] = ()
-        for taken in ([], takeable) if takeable else ([],):
+        for placer, taken in self._tries(steps, takeable):
             savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
             suspended = session.reservations.suspend([*own, *taken])
             refusal = self._refusal(steps)
             if not refusal and not known_to_fail:
-                outcome = session.step_placer.place(steps, session.nodes.now, plans=True)
+                outcome = session.step_placer.place(steps, placer, plans=True)
                 if outcome.unplaced is None:
                     if session.nodes.has_future:
                         session.reservations.suspend([*own, *taken], future=True)
@@ -91,6 +92,13 @@ class Allocate(CycleAction):
                 self._no_room[shape] = no_room
         self._leave_reasons(steps, placed=placed, no_room=no_room)
         return False
+
+    def _tries(self, steps: Steps, takeable: Sequence[PendingGroup]) -> Iterator[tuple[Placer, Sequence[PendingGroup]]]:
+        """Yield how steps are tried: on which placer, and over whose reservations."""
+        for placer in self.session.placers_now(steps):
+            yield placer, ()
+            if takeable:
+                yield placer, takeable
 
     def _explain(self, member: Member) -> None:
         """Keep the reasons why no node is for the class of a pod, as they are when its first pod finds none."""

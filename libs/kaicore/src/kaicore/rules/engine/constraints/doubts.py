@@ -1,6 +1,6 @@
 """What is not certain of nodes while a cycle decides: pods that have not been observed yet, and pods that may end."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -54,16 +54,39 @@ class Doubts:
         self._clear: dict[object, bool] = {}
         #: When the first of the doubts ends by itself for which a pod was refused a node; 0 while there are none.
         self.due = 0
+        #: Savepoint of the statement before the pods that are being placed, which start together.
+        self.since = 0
+        #: Requests that were refused a node for doubts about pods that start together with them, and no others.
+        self._of_companions: set[AlignedRequest] = set()
 
     def likeness(self, row: int) -> object:
         """Return a key that is equal for two rows of one state exactly when the doubts about them are the same."""
+        arrivals = (*self._unobserved(row), *self._statement.arrivals(row))
+        reserved, was_reserved = self._statement.reserved(row)
+        return _identities(arrivals), tuple(self._ends(row).amounts.items()), _split(reserved), was_reserved
+
+    def were_of_companions(self, requests: Iterable[AlignedRequest]) -> bool:
+        """Tell whether one of several pods was refused a node only for what pods get that start together with it.
+
+        No observation settles such a doubt, for they start at once or not at all.
+        """
+        return bool(self._of_companions) and not self._of_companions.isdisjoint(requests)
+
+    def is_of_companions(self, row: int) -> bool:
+        """Tell whether nothing of a row is open but what the pods get that start together now."""
+        reserved, _ = self._statement.reserved(row)
+        before = self._statement.arrivals(row, before=self.since)
+        return not (self._unobserved(row) or before or reserved or self._ends(row).amounts)
+
+    def _unobserved(self, row: int) -> tuple[Arrival, ...]:
         if row not in self._arrivals:
             self._arrivals[row] = self._matters.arrivals(row)
+        return self._arrivals[row]
+
+    def _ends(self, row: int) -> EndingPods:
         if row not in self._ending:
             self._ending[row] = self._matters.ending(row)
-        arrivals = (*self._arrivals[row], *self._statement.arrivals(row))
-        reserved, was_reserved = self._statement.reserved(row)
-        return _identities(arrivals), tuple(self._ending[row].amounts.items()), _split(reserved), was_reserved
+        return self._ending[row]
 
     def admits(self, row: int, request: AlignedRequest, *, created_at: int, node: Callable[[], NodeZones]) -> bool:
         """Tell whether a node that admits a pod, as it is accounted, does so for certain, and beside what is reserved.
@@ -74,20 +97,16 @@ class Doubts:
             created_at: when the pod was created, seconds since the epoch.
             node: makes the zones of the row as they are accounted.
         """
-        if row not in self._arrivals:
-            self._arrivals[row] = self._matters.arrivals(row)
-        arrivals = (*self._arrivals[row], *self._statement.arrivals(row))
+        arrivals = (*self._unobserved(row), *self._statement.arrivals(row))
         zones = self._statement.columns.zones
-        settings = zones.kubelets[int(zones.kubelet[row])]
+        settings = zones.kubelet_of(row)
         staged = has_stages(request, settings)
         reserved, was_reserved = self._statement.reserved(row)
         if reserved and not self._keeps_clear(row, request, reserved, node):
             return False
         if not (arrivals or staged) or not applies_to(settings) or not zones.zone_count[row]:
             return True
-        if row not in self._ending:
-            self._ending[row] = self._matters.ending(row)
-        ending = self._ending[row]
+        ending = self._ends(row)
         ages = [*(arrival.created_at for arrival in arrivals), created_at]
         quiet = not ending.amounts and not self._arrivals[row] and not was_reserved
         if quiet and ages == sorted(ages) and not any(arrival.request.lends_cpus for arrival in arrivals):
@@ -104,8 +123,11 @@ class Doubts:
         )
         if key not in self._answers:
             self._answers[key] = is_certain(node(), arrivals, amounts, request, created_at=created_at)
-        if not self._answers[key] and ending.until:
-            self.due = min(self.due or ending.until, ending.until)
+        if not self._answers[key]:
+            if ending.until:
+                self.due = min(self.due or ending.until, ending.until)
+            if self.is_of_companions(row):
+                self._of_companions.add(request)
         return self._answers[key]
 
     def _keeps_clear(
@@ -124,6 +146,21 @@ class Doubts:
             columns.restore(row, mark)
             self._clear[key] = _zones(admit(as_the_kubelet_sees, request)) == _zones(admit(node(), request))
         return self._clear[key]
+
+
+class TrustingDoubts(Doubts):
+    """Doubts, but about what pods get that start together: those are taken to get what they are accounted to hold.
+
+    For pods that find no place otherwise. A doubt is there to be waited out, and this one no waiting ends.
+    """
+
+    def likeness(self, row: int) -> object:
+        """See `Doubts.likeness`."""
+        return super().likeness(row), self.is_of_companions(row)
+
+    def admits(self, row: int, request: AlignedRequest, *, created_at: int, node: Callable[[], NodeZones]) -> bool:
+        """See `Doubts.admits`."""
+        return self.is_of_companions(row) or super().admits(row, request, created_at=created_at, node=node)
 
 
 def _identities(arrivals: tuple[Arrival, ...]) -> tuple[tuple[int, int, int, bool, bool], ...]:

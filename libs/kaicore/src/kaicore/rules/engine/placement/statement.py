@@ -141,9 +141,10 @@ class Statement:
         if pod_charge.volumes:
             self._columns.volumes.give(pod_charge.volumes, sign=sign)
 
-    def arrivals(self, row: int) -> tuple[Arrival, ...]:
-        """Return the pods that were put on a row and may get other zones than predicted, in order."""
-        operations = (self._operations[number] for number in self._of_row.get(row, ()))
+    def arrivals(self, row: int, *, before: int | None = None) -> tuple[Arrival, ...]:
+        """Return the pods that were put on a row, before a savepoint, and may get other zones than predicted."""
+        numbers = self._of_row.get(row, ())
+        operations = (self._operations[number] for number in numbers if before is None or number < before)
         placed = (one.pod_charge for one in operations if one.kind is _OperationKind.PLACE)
         return tuple(pod_charge.arrival for pod_charge in placed if pod_charge.arrival is not None)
 
