@@ -13,15 +13,13 @@ import msgspec
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import CycleCompleted
 
+from tests.simulation.amounts import requested, requests_of, zones_of
 from tests.simulation.plan import LIMITS
 
 Json = dict[str, Any]
 
 _GPU = "nvidia.com/gpu"
 _OVER = ("Succeeded", "Failed")
-
-#: Units of Kubernetes' quantities, for the few that the load uses.
-_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 1000, "M": 10**6, "G": 10**9}
 
 
 @dataclass(slots=True)
@@ -200,7 +198,7 @@ class Checker:
         pod.phase = seen.get("phase", "Pending")
         pod.queue = seen.get("labels", {}).get("kai.scheduler/queue", "")
         pod.gang = seen.get("annotations", {}).get("pod-group-name", "")
-        pod.requests = _requests_of(seen["containers"])
+        pod.requests = requests_of(seen["containers"])
         if seen.get("node_name"):
             pod.node, pod.bound = seen["node_name"], True
         pod.leaving = pod.leaving or seen.get("deletion_at") is not None
@@ -236,7 +234,7 @@ class Checker:
             if other.node == node and not other.over:
                 for key, amount in other.zones.items():
                     held[key] += amount
-        pod.node, pod.bound, pod.outcome, pod.zones = node, False, False, _zones_of(body.get("placement"))
+        pod.node, pod.bound, pod.outcome, pod.zones = node, False, False, zones_of(body.get("placement"))
         for (zone, resource), amount in pod.zones.items():
             most = self.zones.get((node, zone, resource))
             if most is not None and held[zone, resource] + amount > most:
@@ -288,7 +286,7 @@ class Checker:
         del event
         pod = self._pod(body["uid"])
         if pod.node == body["node"]:
-            pod.zones = _zones_of(body["placement"])
+            pod.zones = zones_of(body["placement"])
 
     # --- the API server ---------------------------------------------------------------------------------------------
 
@@ -302,7 +300,7 @@ class Checker:
             return
         phase = body.get("status", {}).get("phase", "Pending")
         pod = self.api_pods[uid] = ApiPod(
-            uid, metadata["name"], node, phase, "deletionTimestamp" in metadata, _requested(spec)
+            uid, metadata["name"], node, phase, "deletionTimestamp" in metadata, requested(spec)
         )
         if before is not None and before.node and before.node != node:
             self.wrong(f"pod {pod.name} is on {node!r}, and was bound to {before.node}")
@@ -359,51 +357,3 @@ class Checker:
         for uid, logged in self.pods.items():
             if not logged.over and uid not in self.api_pods:
                 self.wrong(f"pod {logged.name} is gone, and the log says {logged.phase} on {logged.node!r}")
-
-
-def _zones_of(placement: Json | None) -> dict[tuple[str, str], int]:
-    amounts: dict[tuple[str, str], int] = defaultdict(int)
-    for container in (placement or {}).get("containers", ()):
-        for zone in container.get("zones", ()):
-            for resource, amount in zone.get("amount", {}).items():
-                if resource not in container.get("uncertain", ()):
-                    amounts[zone["zone"], resource] += amount
-    return dict(amounts)
-
-
-def _requests_of(containers: Sequence[Json]) -> dict[str, int]:
-    """What a pod asks for, as its events tell: all that run long, or the largest that runs before them."""
-    total: dict[str, int] = defaultdict(int)
-    most: dict[str, int] = defaultdict(int)
-    for container in containers:
-        long = container.get("kind") != "init"
-        for resource, amount in container.get("requests", {}).items():
-            if long:
-                total[resource] += amount
-            else:
-                most[resource] = max(most[resource], amount)
-    return {resource: max(total[resource], most[resource]) for resource in {**total, **most}}
-
-
-def _requested(spec: Json) -> dict[str, int]:
-    """The same of a pod's spec."""
-    total: dict[str, int] = defaultdict(int)
-    for container in spec["containers"] + [
-        one for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"
-    ]:
-        for resource, quantity in container.get("resources", {}).get("requests", {}).items():
-            total[resource] += _amount(resource, quantity)
-    for container in spec.get("initContainers", ()):
-        for resource, quantity in container.get("resources", {}).get("requests", {}).items():
-            total[resource] = max(total[resource], _amount(resource, quantity))
-    return dict(total)
-
-
-def _amount(resource: str, quantity: str) -> int:
-    """Millicores of CPU, bytes of memory, counts of the rest."""
-    for unit, factor in _UNITS.items():
-        if quantity.endswith(unit):
-            return int(quantity.removesuffix(unit)) * factor
-    if resource != "cpu":
-        return int(quantity)
-    return int(quantity.removesuffix("m")) if quantity.endswith("m") else int(quantity) * 1000

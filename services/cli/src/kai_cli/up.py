@@ -27,7 +27,7 @@ def print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def up(
+def up(  # long: one parameter a line, and one line for each
     *,
     data_dir: Path | None = None,
     cluster: str = "kai",
