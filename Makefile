@@ -50,7 +50,8 @@ reference: $(INSTALLED)  ## write the pages of docs/reference and the boards of 
 chaos: $(INSTALLED)  ## real processes under faults of all kinds; SEED=7 MINUTES=5, ARGS="--only kill cut"
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),5) $(ARGS)
 	@$(if $(ARGS),,KAI_TEST_LONG=1 $(BIN)/python -m pytest --quiet \
-		tests/chaos/test_clusters_lost.py tests/chaos/test_nats_cluster.py tests/chaos/test_takeover.py)
+		tests/chaos/test_clusters_lost.py tests/chaos/test_nats_cluster.py tests/chaos/test_takeover.py \
+		tests/chaos/test_second_instances.py)
 
 prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults; SEEDS=500, ARGS="--first 20001"
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) $(ARGS)

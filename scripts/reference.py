@@ -17,6 +17,7 @@ import kai_api.app
 import kai_webhook.app
 import kaicore.ledger.log.metrics
 import kaicore.runtime.service.http_limits
+import kubelets_reference
 import reasons_reference
 from kai_api import replays
 from kai_api.kept_states import KeptStates
@@ -363,6 +364,7 @@ first of the two [events](events.md), its end as the second, both on the stream 
 PAGES: dict[str, Callable[[], str]] = {
     "api": api_reference.api,
     "kinds": kinds,
+    "kubelets": kubelets_reference.kubelets,
     "commands": commands,
     "settings": settings,
     "events": events,
