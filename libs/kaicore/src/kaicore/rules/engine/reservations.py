@@ -5,7 +5,8 @@ may still take it: the reservation is suspended while the group is tried, and re
 For groups that start together room is reserved for all or for none: they are searched for victims together.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 import msgspec
@@ -87,7 +88,7 @@ class Reservations:
         if cleared := self._clear_left_alone(ClearReason.NO_LONGER_FITS):
             self._record.clear(cleared)
 
-    def _clear_left_alone(self, reason: ClearReason, *, by: Container[str] = ()) -> list[NominationCleared]:
+    def _clear_left_alone(self, reason: ClearReason, *, by: AbstractSet[str] = frozenset()) -> list[NominationCleared]:
         """Clear what is reserved for groups that can only start at once with others for which nothing is.
 
         Args:
