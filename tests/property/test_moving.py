@@ -47,8 +47,10 @@ def fragment(story: Story, layout: list[Any]) -> None:
 
 @settings(max_examples=examples(100), deadline=None)
 @example(
-    [(3, 1, 2, "set"), (0, 3, 1, "set"), (0, 3, 2, "set"), (0, 1, 1, "set"), (0, 1, 1, "set"), (2, 3, 3, "set")]
-    + [(1, 2, 1, "set"), (1, 2, 3, "set"), (0, 3, 1, "set")],
+    [
+        *[(3, 1, 2, "set"), (0, 3, 1, "set"), (0, 3, 2, "set"), (0, 1, 1, "set"), (0, 1, 1, "set"), (2, 3, 3, "set")],
+        *[(1, 2, 1, "set"), (1, 2, 3, "set"), (0, 3, 1, "set")],
+    ],
     [
         ([(8, 0), (4, 0), (8, 1)], ["restart", "restart", "time"]),
         ([(4, 1), (7, 2), (4, 0)], ["time", "recreate", "recreate", "fail", "time", "recreate"]),

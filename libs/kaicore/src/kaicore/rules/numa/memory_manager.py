@@ -66,8 +66,8 @@ class MemoryZones:
         allocatable: bytes for pods by type and zone.
         free: bytes not promised to a container by type and zone.
         assignments: number of blocks on each zone.
-        cells: the mask that each zone serves; 0 when it is in no use. Below 0 it serves none: `-(others * 2**32 + mask)`
-            says how many blocks that were there first must go until it serves that mask.
+        cells: the mask that each zone serves; 0 when it is in no use. One below 0 serves none: by
+            `-(others * 2**32 + mask)` it says how many blocks that were there first must go until it serves that mask.
     """
 
     allocatable: dict[str, list[int]]
