@@ -6,6 +6,7 @@ from types import ModuleType
 
 import msgspec
 from kaicore.rules.reasons import (
+    devices,
     eviction,
     group,
     node,
@@ -50,6 +51,7 @@ would make research/train-0 start (6 of 7 changes were tried, on a copy of the s
 _PARTS: dict[ModuleType, str] = {
     node: "Nodes and room",
     pods_nearby: "Other pods and volumes",
+    devices: "Resource claims and devices",
     numa: "NUMA zones",
     group: "The pod and its group",
     topology: "Network topologies",

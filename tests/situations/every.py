@@ -1,6 +1,7 @@
 """All situations."""
 
 from tests.situations import SITUATIONS
+from tests.situations import of_devices as _devices
 from tests.situations import of_groups as _groups
 from tests.situations import of_nodes as _nodes
 from tests.situations import of_pods_nearby as _nearby
@@ -11,6 +12,6 @@ from tests.situations import of_victims as _victims
 from tests.situations import of_zones as _zones
 
 #: The modules that register them.
-MODULES = (_groups, _nodes, _nearby, _provisioning, _queues, _topologies, _victims, _zones)
+MODULES = (_devices, _groups, _nodes, _nearby, _provisioning, _queues, _topologies, _victims, _zones)
 
 __all__ = ["MODULES", "SITUATIONS"]

@@ -10,6 +10,7 @@ from kaicore.kube.losses import Lost
 from kaicore.kube.reflector_core import ObjectKey
 from kaicore.kube.resources import ObjectT, OptionalResource, Resource
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.model.device import DeviceClass, ResourceClaim, ResourceSlice
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.namespace import Namespace
@@ -36,6 +37,9 @@ Model = (
     | PersistentVolume
     | StorageClass
     | PodDisruptionBudget
+    | ResourceSlice
+    | ResourceClaim
+    | DeviceClass
 )
 
 

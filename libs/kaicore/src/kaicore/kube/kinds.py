@@ -6,6 +6,7 @@ against them.
 
 from typing import Any
 
+from kaicore.kube.device_kinds import DEVICE_KINDS
 from kaicore.kube.group_kinds import GROUP_KINDS
 from kaicore.kube.kind import Kind, Model
 from kaicore.kube.normalize_node import normalize_node, normalize_priority_class
@@ -97,6 +98,7 @@ KINDS: tuple[Kind[Any], ...] = (
     *QUEUE_KINDS,
     *TOPOLOGY_KINDS,
     PROVISIONING_REQUEST,
+    *DEVICE_KINDS,
     POD,
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}

@@ -18,6 +18,7 @@ from kaicore.kube.objects import (
     ResourceRequirements,
 )
 from kaicore.kube.resources import subject_of
+from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION, RANK_ANNOTATION
 from kaicore.rules.model.pod import (
     MIRROR_ANNOTATION,
@@ -159,6 +160,7 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
         malformed="; ".join(f"{error.field}: {error.problem}: {error.value!r}" for error in malformed[:_MOST_SAID]),
         rules=constraints.rules,
         claims=tuple(sorted(set(claim_uses(spec.volumes, pod=metadata.name)), key=lambda use: use.name)),
+        resource_claims=tuple(_resource_claims(wire)) if spec.resource_claims else (),
         # The kubelet writes it long before the phase: told with that, it costs no fact of its own.
         start_time=0 if status.phase in (None, "", "Pending") else seconds(status.start_time) or 0,
         active_deadline_s=max(spec.active_deadline_seconds or 0, 0),
@@ -223,13 +225,23 @@ def _workload(spec: PodSpec) -> WorkloadRef | None:
     return WorkloadRef(reference.pod_group, reference.name, reference.pod_group_replica_key or "")
 
 
+def _resource_claims(wire: PodObject) -> Iterator[PodClaim]:
+    """Yield the ResourceClaims that a pod uses, sorted by name; those from templates as far as they are made."""
+    made = {status.name: status.resource_claim_name for status in wire.status.resource_claim_statuses or ()}
+    for reference in sorted(wire.spec.resource_claims or (), key=lambda one: one.name):
+        if reference.resource_claim_name:
+            yield PodClaim(reference.name, reference.resource_claim_name)
+            continue
+        template = reference.resource_claim_template_name or ""
+        claim = made.get(reference.name)
+        yield PodClaim(reference.name, claim or "", template, needless=reference.name in made and not claim)
+
+
 def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
     for term in constraints.node_affinity:
         for requirement in term:
             if requirement.field and requirement.key != "metadata.name":
                 yield f"node affinity by field {requirement.key}"
-    if wire.spec.resource_claims:
-        yield "resource claims"
     annotations = wire.metadata.annotations or {}
     for name in GPU_SHARE_ANNOTATIONS:
         if name in annotations:

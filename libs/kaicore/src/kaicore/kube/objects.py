@@ -178,6 +178,21 @@ class Named(Wire):
     name: str = ""
 
 
+class PodClaimReference(Wire):
+    """A ResourceClaim that a pod uses, or the template of one that is made for it."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodClaimStatus(Wire):
+    """The claim that was made for a pod; without a name none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class WorkloadReference(Wire):
     """How a pod of Kubernetes 1.35 names its group."""
 
@@ -210,7 +225,7 @@ class PodSpec(Wire):
     containers: list[ContainerSpec] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None
-    resource_claims: list[Named] | None = None
+    resource_claims: list[PodClaimReference] | None = None
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
     active_deadline_seconds: int | None = None
@@ -224,6 +239,7 @@ class PodStatus(Wire):
     message: str | None = None
     qos_class: str | None = None
     nominated_node_name: str | None = None
+    resource_claim_statuses: list[PodClaimStatus] | None = None
     start_time: Time | None = None
 
 
@@ -272,6 +288,7 @@ class NodeStatus(Wire):
     capacity: Quantities | None = None
     conditions: list[Condition] | None = None
     node_info: NodeSystemInfo | None = None
+    declared_features: list[str] | None = None
 
 
 class NodeObject(KubernetesObject):

@@ -53,6 +53,11 @@ _PASSED_ON: tuple[type[Payload], ...] = (
     payloads.PersistentVolumeClaimDeleted,
     payloads.PodDisruptionBudgetObserved,
     payloads.PodDisruptionBudgetDeleted,
+    payloads.ResourceSliceObserved,
+    payloads.ResourceSliceDeleted,
+    payloads.DeviceClassObserved,
+    payloads.DeviceClassDeleted,
+    payloads.ResourceClaimDeleted,
 )
 
 
@@ -239,6 +244,11 @@ class _Reader:
                 if not claim.volume and not claim.selected_node:
                     self._unbound.add(claim.key)
                 return claim.key not in self._unbound or not (claim.volume or claim.selected_node)
+            case payloads.ResourceClaimObserved(claim):
+                # Likewise, which devices.
+                if claim.allocation is None:
+                    self._unbound.add(f"device {claim.key}")
+                return claim.allocation is None or f"device {claim.key}" not in self._unbound
             case payloads.PersistentVolumeObserved(volume):
                 return volume.claim not in self._unbound
         return isinstance(payload, _PASSED_ON)

@@ -11,7 +11,7 @@ from kaicore.rules.engine.placement.pod_class import base_key, class_identity, p
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending, PodObserved
-from kaicore.rules.reasons import group, pods_nearby
+from kaicore.rules.reasons import devices, group, pods_nearby
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
@@ -38,6 +38,7 @@ _HELD_BACK = (
     group.SubGroupNotNamed,
     group.OwnerNotFound,
     pods_nearby.VolumeNotReady,
+    devices.ResourceClaimNotReady,
 )
 
 

@@ -7,6 +7,7 @@ from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.reasons.devices import ResourceClaimNotReady
 from kaicore.rules.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
 from kaicore.rules.reasons.pods_nearby import VolumeNotReady
 from kaicore.rules.reasons.reason import Reason
@@ -61,4 +62,6 @@ def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
         return (FlavorNotFound(flavors=detail),)
     if pod_class.volumes.waits:
         return (VolumeNotReady(waits_for=", ".join(pod_class.volumes.waits)),)
+    if pod_class.devices.waits:
+        return (ResourceClaimNotReady(waits_for="; ".join(pod_class.devices.waits)),)
     return ()

@@ -26,7 +26,7 @@ _PARTS = (
 )
 
 #: Current schema versions, where not 1.
-_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 3}
+_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 4}
 
 #: `(type, version)` to the function that makes a document of `version + 1` of it.
 _UPCASTERS: dict[tuple[str, int], Upcaster] = {
@@ -36,6 +36,8 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("CycleCompleted", 1): lambda document: document,
     # Until then no group waited for nodes that were asked for.
     ("CycleCompleted", 2): lambda document: document,
+    # Until then no reason was about resource claims.
+    ("CycleCompleted", 3): lambda document: document,
 }
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in Payload.__subclasses__() if cls not in _PARTS}

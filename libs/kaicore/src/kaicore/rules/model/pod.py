@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.pod_rules import ClaimUse, PodRules
 from kaicore.rules.model.selector import Requirement
 
@@ -83,6 +84,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         deletion_at: `metadata.deletionTimestamp` in seconds since the epoch, None when not terminating.
         rules: what it asks of nodes and of the pods near it beyond that; None for nothing.
         claims: persistent volume claims that it uses, by name.
+        resource_claims: resource claims that it uses, for devices, sorted by the name by which it calls them.
         unsupported: constraints of the pod that this version cannot honour, and for which the pod therefore waits.
         malformed: what is wrong with its constraints, none of which is then told; such a pod waits.
         start_time: `status.startTime` in seconds since the epoch, once its phase is no longer Pending; 0 before.
@@ -122,6 +124,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     claims: tuple[ClaimUse, ...] = ()
     start_time: int = 0
     active_deadline_s: int = 0
+    resource_claims: tuple[PodClaim, ...] = ()
 
     @property
     def subject(self) -> str:

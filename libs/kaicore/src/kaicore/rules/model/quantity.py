@@ -25,6 +25,8 @@ MAX_AMOUNT = 2**48
 #: Sizes of volumes are compared and never summed, and file systems without an end say that they have 8Ei.
 MAX_STORAGE = 2**62
 
+_MAX_THOUSANDTHS = 2**63 - 1
+
 _SUFFIXES = {
     "": Fraction(1),
     "n": Fraction(1, 10**9),
@@ -105,6 +107,23 @@ def read_amount(text: str | int, *, resource: str, subject: str, field: str) -> 
         return amount, None
     problem = f"absurdly large quantity, more than {canonical_quantity(resource, most)}"
     return most, AbsurdQuantity(subject, field, text, problem)
+
+
+def parse_thousandths(text: str, *, subject: str, field: str) -> int:
+    """Parse a quantity of any resource into thousandths, rounded up.
+
+    Args: see `parse_amount`.
+
+    Raises:
+        InvalidQuantity: it is no quantity, is negative, or more than 64 bits hold.
+    """
+    try:
+        amount = _parse(text, True)
+    except ValueError as error:
+        raise InvalidQuantity(subject, field, text, str(error)) from None
+    if amount > _MAX_THOUSANDTHS:
+        raise InvalidQuantity(subject, field, text, "absurdly large quantity")
+    return amount
 
 
 def most_amount(resource: str) -> int:

@@ -6,6 +6,7 @@ programs cannot read it.
 
 from typing import TypeAlias
 
+from kaicore.rules.reasons.devices import ResourceClaimNotReady, ResourceClaimOutOfReach
 from kaicore.rules.reasons.eviction import (
     GroupsThatCannotRestart,
     JobWouldFail,
@@ -133,6 +134,8 @@ Reason: TypeAlias = (
     | NoVolumeLeft
     | VolumeInUse
     | VolumeNotReady
+    | ResourceClaimNotReady
+    | ResourceClaimOutOfReach
     | NumaNeverFits
     | NumaWidthsDiffer
     | NumaZoneShort

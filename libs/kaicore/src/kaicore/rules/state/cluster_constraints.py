@@ -7,9 +7,11 @@ does next to nothing.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
+from kaicore.rules.engine.constraints.device_demand import NO_DEVICES
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark, selections, settled_mark
-from kaicore.rules.engine.constraints.volume_demand import VolumeDemand
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, variant
 from kaicore.rules.events import payloads
@@ -17,6 +19,7 @@ from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.rules.state.device_registry import DEVICE_FACTS, DeviceRegistry
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.selection_index import SelectionIndex
 from kaicore.rules.state.volume_registry import VolumeRegistry, claim_keys
@@ -33,7 +36,11 @@ FACTS: tuple[type[payloads.Payload], ...] = (
     payloads.StorageClassDeleted,
     payloads.PodDisruptionBudgetObserved,
     payloads.PodDisruptionBudgetDeleted,
+    *DEVICE_FACTS,
 )
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class ClusterConstraints:
@@ -48,9 +55,10 @@ class ClusterConstraints:
         self._entries = entries
         self._index = SelectionIndex()
         self._marked: dict[str, tuple[int, tuple[str, ...]]] = {}
-        self._variants: dict[tuple[str, tuple[str, ...], VolumeDemand, FlavorDemand], PodClass] = {}
+        self._variants: dict[object, PodClass] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.volumes = VolumeRegistry(columns.volumes)
+        self.devices = DeviceRegistry()
         #: What decisions gave to the claims of placed pods, by the pod's uid and the claim's name.
         self._promised: dict[str, dict[str, str]] = {}
         #: By `namespace/name`.
@@ -146,13 +154,13 @@ class ClusterConstraints:
     def variant(self, pod_class: PodClass, pod: Pod, flavors: FlavorDemand) -> PodClass:
         """Return the variant of a class that a pod is of: see `kaicore.rules.engine.placement.pod_class.variant`."""
         selected = self._index.marks_of(pod.uid)
-        if not selected and not pod.claims and flavors is ANY_FLAVOR:
+        if not selected and not pod.claims and flavors is ANY_FLAVOR and not pod.resource_claims:
             return pod_class
-        volumes = self.volumes.demand(pod)
-        key = (pod_class.key, selected, volumes, flavors)
+        volumes, devices = self.volumes.demand(pod), self.devices.demand(pod)
+        key = (pod_class.key, selected, volumes, flavors, b"" if devices is NO_DEVICES else _encoder.encode(devices))
         of_pod = self._variants.get(key)
         if of_pod is None:
-            of_pod = self._variants[key] = variant(pod_class, selected, volumes, flavors)
+            of_pod = self._variants[key] = variant(pod_class, selected, volumes, flavors, devices)
         return of_pod
 
     # Facts.
@@ -184,7 +192,7 @@ class ClusterConstraints:
             case payloads.PodDisruptionBudgetDeleted(_, namespace_name, name):
                 self.budgets.pop(f"{namespace_name}/{name}", None)
             case _:
-                pass
+                self.devices.take(payload)
 
     # For snapshots.
 

@@ -10,6 +10,7 @@ import msgspec
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
+from kaicore.rules.model.device import DeviceClass, ResourceClaim, ResourceSlice
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.namespace import Namespace
@@ -27,10 +28,11 @@ from kaicore.rules.state.provisioning_registry import ProvisioningRecord
 from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecord
 from kaicore.rules.state.rejections import Rejection
 from kaicore.rules.state.repairs import RepairRecord
+from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-15-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-16-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -72,6 +74,9 @@ class _StateRecord(msgspec.Struct):
     volumes: list[PersistentVolume]
     storage_classes: list[StorageClass]
     budgets: list[PodDisruptionBudget]
+    device_slices: list[ResourceSlice]
+    device_classes: list[DeviceClass]
+    resource_claims: list[ResourceClaim]
     last_cycles: dict[str, tuple[str, int]]
     ended: dict[str, list[PodHolding]]
     open_misses: list[OpenMiss]
@@ -79,6 +84,7 @@ class _StateRecord(msgspec.Struct):
     node_readiness: NodeReadiness
     provisioning: ProvisioningRecord
     replicas: dict[str, tuple[str, ...]]
+    shadows: ShadowRecord = msgspec.field(default_factory=ShadowRecord)
 
 
 _Fact = TypeVar("_Fact")
@@ -145,6 +151,9 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             volumes=_sorted(state.constraints.volumes.volumes),
             storage_classes=_sorted(state.constraints.volumes.storage_classes),
             budgets=_sorted(state.constraints.budgets),
+            device_slices=_sorted(state.constraints.devices.slices),
+            device_classes=_sorted(state.constraints.devices.classes),
+            resource_claims=_sorted(state.constraints.devices.claims),
             last_cycles=state.last_cycles,
             ended=state.early_releases.lately(state.recorded_at),
             open_misses=list(state.misses.open.values()),
@@ -152,6 +161,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             node_readiness=state.node_readiness,
             provisioning=state.provisioning.record(),
             replicas=state.replicas,
+            shadows=state.shadows.record(),
         )
     )
 
@@ -174,7 +184,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.early_releases.ended, state.node_readiness = record.ended, record.node_readiness
     state.misses.restore(record.open_misses, record.explained_misses)
     state.provisioning.restore(record.provisioning)
-    state.replicas = record.replicas
+    state.replicas, state.shadows = record.replicas, ShadowBook(record.shadows)
     state.queue_registry = QueueRegistry.restored(record.queue_registry)
     for definition in record.topology_definitions:
         state.network_topologies.definition_seen(definition)
@@ -191,6 +201,9 @@ def decode_state(body: bytes) -> ClusterState:
         volumes=record.volumes,
         storage_classes=record.storage_classes,
         budgets=record.budgets,
+    )
+    state.constraints.devices.restore(
+        slices=record.device_slices, classes=record.device_classes, claims=record.resource_claims
     )
     for pod_class, identity, references in record.classes:
         state.class_registry.restore(pod_class, identity, references)

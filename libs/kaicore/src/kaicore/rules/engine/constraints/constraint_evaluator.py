@@ -12,6 +12,7 @@ from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.reasons.devices import ResourceClaimOutOfReach
 from kaicore.rules.reasons.pods_nearby import VolumeOutOfReach
 
 
@@ -27,6 +28,7 @@ class ConstraintEvaluator:
         """
         self._columns = columns
         self._volumes = pod_class.volumes
+        self._devices = pod_class.devices
         self._wanted = _by_storage_class(self._volumes, columns)
         self._rules: list[PodRule] = pod_rules(pod_class, columns, fitting=fitting, tolerated=tolerated)
         self._rules += [rule for rule in self._wanted.values() if rule.binding]
@@ -85,10 +87,16 @@ class ConstraintEvaluator:
 
     @property
     def unreachable(self) -> list[MaskFilter]:
-        """Filters on the rows where the pod's volumes cannot be used, which no charge changes."""
+        """Filters on the rows where the pod's volumes or resource claims cannot be used, which no charge changes."""
         filters = [
             MaskFilter(self._columns, VolumeOutOfReach, ~affine(self._columns, terms), {"constraint": constraint})
             for constraint, terms in self._volumes.places
+        ]
+        filters += [
+            MaskFilter(
+                self._columns, ResourceClaimOutOfReach, ~affine(self._columns, terms), {"constraint": constraint}
+            )
+            for constraint, terms in self._devices.places
         ]
         return [*filters, *(rule.unreachable for rule in self._wanted.values())]
 

@@ -91,8 +91,9 @@ def lowered_containers(pod: Pod, smaller: Pod) -> list[str]:
 
 
 def resized(of_class: PodClass, smaller: Pod) -> PodClass:
-    """Return the class of a pod of a class that asks for less now; labels, volumes and flavors are as they are."""
-    return variant(pod_class(smaller, class_identity(smaller)), of_class.selected, of_class.volumes, of_class.flavors)
+    """Return the class of a pod of a class that asks for less now; all else of it is as it is."""
+    base = pod_class(smaller, class_identity(smaller))
+    return variant(base, of_class.selected, of_class.volumes, of_class.flavors, of_class.devices)
 
 
 def _lowered(container: Container, resource: str, amount: int) -> Container:

@@ -5,6 +5,7 @@ from hashlib import sha256
 import msgspec
 
 from kaicore.errors import InvalidObject
+from kaicore.rules.engine.constraints.device_demand import NO_DEVICES, DeviceDemand
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark
 from kaicore.rules.engine.constraints.volume_demand import VolumeDemand
@@ -32,6 +33,7 @@ class PodClass(msgspec.Struct, frozen=True):
         selected: marks of the selections of any class that select its pods.
         volumes: what its pods' volumes ask of a node.
         flavors: what the flavors of its pods' queue ask of a node.
+        devices: what its pods' resource claims ask of a node.
         marks: what one of its pods leaves on the node that it is charged to
             (`kaicore.rules.engine.constraints.pod_marks`).
     """
@@ -52,6 +54,7 @@ class PodClass(msgspec.Struct, frozen=True):
     volumes: VolumeDemand = VolumeDemand()
     flavors: FlavorDemand = ANY_FLAVOR
     marks: tuple[str, ...] = ()
+    devices: DeviceDemand = NO_DEVICES
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -130,22 +133,30 @@ def pod_class(pod: Pod, identity: bytes) -> PodClass:
 
 
 def variant(
-    base: PodClass, selected: tuple[str, ...], volumes: VolumeDemand, flavors: FlavorDemand = ANY_FLAVOR
+    base: PodClass,
+    selected: tuple[str, ...],
+    volumes: VolumeDemand,
+    flavors: FlavorDemand = ANY_FLAVOR,
+    devices: DeviceDemand = NO_DEVICES,
 ) -> PodClass:
-    """Return the class of those pods of a class that these selections select and that have such volumes and flavors.
+    """Return the class of those pods of a class that these selections select and that ask for the same besides.
 
     Labels are in no class: they matter only to selections, and so does the namespace. Pods of one class that no
     selection tells apart stay one class, whatever their labels. So it is with queues, and their flavors.
     """
-    if not selected and volumes == _NO_DEMAND and flavors == ANY_FLAVOR:
+    if not selected and volumes == _NO_DEMAND and flavors == ANY_FLAVOR and devices == NO_DEVICES:
         return base
-    # Pods without flavors keep the keys that are in the log already.
-    parts = (selected, volumes) if flavors == ANY_FLAVOR else (selected, volumes, flavors)
+    # Pods without flavors and claims keep the keys that are in the log already.
+    parts: tuple[object, ...] = (selected, volumes) if flavors == ANY_FLAVOR else (selected, volumes, flavors)
+    if devices != NO_DEVICES:
+        parts = (*parts, devices)
     digest = sha256(_encoder.encode(parts)).hexdigest()[:8]
     key = f"{base.key}{_VARIANT}{digest}"
     claims = sorted({*volumes.exclusive, *volumes.together})
     marks = (*base.marks, *selected, *map(claim_mark, claims))
-    return msgspec.structs.replace(base, key=key, selected=selected, volumes=volumes, flavors=flavors, marks=marks)
+    return msgspec.structs.replace(
+        base, key=key, selected=selected, volumes=volumes, flavors=flavors, marks=marks, devices=devices
+    )
 
 
 def base_key(key: str) -> str:

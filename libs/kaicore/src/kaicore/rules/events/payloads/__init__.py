@@ -27,6 +27,14 @@ from kaicore.rules.events.payloads.decisions import (
     PodNominated,
     PodPlaced,
 )
+from kaicore.rules.events.payloads.devices import (
+    DeviceClassDeleted,
+    DeviceClassObserved,
+    ResourceClaimDeleted,
+    ResourceClaimObserved,
+    ResourceSliceDeleted,
+    ResourceSliceObserved,
+)
 from kaicore.rules.events.payloads.erasures import ErasedEvent, FieldsErased
 from kaicore.rules.events.payloads.hub import (
     ClusterDrained,
@@ -71,6 +79,7 @@ from kaicore.rules.events.payloads.queues import (
     QueueReclaimed,
     QueuesReported,
 )
+from kaicore.rules.events.payloads.shadows import ShadowDecided
 from kaicore.rules.events.payloads.topologies import (
     HyperNodeDeleted,
     HyperNodeObserved,
@@ -101,6 +110,8 @@ __all__ = [
     "ClusterResumed",
     "ConfigRecorded",
     "CycleCompleted",
+    "DeviceClassDeleted",
+    "DeviceClassObserved",
     "DispatchArrived",
     "DispatchFinished",
     "DispatchGiven",
@@ -168,6 +179,11 @@ __all__ = [
     "QueuesReported",
     "ReleaseReason",
     "ReplicasChanged",
+    "ResourceClaimDeleted",
+    "ResourceClaimObserved",
+    "ResourceSliceDeleted",
+    "ResourceSliceObserved",
+    "ShadowDecided",
     "StorageClassDeleted",
     "StorageClassObserved",
     "TopologyDefinitionDeleted",

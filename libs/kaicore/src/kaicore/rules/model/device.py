@@ -1,0 +1,285 @@
+"""Devices of dynamic resource allocation (DRA): slices, classes and claims, reduced to what an allocation depends on.
+
+Amounts of capacities and counters are thousandths, for Kubernetes compares quantities as they are, fractions included.
+Names of attributes are told in full: `domain/name`, the driver being the domain of those without one. Names of
+capacities are as drivers and claims write them, for they are compared like that.
+"""
+
+import msgspec
+
+from kaicore.rules.model.selector import Requirement
+
+#: How many devices a request is for.
+EXACT_COUNT = "ExactCount"
+ALL = "All"
+
+#: Amounts in thousandths, by name.
+Thousandths = dict[str, int]
+
+
+class DeviceAttribute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An attribute of a device.
+
+    Attributes:
+        kind: `int`, `bool`, `string` or `version`.
+        values: one, or those of a list.
+        listed: it is a list.
+    """
+
+    kind: str
+    values: tuple[int | bool | str, ...]
+    listed: bool = False
+
+
+class CapacityPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a capacity can be asked for, and what is given for it.
+
+    Attributes:
+        default: given to requests that do not name the capacity; None for all of it.
+        values: what can be given, ascending; a request gets the first that is enough.
+        least: what can be given at least; None where there is no range.
+        most: at most; None for no bound.
+        step: from the least on, in such steps; None for any amount.
+    """
+
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    step: int | None = None
+
+
+class DeviceCapacity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How much a device has of something."""
+
+    value: int
+    policy: CapacityPolicy | None = None
+
+
+class CounterUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a device takes of the counters that it shares with others of its pool."""
+
+    counter_set: str
+    counters: Thousandths
+
+
+class DeviceTaint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A taint of a device; of the effects only `NoSchedule` and `NoExecute` keep requests off."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSelection(msgspec.Struct, frozen=True, omit_defaults=True):
+    """From which nodes devices can be used: one node by name, all nodes, or those that meet any of the terms.
+
+    Attributes:
+        node: its name; empty for others.
+        everywhere: from all nodes.
+        terms: of which a node has to meet any; None for no selector.
+    """
+
+    node: str = ""
+    everywhere: bool = False
+    terms: tuple[tuple[Requirement, ...], ...] | None = None
+
+
+class Device(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A device of a slice.
+
+    Attributes:
+        name: in its pool.
+        attributes: by full name.
+        capacity: by name.
+        consumes: what it takes of its pool's counters while any claim has it.
+        nodes: from where it can be used, where its slice leaves that to each device; None otherwise.
+        taints: its taints.
+        shared: several claims may have it at a time (`allowMultipleAllocations`).
+        binds_to_node: a claim that has it can be used on the node it was allocated for, and on no other.
+        binding_conditions: conditions that have to be true before a pod that uses it is bound.
+        failure_conditions: conditions of which any being true ends waiting for those.
+    """
+
+    name: str
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes: tuple[CounterUse, ...] = ()
+    nodes: NodeSelection | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    shared: bool = False
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] = ()
+    failure_conditions: tuple[str, ...] = ()
+
+
+class ResourceSlice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a driver's pool of devices.
+
+    Attributes:
+        generation: of the pool as this slice has it; slices of older generations do not count.
+        slices: how many slices the pool has in that generation.
+        nodes: from where its devices can be used; None where each device says that itself.
+        counters: counter sets that devices of the pool share: amounts by counter, by set.
+    """
+
+    uid: str
+    name: str
+    resource_version: str
+    driver: str
+    pool: str
+    generation: int = 0
+    slices: int = 1
+    nodes: NodeSelection | None = None
+    devices: tuple[Device, ...] = ()
+    counters: dict[str, Thousandths] = {}
+
+
+class DeviceClass(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A class of devices.
+
+    Attributes:
+        selectors: CEL expressions, all of which a device has to meet.
+        extended_resource: requests of containers for this resource are for devices of the class; empty for none.
+        unsupported: parts of it that this version cannot honour.
+    """
+
+    uid: str
+    name: str
+    resource_version: str
+    selectors: tuple[str, ...] = ()
+    extended_resource: str = ""
+    unsupported: tuple[str, ...] = ()
+
+
+class DeviceToleration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A toleration of device taints; an empty key with `Exists` is for all, an empty effect for every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        """Tell whether it is for a taint."""
+        if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
+            return False
+        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request of a claim.
+
+    Attributes:
+        device_class: name of the class; empty where there are alternatives.
+        mode: `ExactCount`, or `All` that match.
+        count: how many devices.
+        admin: access beside whoever has the device, for watching it.
+        capacity: asked for of each device, by name.
+        alternatives: requests of which the first that can be served is.
+    """
+
+    name: str
+    device_class: str = ""
+    selectors: tuple[str, ...] = ()
+    mode: str = EXACT_COUNT
+    count: int = 1
+    admin: bool = False
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: Thousandths = {}
+    alternatives: tuple["DeviceRequest", ...] = ()
+
+
+class DeviceConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the devices of some requests have in common, or not.
+
+    Attributes:
+        requests: names of requests, `request/alternative` among them; none for all.
+        match: full name of an attribute in which all devices agree; lists agree when they share a value.
+        distinct: full name of an attribute in which no two devices agree.
+    """
+
+    requests: tuple[str, ...] = ()
+    match: str = ""
+    distinct: str = ""
+
+
+class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A device that a claim has.
+
+    Attributes:
+        request: for which request, `request/alternative` where it had alternatives.
+        admin: beside whoever else has it.
+        consumed: what it takes of a shared device's capacity; None of one that is not shared.
+    """
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin: bool = False
+    consumed: Thousandths | None = None
+
+    @property
+    def id(self) -> tuple[str, str, str]:
+        """Driver, pool and name."""
+        return self.driver, self.pool, self.device
+
+
+class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a claim was allocated.
+
+    Attributes:
+        devices: its devices.
+        terms: node selector terms of which a node has to meet any for the claim to be used there; None for any node.
+    """
+
+    devices: tuple[AllocatedDevice, ...] = ()
+    terms: tuple[tuple[Requirement, ...], ...] | None = None
+
+
+class ResourceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A claim.
+
+    Attributes:
+        owner: uid of the pod that it was made for; empty for none.
+        requests: what it asks for.
+        constraints: what its devices must have in common, or not.
+        allocation: what it has; None before.
+        reserved_for: uids of the pods that may use it.
+        deleting: it is about to go.
+        unsupported: parts of it that this version cannot honour; pods that use it wait.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    owner: str = ""
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    allocation: Allocation | None = None
+    reserved_for: tuple[str, ...] = ()
+    deleting: bool = False
+    unsupported: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class PodClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A claim that a pod uses.
+
+    Attributes:
+        name: by which its containers name it.
+        claim: the claim's name; empty as long as it is to be made from a template.
+        template: the template's name; empty where the pod names a claim that several may use.
+        needless: its controller has found that no claim is needed.
+    """
+
+    name: str
+    claim: str = ""
+    template: str = ""
+    needless: bool = False

@@ -1,0 +1,24 @@
+"""Pods whose resource claims keep them waiting."""
+
+from kaicore.rules.model.device import PodClaim
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons import devices as reasons
+
+from tests.devices import add_claim, devices, using
+from tests.factory import Cluster, pod
+from tests.situations import shows
+
+
+@shows(reasons.ResourceClaimNotReady, "claim gpu", "is not made yet from template one-gpu", "1 cpu")
+def claim_is_not_made() -> tuple[Cluster, Pod]:
+    cluster = devices(a1=1)
+    return cluster, cluster.add_pod(pod("one", cpu=1, resource_claims=(PodClaim("gpu", template="one-gpu"),)))
+
+
+@shows(reasons.ResourceClaimOutOfReach, "a1", "node selector of an allocated claim", "1 cpu")
+def claim_is_allocated_elsewhere() -> tuple[Cluster, Pod]:
+    cluster = devices(a1=1)
+    field = {"key": "metadata.name", "operator": "In", "values": ["b1"]}
+    selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    add_claim(cluster, "shared", status={"allocation": {"devices": {"results": []}, "nodeSelector": selector}})
+    return cluster, using(cluster, "shared", name="one")
