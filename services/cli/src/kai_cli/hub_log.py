@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from kaicore.errors import ConfigurationError, StaleExpectation
+from kaicore.ledger.log.hub_snapshot import folded_hub, restored_hub
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import HubPayload
 from kaicore.rules.hub.hub_state import HUB, HubState
-
-_PAGE = 2000
 
 
 class HubLog:
@@ -24,10 +23,9 @@ class HubLog:
 
     async def refresh(self) -> HubState:
         """Fold to the log's end."""
-        while page := await self.log.read(HUB, after=self.state.position, limit=_PAGE):
-            for event in page:
-                self.state.fold(event)
-        return self.state
+        if not self.state.position:
+            self.state = await restored_hub(self.log)
+        return await folded_hub(self.log, self.state)
 
     async def append(self, stream: str, payload: HubPayload, *, subject: str) -> None:
         """Append an operator's decision to a stream, if nobody has changed that since it was read.

@@ -15,7 +15,7 @@ class HubSettings(ServiceSettings):
         8,
         ge=1,
         le=1000,
-        description="dispatches that are tried in one round at most; those of one round do not see each other",
+        description="dispatches that are tried in one round at most",
     )
     patience_s: float = Field(
         60.0, gt=0, description="how long a dispatch may wait in its cluster while it would start in another"
