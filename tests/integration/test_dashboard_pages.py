@@ -8,13 +8,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 from kai_api.app import make_app
-from kai_api.auth.access import Access
-from kai_api.auth.access_file import AccessFile
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events import payloads
+from kaicore.runtime.access.access_file import AccessFile
+from kaicore.runtime.access.callers import Access
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
 

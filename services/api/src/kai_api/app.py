@@ -14,6 +14,7 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.analysis.submission.submissions import Submissions
+from kaicore.runtime.access.callers import Access
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
@@ -21,7 +22,6 @@ from prometheus_client import Histogram
 
 from kai_api.answering import answer_errors, describe, encoded
 from kai_api.audits import make_audit_router
-from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
 from kai_api.calibrating import Calibrations
 from kai_api.events import make_events_router

@@ -14,10 +14,10 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from kaicore.analysis.inquiry.answers import Answer
+from kaicore.runtime.access.callers import Access, Refused
+from kaicore.runtime.access.sessions import COOKIE, LOGIN_S, SESSION_S, Identity
 
 from kai_api.answering import AnswerRouter
-from kai_api.auth.access import Access, Refused
-from kai_api.auth.sessions import COOKIE, LOGIN_S, SESSION_S, Identity
 
 _PAGE = (files(__package__) / "login.html").read_text()
 _SCRIPT = _PAGE.partition("<script>")[2].partition("</script>")[0]

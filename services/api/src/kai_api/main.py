@@ -8,6 +8,9 @@ from pathlib import Path
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
+from kaicore.runtime.access.access_file import AccessFile
+from kaicore.runtime.access.callers import Access, Anonymous
+from kaicore.runtime.access.sessions import Sessions
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
 from kaicore.runtime.service.http_limits import HttpLimits
@@ -18,9 +21,6 @@ from prometheus_client import REGISTRY
 from pydantic import Field
 
 from kai_api.app import make_app
-from kai_api.auth.access import Access, Anonymous
-from kai_api.auth.access_file import AccessFile
-from kai_api.auth.sessions import Sessions
 from kai_api.kept_states import KeptStates
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers

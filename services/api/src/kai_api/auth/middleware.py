@@ -13,11 +13,10 @@ from fastapi import HTTPException, Request
 from fastapi.responses import RedirectResponse
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import without_hub
+from kaicore.runtime.access.callers import Access, Refused
+from kaicore.runtime.access.scopes import answering, current_caller, current_view, looking
 from kaicore.runtime.service.health import Asgi
 from kaicore.runtime.service.http_errors import error_response
-
-from kai_api.auth.access import Access, Refused
-from kai_api.auth.scopes import answering, current_caller, current_view, looking
 
 #: Paths that are for everybody: the way in, what pages look like, and what can be asked.
 _PUBLIC = frozenset({"/login", "/openapi.json", "/favicon.ico"})

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
-from kaicore.errors import KaiError
-from kaicore.runtime.service.api_keys import KEY_PREFIX, key_hash
-from kaicore.runtime.service.rate_limit import RateLimits
 from starlette.requests import Request
 
-from kai_api.auth.access_file import AccessFile, AccessRules, wall_clock
-from kai_api.auth.oidc import NoScope, TokenChecker, TokenRefused
-from kai_api.auth.scopes import Caller
-from kai_api.auth.sessions import COOKIE, NOBODY, Identity, Sessions
+from kaicore.errors import KaiError
+from kaicore.runtime.access.access_file import AccessFile, AccessRules, wall_clock
+from kaicore.runtime.access.oidc import NoScope, TokenChecker, TokenRefused
+from kaicore.runtime.access.scopes import Caller
+from kaicore.runtime.access.sessions import COOKIE, NOBODY, Identity, Sessions
+from kaicore.runtime.service.api_keys import KEY_PREFIX, key_hash
+from kaicore.runtime.service.rate_limit import RateLimits
 
 #: Who may ask without proving who he is.
 Anonymous = Literal["no", "loopback", "anywhere"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import jwt
 
-from kai_api.auth.access_file import AccessRules, wall_clock
-from kai_api.auth.scopes import ANONYMOUS, Caller, parse_scope
+from kaicore.runtime.access.access_file import AccessRules, wall_clock
+from kaicore.runtime.access.scopes import ANONYMOUS, Caller, parse_scope
 
 #: Of the cookie.
 COOKIE = "kai_session"

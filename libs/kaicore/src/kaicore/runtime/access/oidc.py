@@ -16,10 +16,10 @@ import aiohttp
 import jwt
 import msgspec
 import structlog
-from kaicore.errors import KaiError
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from kai_api.auth.scopes import Scope, parse_scope
+from kaicore.errors import KaiError
+from kaicore.runtime.access.scopes import Scope, parse_scope
 
 _logger = structlog.get_logger()
 
