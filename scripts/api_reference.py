@@ -10,7 +10,7 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.postgres.connections import Connections
-from kaicore.runtime.access.callers import Access
+from kaicore.runtime.access.callers import HttpAccess
 
 _INTRODUCTION = """# The API
 
@@ -28,7 +28,7 @@ def api() -> str:
     app = make_routes(
         inquiry,
         long_answers,
-        Access(anonymous="no"),
+        HttpAccess(anonymous="no"),
         LiveLog(inquiry.log),
         ViewStore(Connections("", size=1, patience_s=1, application="reference")),
     )

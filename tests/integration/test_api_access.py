@@ -21,7 +21,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.runtime.access.access_file import AccessFile, read_access_file
-from kaicore.runtime.access.callers import Access, Anonymous
+from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.scopes import View
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
@@ -70,7 +70,7 @@ async def serving(
     burst: int = 500,
     views: ViewStore | None = None,
 ) -> AsyncIterator[Client]:
-    access = Access(anonymous=anonymous, file=AccessFile(file) if file else None, per_s=per_s, burst=burst)
+    access = HttpAccess(anonymous=anonymous, file=AccessFile(file) if file else None, per_s=per_s, burst=burst)
     app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access, views=views)
     server = HttpServer(app, host="127.0.0.1", port=0)
     stopping = asyncio.Event()

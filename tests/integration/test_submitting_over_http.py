@@ -18,7 +18,7 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, DispatchStage, cluster_stream
 from kaicore.runtime.access.access_file import AccessFile
-from kaicore.runtime.access.callers import Access
+from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
 
@@ -65,7 +65,7 @@ async def served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIte
     hub = HubLog(log)
     for name in ("east", "west"):
         await hub.append(cluster_stream(name), ClusterRegistered(cluster=name), subject=name)
-    app = make_app(HubLog(log), Access(anonymous="no", file=AccessFile(file)), Health())
+    app = make_app(HubLog(log), HttpAccess(anonymous="no", file=AccessFile(file)), Health())
     server, stopping = HttpServer(app, host="127.0.0.1", port=0), asyncio.Event()
     running = asyncio.create_task(server.run(stopping))
     try:

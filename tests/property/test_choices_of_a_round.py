@@ -17,18 +17,18 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS, WEIGHTS, choose, over_bound, scored
 from kaicore.rules.hub.hub_state import HUB, HubState, cluster_stream, dispatch_stream, queue_stream
-from kaicore.rules.hub.rooms import Room, rescored
+from kaicore.rules.hub.rooms import ClusterRoom, rescored
 from kaicore.rules.hub.steps import HubConfig, bounds_of, give
 from kaicore.rules.model.pod import Amounts
 
 CLUSTERS = ("a", "b", "c")
 amounts = st.fixed_dictionaries({"cpu": st.integers(0, 20), "gpu": st.integers(0, 4)})
-rooms = st.builds(Room, total=amounts, held=amounts)
+rooms = st.builds(ClusterRoom, total=amounts, held=amounts)
 prospects = st.sampled_from((STARTS_NOW, STARTS_NOW, STARTS_AFTER_EVICTIONS, WAITS))
 
 
 def choices_of(
-    demands: Sequence[Amounts], tried: Sequence[Sequence[str]], left: Mapping[str, Room]
+    demands: Sequence[Amounts], tried: Sequence[Sequence[str]], left: Mapping[str, ClusterRoom]
 ) -> list[Offer | None]:
     """Choose for one dispatch after the other, as a hub does in one round."""
     chosen: list[Offer | None] = []
@@ -43,7 +43,7 @@ def choices_of(
 
 @given(left=st.lists(rooms, min_size=3, max_size=3), work=st.lists(st.tuples(amounts, st.tuples(*[prospects] * 3))))
 def test_what_starts_beside_others_of_its_round_is_within_what_was_free(
-    left: list[Room], work: list[tuple[Amounts, tuple[str, ...]]]
+    left: list[ClusterRoom], work: list[tuple[Amounts, tuple[str, ...]]]
 ) -> None:
     free = [{one: room.total[one] - room.held[one] for one in room.total} for room in left]
     demands = [demand for demand, _ in work]
@@ -61,7 +61,7 @@ def test_what_starts_beside_others_of_its_round_is_within_what_was_free(
 
 @given(st.integers(1, 12))
 def test_equal_dispatches_of_one_round_are_spread_over_equal_clusters(dispatches: int) -> None:
-    left = {name: Room(total={"cpu": 100}, held={"cpu": 0}) for name in CLUSTERS}
+    left = {name: ClusterRoom(total={"cpu": 100}, held={"cpu": 0}) for name in CLUSTERS}
     chosen = choices_of([{"cpu": 8}] * dispatches, [[STARTS_NOW] * 3] * dispatches, left)
     counts = [sum(offer is not None and offer.cluster == name for offer in chosen) for name in CLUSTERS]
     assert sum(counts) == dispatches

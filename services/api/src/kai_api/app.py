@@ -14,7 +14,7 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.analysis.submission.submissions import Submissions
-from kaicore.runtime.access.callers import Access
+from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
@@ -44,7 +44,7 @@ def make_app(
     inquiry: Inquiry,
     health: Health,
     long_answers: LongAnswers,
-    access: Access | None = None,
+    access: HttpAccess | None = None,
     *,
     live: LiveLog | None = None,
     views: ViewStore | None = None,
@@ -59,13 +59,13 @@ def make_app(
         live: for those who follow a log; by default one of its own.
         views: read models; without them what they tell is not answered.
     """
-    access = access or Access(anonymous="anywhere")
+    access = access or HttpAccess(anonymous="anywhere")
     app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log), views)
     return with_health(health, app=_timed(authenticated(app, access)))
 
 
 def make_routes(
-    inquiry: Inquiry, long_answers: LongAnswers, access: Access, live: LiveLog, views: ViewStore | None
+    inquiry: Inquiry, long_answers: LongAnswers, access: HttpAccess, live: LiveLog, views: ViewStore | None
 ) -> FastAPI:
     """Make all routes, as yet without asking who asks."""
     # No interactive pages: they would load their scripts from a server elsewhere.

@@ -9,7 +9,7 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.access.access_file import AccessFile
-from kaicore.runtime.access.callers import Access, Anonymous
+from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.sessions import Sessions
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
@@ -49,7 +49,7 @@ class ApiSettings(ServiceSettings):
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")
 
 
-def open_access(settings: ApiSettings) -> Access:
+def open_access(settings: ApiSettings) -> HttpAccess:
     """Return who may ask.
 
     Raises:
@@ -61,7 +61,7 @@ def open_access(settings: ApiSettings) -> Access:
             "loopback where every program of this machine may"
         )
     secret = settings.session_secret_file
-    return Access(
+    return HttpAccess(
         anonymous=settings.anonymous,
         file=None if settings.access_file is None else AccessFile(settings.access_file),
         sessions=Sessions(None if secret is None else read_secret(secret)),
@@ -79,7 +79,7 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     await server.run_beside(context.stopping, _answer(context, settings, access, app))
 
 
-async def _answer(context: ServiceContext, settings: ApiSettings, access: Access, app: Later) -> None:
+async def _answer(context: ServiceContext, settings: ApiSettings, access: HttpAccess, app: Later) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return

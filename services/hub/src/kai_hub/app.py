@@ -17,7 +17,7 @@ from kaicore.errors import ConfigurationError, Conflict, InvalidObject, KaiError
 from kaicore.kube.dispatched_objects import Manifest
 from kaicore.rules.events.payloads import DispatchSubmitted
 from kaicore.rules.hub.hub_state import DispatchEntry
-from kaicore.runtime.access.callers import Access, Refused
+from kaicore.runtime.access.callers import HttpAccess, RequestRefused
 from kaicore.runtime.access.scopes import ANY, Caller
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
@@ -34,7 +34,7 @@ _STATUS: dict[type[KaiError], int] = {
 _manifests = msgspec.json.Decoder(list[Manifest])
 
 
-def make_app(hub: HubLog, access: Access, health: Health) -> Asgi:
+def make_app(hub: HubLog, access: HttpAccess, health: Health) -> Asgi:
     """Make the application.
 
     Args:
@@ -49,7 +49,7 @@ def make_app(hub: HubLog, access: Access, health: Health) -> Asgi:
     async def answered(request: Request, work: Callable[[Caller], Awaitable[Response]]) -> Response:
         try:
             return await work((await access.identify(request)).caller)
-        except Refused as error:
+        except RequestRefused as error:
             headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
             return error_response(error.status, str(error), headers | _retry(error.retry_s))
         except KaiError as error:

@@ -23,7 +23,7 @@ from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, Re
 from kaicore.rules.hub.choosing import STARTS_NOW, choose, locality_part, over_bound, scored
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState
 from kaicore.rules.hub.lease import LeaseWatch
-from kaicore.rules.hub.rooms import Room, rescored
+from kaicore.rules.hub.rooms import ClusterRoom, rescored
 from kaicore.rules.hub.steps import HubConfig, bounds_of, give, recall, take_back, unfit_by_itself
 from kaicore.rules.state.fork import fork
 from kaicore.runtime.service import ServiceContext
@@ -239,7 +239,7 @@ class Hub:
         return None if given and not held_back else unit
 
     def _scored(
-        self, entry: DispatchEntry, offers: Mapping[str, Sequence[Offer]], rooms: Mapping[str, Room]
+        self, entry: DispatchEntry, offers: Mapping[str, Sequence[Offer]], rooms: Mapping[str, ClusterRoom]
     ) -> tuple[Offer, ...]:
         """Return a dispatch's offers, scored after the choices of this round so far."""
         submitted = entry.submitted
@@ -247,9 +247,11 @@ class Hub:
         costs = {name: cluster.registered.cost for name, cluster in self.state.present()}
         return scored(left, costs, self._options.config.weights)
 
-    async def _offers(self, tried: Sequence[DispatchEntry], now: int) -> tuple[dict[str, list[Offer]], dict[str, Room]]:
+    async def _offers(
+        self, tried: Sequence[DispatchEntry], now: int
+    ) -> tuple[dict[str, list[Offer]], dict[str, ClusterRoom]]:
         """Return, by dispatch, what each cluster offers, not scored yet; and what each cluster has left."""
-        rooms: dict[str, Room] = {}
+        rooms: dict[str, ClusterRoom] = {}
         lost = self._lost()
         by_dispatch: dict[str, list[Offer]] = {entry.name: [] for entry in tried}
         for name, _ in list(self.state.present()):

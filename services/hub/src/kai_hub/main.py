@@ -8,7 +8,7 @@ from kaicore.analysis.dispatching.hub_log import HubLog
 from kaicore.ledger.bus import NatsBus
 from kaicore.rules.hub.steps import HubConfig
 from kaicore.runtime.access.access_file import AccessFile
-from kaicore.runtime.access.callers import Access
+from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.health import Later, with_health
 from kaicore.runtime.service.http_limits import HttpLimits
@@ -28,7 +28,7 @@ async def serve(context: ServiceContext, settings: HubSettings) -> None:
     """Decide, and take dispatches, until the process is to stop."""
     access = None
     if settings.access_file is not None:
-        access = Access(anonymous="no", file=AccessFile(settings.access_file))
+        access = HttpAccess(anonymous="no", file=AccessFile(settings.access_file))
     app = Later(context.health)
     server = HttpServer(
         app,
@@ -43,7 +43,7 @@ async def serve(context: ServiceContext, settings: HubSettings) -> None:
     await server.run_beside(context.stopping, _decide(context, settings, access, app))
 
 
-async def _decide(context: ServiceContext, settings: HubSettings, access: Access | None, app: Later) -> None:
+async def _decide(context: ServiceContext, settings: HubSettings, access: HttpAccess | None, app: Later) -> None:
     bus = await NatsBus.open(settings.nats_url, name="kai-hub") if settings.nats_url else None
     config = HubConfig(patience_us=int(settings.patience_s * 1e6), weights=settings.weights())
     try:

@@ -16,7 +16,7 @@ from kaicore.rules.events.payloads import Offer, PodPlaced
 from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS, topology_part
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
-from kaicore.rules.hub.rooms import Room
+from kaicore.rules.hub.rooms import ClusterRoom
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.resources import counted
@@ -48,10 +48,10 @@ class TriedDispatch:
 
 def try_dispatches(
     state: ClusterState, arriving: Sequence[TriedDispatch], waiting: Sequence[TriedDispatch], *, now: int
-) -> tuple[dict[str, Offer], Room]:
+) -> tuple[dict[str, Offer], ClusterRoom]:
     """Return what would become of each waiting dispatch, and what the cluster has left for them.
 
-    The offers lack what depends on other clusters, and on what else the cluster is given (`Room.rescored`).
+    The offers lack what depends on other clusters, and on what else the cluster is given (`ClusterRoom.rescored`).
 
     Args:
         state: a copy of the cluster's state; changed.
@@ -94,7 +94,7 @@ def try_dispatches(
             unfit=unfit,
             topology=topology_part(_domains(pods.get(trial.name, []), placed)),
         )
-    room = Room(total=totals, held=there)
+    room = ClusterRoom(total=totals, held=there)
     for queue in {trial.queue for trial in waiting}:
         _add_share(room, accounts, queue)
     return offers, room
@@ -126,7 +126,7 @@ def _domains(pods: Sequence[PodEntry], placed: Mapping[str, PodPlaced]) -> list[
     return [len(domains) for domains in by_group.values()]
 
 
-def _add_share(room: Room, accounts: QueueAccounts, queue: str) -> None:
+def _add_share(room: ClusterRoom, accounts: QueueAccounts, queue: str) -> None:
     """Add what a queue uses in the cluster, and its fair share; nothing where there are no queues."""
     tree = accounts.tree
     number = tree.find(queue) if tree.configured else None

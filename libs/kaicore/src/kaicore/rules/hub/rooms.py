@@ -15,7 +15,7 @@ from kaicore.rules.model.pod import Amounts
 
 
 @dataclass(slots=True)
-class Room:
+class ClusterRoom:
     """What a cluster has for the dispatches of one round; all amounts as queues count them.
 
     Attributes:
@@ -75,7 +75,9 @@ class Room:
         )
 
 
-def rescored(offers: Iterable[Offer], rooms: Mapping[str, Room], queue: str, demand: Mapping[str, int]) -> list[Offer]:
+def rescored(
+    offers: Iterable[Offer], rooms: Mapping[str, ClusterRoom], queue: str, demand: Mapping[str, int]
+) -> list[Offer]:
     """Return a dispatch's offers as they are after the choices that were charged to `rooms`, by cluster."""
     return [
         rooms[offer.cluster].rescored(offer, queue, demand) if offer.cluster in rooms else offer for offer in offers
