@@ -35,8 +35,9 @@ def test_chart_is_without_findings_for_each_supported_kubernetes(values: Json) -
 
 def test_manifests_are_those_of_the_chart() -> None:
     made = chart.manifests()
-    written = {path.name: path.read_text() for path in chart.MANIFESTS.glob("*.yaml")}
-    del written["kustomization.yaml"]
+    folders = (chart.MANIFESTS, chart.ROOT / "deploy/hub")
+    written = {path: path.read_text() for folder in folders for path in folder.glob("*.yaml")}
+    del written[chart.MANIFESTS / "kustomization.yaml"]
     assert written == made, "run: make chart"
 
 
@@ -100,6 +101,16 @@ def test_shards_are_deployments_with_selectors_settings_and_budgets_of_their_own
     config = yaml.safe_load(objects["ConfigMap", "kai-scheduler-red"]["data"]["scheduler.yaml"])
     assert config == {"node_pool": "red", "placement_strategy": "spread"}
     assert objects["Deployment", "kai-scheduler-red"]["spec"]["replicas"] == 3
+
+
+def test_replicas_that_share_a_shard_have_names_that_stay_the_same() -> None:
+    objects = by_name(chart.objects(EVERYTHING))
+    spec = objects["StatefulSet", "kai-scheduler-blue"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    (name,) = [one for one in container["env"] if one["name"] == "KAI_REPLICA"]
+    assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    service = objects["Service", spec["serviceName"]]["spec"]
+    assert (service["clusterIP"], service["selector"]) == ("None", spec["selector"]["matchLabels"])
 
 
 def test_migration_runs_before_services_are_changed() -> None:
