@@ -58,6 +58,17 @@ def test_hub_and_spoke_are_two_releases_that_come_to_the_whole() -> None:
     assert all("namespace" in hub[key]["metadata"] for key in hub.keys() & spoke.keys() if key[0] != _DEFINITION)
 
 
+def test_shard_that_is_shared_is_a_stateful_set_whose_replicas_are_named_as_their_pods() -> None:
+    shards = [{"name": "default", "shared": True, "replicas": 3}, {"name": "red"}]
+    there = by_name(chart.objects({"hub": {"scheduler": {"shards": shards}}}))
+    shared = there["StatefulSet", "kai-scheduler"]
+    (container,) = shared["spec"]["template"]["spec"]["containers"]
+    named = {"name": "KAI_REPLICA", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    assert (shared["spec"]["replicas"], named in container["env"]) == (3, True)
+    assert there["Service", shared["spec"]["serviceName"]]["spec"]["clusterIP"] == "None"
+    assert ("Deployment", "kai-scheduler-red") in there
+
+
 _DEFINITION = "CustomResourceDefinition"
 
 
@@ -101,16 +112,6 @@ def test_shards_are_deployments_with_selectors_settings_and_budgets_of_their_own
     config = yaml.safe_load(objects["ConfigMap", "kai-scheduler-red"]["data"]["scheduler.yaml"])
     assert config == {"node_pool": "red", "placement_strategy": "spread"}
     assert objects["Deployment", "kai-scheduler-red"]["spec"]["replicas"] == 3
-
-
-def test_replicas_that_share_a_shard_have_names_that_stay_the_same() -> None:
-    objects = by_name(chart.objects(EVERYTHING))
-    spec = objects["StatefulSet", "kai-scheduler-blue"]["spec"]
-    (container,) = spec["template"]["spec"]["containers"]
-    (name,) = [one for one in container["env"] if one["name"] == "KAI_REPLICA"]
-    assert name["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
-    service = objects["Service", spec["serviceName"]]["spec"]
-    assert (service["clusterIP"], service["selector"]) == ("None", spec["selector"]["matchLabels"])
 
 
 def test_migration_runs_before_services_are_changed() -> None:
