@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.simulation.__main__ import KEPT
+from tests.simulation.hub_plan import hub_plan_of
 from tests.simulation.plan import Plan, decode, encode, plan_of
 from tests.simulation.plants import PLANTS
 from tests.simulation.shrinking import shrunk
@@ -26,6 +27,14 @@ def test_seeds_hold_every_invariant(first: int) -> None:
     for seed in range(first, first + 25):
         if violations := run(plan_of(seed, seconds=_SECONDS)).violations:
             failed[f"python -m tests.simulation --seed {seed} --seconds {_SECONDS}"] = violations[:2]
+    assert not failed
+
+
+def test_two_clusters_under_a_hub_hold_every_invariant() -> None:
+    failed = {}
+    for seed in range(1, 6):
+        if violations := run(hub_plan_of(seed, seconds=2.0)).violations:
+            failed[f"python -m tests.simulation --hub --seed {seed} --seconds 2"] = violations[:2]
     assert not failed
 
 
