@@ -72,9 +72,7 @@ class FeasibleNodes:
             among: rows that are looked at; None for all.
         doubts: about the rows; None where pods do not come to them now.
         """
-        self._class = pod_class
-        self._columns = columns
-        self._config = config
+        self._class, self._columns, self._config = pod_class, columns, config
         self._need = columns.vector(pod_class.requests)
         #: Decides which rows may take a pod, and tells why others may not.
         self.filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts)
@@ -99,10 +97,8 @@ class FeasibleNodes:
         #: Columns of the resources by whose use nodes are told apart, and of those that had better be left alone.
         self._weighed: Ints = np.array(weighed, np.int64)
         self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
-        self._weighed_needs, self._spared_columns = (
-            [(one, int(self._need[one])) for one in weighed],
-            self._spared.tolist(),
-        )
+        self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
+        self._spared_columns: list[int] = self._spared.tolist()
         self._spread = config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD
         #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_ranks_depend_on()
