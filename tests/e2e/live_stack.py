@@ -52,6 +52,7 @@ class LiveStack:
         profile: str = "mini",
         scheduler_config: Path | None = None,
         clusters: int = 1,
+        shadow: str = "",
     ) -> None:
         self.directory = DataDirectory(root)
         self.namespace = "default" if cluster is None else cluster.namespace
@@ -59,6 +60,10 @@ class LiveStack:
         self._cluster = ["--profile", profile] if cluster is None else cluster.flags
         if scheduler_config is not None:
             self._cluster += ["--scheduler-config", str(scheduler_config)]
+        self._shadow = shadow
+        if shadow:
+            own = [] if cluster is None else ["--kubeconfig", f"watcher={cluster.kubeconfig_of('watcher')}"]
+            self._cluster = [*(own or self._cluster), "--shadow", shadow]
         if clusters > 1:
             self._cluster += ["--clusters", str(clusters)]
         self._process: subprocess.Popen[str] | None = None
@@ -80,7 +85,7 @@ class LiveStack:
         for line in self._process.stdout:
             self.said.append(line.rstrip("\n"))
             if line.startswith("Ctrl-C"):
-                if self._on is not None:
+                if self._on is not None and not self._shadow:
                     self._on.observe(f"http://127.0.0.1:{self._port('ingest')}", cluster="e2e")
                 return
         raise AssertionError("kai up ended: " + "\n".join(self.said))
