@@ -53,6 +53,7 @@ class LiveStack:
         scheduler_config: Path | None = None,
         clusters: int = 1,
         shadow: str = "",
+        ha: bool = False,
     ) -> None:
         self.directory = DataDirectory(root)
         self.namespace = "default" if cluster is None else cluster.namespace
@@ -66,6 +67,8 @@ class LiveStack:
             self._cluster = [*(own or self._cluster), "--shadow", shadow]
         if clusters > 1:
             self._cluster += ["--clusters", str(clusters)]
+        if ha:
+            self._cluster.append("--ha")
         self._process: subprocess.Popen[str] | None = None
         #: What it said until it was ready.
         self.said: list[str] = []
