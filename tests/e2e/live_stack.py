@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,30 @@ class LiveStack:
         """What the services' logs say of rights that they lacked."""
         logs = sorted(self.directory.logs.glob("e2e-*.log"))
         return [f"{log.stem}: {match[0]}" for log in logs for match in _FORBIDDEN.finditer(log.read_text())]
+
+    def secrets(self) -> dict[str, str]:
+        """The secrets of the stack, by what they are of."""
+        root = self.directory.root
+        files = [root / "postgres/password", root / "nats/nkey", *root.glob("clusters/*/node-token-secret")]
+        secrets = {str(file): file.read_text().strip() for file in files if file.exists()}
+        running = self.running
+        for url in (running.database_url, running.nats_url):
+            login = url.partition("//")[2].rpartition("@")[0]
+            secrets[f"login of {url.partition(':')[0]}"] = login.rpartition(":")[2]
+        return {name: secret for name, secret in secrets.items() if secret}
+
+    def leaks(self) -> list[str]:
+        """Where a secret of the stack stands that it does not belong: in a process's arguments, or in a log."""
+        places = {str(log): log.read_text(errors="replace") for log in self.directory.root.rglob("*.log")}
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                places[str(process)] = (process / "cmdline").read_text(errors="replace")
+        return [
+            f"{name} in {place}"
+            for name, secret in self.secrets().items()
+            for place, text in places.items()
+            if secret in text
+        ]
 
     def pid_of(self, module: str) -> int:
         """The process id of a service, by its module."""

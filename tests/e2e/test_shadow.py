@@ -101,6 +101,12 @@ async def test_a_shadow_writes_nothing_and_tells_which_rejections_it_avoids(clus
     why = await asyncio.to_thread(stack.ask, "why", f"{stack.namespace}/moved")
     assert any("a shadow would have put it on gpu-1" in note for note in why["notes"])
     await gangs_of_other_schedulers_are_decided_on_as_they_are(stack)
+    # No secret is where it does not belong.
+    assert len(stack.secrets()) >= 4
+    assert stack.leaks() == []
+    async with stack.log() as log:
+        bodies = b"".join(bytes(event.body) for event in await log.read("e2e", limit=100_000))
+    assert [name for name, secret in stack.secrets().items() if secret.encode() in bodies] == []
     # Of the accounts of ours only the watcher was used, and only to read.
     async with cluster.client() as admin:
         counted = msgspec.json.decode(await admin.get("/simulator/rights"))

@@ -1,7 +1,7 @@
 """What a shadow's decisions come to: rejections avoided, waiting, fragmentation and distance, by queue."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import ShadowDecided
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
 #: Rejected pods that a report names.
@@ -162,27 +163,18 @@ async def shadow_report(
         EventsRetired: the window's events are gone.
     """
     last = await position_of(log, cluster, parse_moment(until) if until else END)
-    everything = [decode_payload(event) async for event in events_of(log, cluster, upto=last, where=_RECORDS)]
-    records = _of_one([one for one in everything if isinstance(one, ShadowDecided)], scheduler, cluster)
+    records = await _records(log, cluster, scheduler, last)
     config = await _config(log, cluster, records)
     first = await position_of(log, cluster, parse_moment(since)) if since else records[0].input_position
     state = await state_at(log, cluster, first)
-    begin = state.recorded_at
-    comparison = ShadowComparison(state, config, records)
-    async for event in events_of(log, cluster, after=first, upto=last):
-        comparison.take(decode_payload(event), position=event.position)
-        state.fold(event)
-        if event.position % 500 == 0:
-            progress(event.position - first, 4 * (last - first))
+    begin, comparison = state.recorded_at, ShadowComparison(state, config, records)
+    await _compare(comparison, state, log, last, progress)
     bound = list(comparison.bound.values())
     trajectory = None
     if simulate:
         question = HistoryQuestion(since=str(first + 1), until=str(last), patches=(_as_set(config),))
-        trajectory = await compare_history(
-            log, cluster, question, model, set_as=_stand_in(config), progress=_later(progress)
-        )
-    waiting = (uid for uid in state.waiting if state.pods[uid].pod.scheduler_name == config.scheduler_name)
-    choices = state.shadows.choices
+        later, stand_in = _later(progress), _stand_in(config)
+        trajectory = await compare_history(log, cluster, question, model, set_as=stand_in, progress=later)
     return ShadowReport(
         cluster=cluster,
         scheduler=config.scheduler_name,
@@ -194,9 +186,9 @@ async def shadow_report(
         choices={choice.value: sum(one.choice is choice for one in bound) for choice in ShadowAnswer},
         rejections=_rejections(bound),
         predictions=_predictions(bound),
-        zones=_mean([one.zones for one in bound if one.zones and one.chosen_zones]),
-        chosen_zones=_mean([one.chosen_zones for one in bound if one.zones and one.chosen_zones]),
-        would_start=sum(uid in choices and not choices[uid].kept for uid in waiting),
+        zones=_mean(bound, lambda one: one.zones),
+        chosen_zones=_mean(bound, lambda one: one.chosen_zones),
+        would_start=_would_start(state, config.scheduler_name),
         queues=tuple(_queue(queue, bound) for queue in sorted({one.queue for one in bound})),
         rejected=tuple(_rejected(one) for one in bound if one.outcome is AfterBinding.REJECTED)[:_MOST_PODS],
         trajectory=trajectory,
@@ -204,8 +196,29 @@ async def shadow_report(
     )
 
 
-def _of_one(records: Sequence[ShadowDecided], scheduler: str, cluster: str) -> list[ShadowDecided]:
+async def _compare(
+    comparison: ShadowComparison, state: ClusterState, log: EventLog, last: int, progress: Progress
+) -> None:
+    """Have a comparison take the window's events, and fold them."""
+    first = state.position
+    async for event in events_of(log, state.cluster, after=first, upto=last):
+        comparison.take(decode_payload(event), position=event.position)
+        state.fold(event)
+        if event.position % 500 == 0:
+            progress(event.position - first, 4 * (last - first))
+
+
+def _would_start(state: ClusterState, scheduler: str) -> int:
+    """Count the pods that wait, and that the shadow would start."""
+    waiting = (uid for uid in state.waiting if state.pods[uid].pod.scheduler_name == scheduler)
+    choices = (state.shadows.choices.get(uid) for uid in waiting)
+    return sum(choice is not None and not choice.kept for choice in choices)
+
+
+async def _records(log: EventLog, cluster: str, scheduler: str, last: int) -> list[ShadowDecided]:
     """Return the records of one shadow."""
+    everything = [decode_payload(event) async for event in events_of(log, cluster, upto=last, where=_RECORDS)]
+    records = [one for one in everything if isinstance(one, ShadowDecided)]
     names = sorted({record.scheduler for record in records})
     if not names:
         raise UnknownSubject(f"cluster {cluster}: no shadow has recorded anything; start one with kai up --shadow NAME")
@@ -273,7 +286,9 @@ def _predictions(bound: Sequence[ForeignBinding]) -> Predictions:
     )
 
 
-def _mean(values: Sequence[int]) -> float | None:
+def _mean(bound: Sequence[ForeignBinding], value: Callable[[ForeignBinding], int]) -> float | None:
+    """Return the mean over the pods that hold zones on both nodes."""
+    values = [value(one) for one in bound if one.zones and one.chosen_zones]
     return sum(values) / len(values) if values else None
 
 
