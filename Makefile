@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install production run test check types rules docs reference chart image chaos prove bench fidelity digest format lock clean
+.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench fidelity digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,8 +47,11 @@ reference: $(INSTALLED)  ## write the pages of docs/reference and the boards of 
 	@$(BIN)/python scripts/reference.py
 	@$(BIN)/python scripts/boards.py
 
-chart: $(INSTALLED)  ## check the Helm chart for Kubernetes 1.31 to 1.37, write deploy/k8s from it, pack it into build/
-	@$(BIN)/python scripts/chart.py
+image: $(INSTALLED)  ## the image of all services as an OCI layout in build/image, without a container engine; ARGS=--lock, ARGS=--test
+	@$(BIN)/python -m scripts.image $(ARGS)
+
+chart: $(INSTALLED)  ## check the Helm chart for Kubernetes 1.31 to 1.37, write deploy/k8s from it, pack it into build/; ARGS=--test
+	@$(BIN)/python scripts/chart.py $(ARGS)
 
 chaos: $(INSTALLED)  ## real processes under faults of all kinds; SEED=7 MINUTES=5, ARGS="--only kill cut"
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),5) $(ARGS)
@@ -67,6 +70,11 @@ fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kub
 
 digest: $(INSTALLED)  ## whether cycles decide as when the digests were last renewed
 	@$(BIN)/python -m tests.digest $(ARGS)
+
+headlamp:  ## the Headlamp plugin: its types, tests and build; needs node 20 and 900 MB
+	@command -v npm >/dev/null || { echo "skipped: the plugin needs node and npm, and there is no npm here"; exit 0; }; \
+		cd deploy/headlamp && npm install --no-audit --no-fund --ignore-scripts --no-package-lock --loglevel error \
+		&& npm run --silent tsc && npm run --silent test && npm run --silent build
 
 format: $(INSTALLED)  ## format and fix what can be fixed
 	@$(BIN)/ruff format --quiet .
