@@ -54,6 +54,7 @@ class LiveStack:
         clusters: int = 1,
         shadow: str = "",
         ha: bool = False,
+        schedulers: int = 1,
     ) -> None:
         self.directory = DataDirectory(root)
         self.namespace = "default" if cluster is None else cluster.namespace
@@ -69,6 +70,8 @@ class LiveStack:
             self._cluster += ["--clusters", str(clusters)]
         if ha:
             self._cluster.append("--ha")
+        if schedulers > 1:
+            self._cluster += ["--schedulers", str(schedulers)]
         self._process: subprocess.Popen[str] | None = None
         #: What it said until it was ready.
         self.said: list[str] = []
