@@ -19,6 +19,7 @@ import kaicore.ledger.log.metrics
 import kaicore.runtime.service.http_limits
 import kubelets_reference
 import reasons_reference
+from kai_api import replays
 from kai_api.kept_states import KeptStates
 from kai_api.main import ApiSettings
 from kai_apiserver.settings import ApiServerSettings
@@ -38,6 +39,7 @@ from kai_operator.settings import OperatorSettings
 from kai_projector.main import ProjectorSettings
 from kai_projector.metrics import ProjectorMetrics
 from kai_relay.metrics import RelayMetrics
+from kai_relay.sealing import SealMetrics
 from kai_relay.settings import RelaySettings
 from kai_scheduler.main import SchedulerSettings
 from kai_scheduler.metrics import SchedulerMetrics
@@ -254,12 +256,16 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("Every process that follows the log", lambda registry: FeedMetrics(registry=registry))
     of("`kai-watcher`", lambda registry: WatcherMetrics("any", registry=registry))
     of("`kai-ingest`", lambda registry: IngestMetrics(registry=registry))
-    of("`kai-relay`", lambda registry: RelayMetrics(registry=registry))
+    of("`kai-relay`", lambda registry: (RelayMetrics(registry=registry), SealMetrics(registry=registry)))
     of("`kai-hub`", lambda registry: HubMetrics(registry=registry))
     of("`kai-projector`", lambda registry: ProjectorMetrics(registry=registry))
     of("`kai-scheduler`", scheduler)
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
-    collectors_by_service["`kai-api`"] = [kai_api.app._SECONDS, KeptStates(Inquiry(MemoryLog(clock=lambda: 0)))]  # noqa: SLF001
+    collectors_by_service["`kai-api`"] = [
+        kai_api.app._SECONDS,  # noqa: SLF001
+        KeptStates(Inquiry(MemoryLog(clock=lambda: 0))),
+        *(replays.CYCLES, replays.DIFFERENCES, replays.FAILURES),
+    ]
     collectors_by_service["`kai-webhook`"] = [kai_webhook.app._REVIEWS]  # noqa: SLF001
     of("`kai-operator`", lambda registry: OperatorMetrics(registry=registry))
     of("`kai-exporter`", lambda registry: ExporterMetrics(registry=registry))

@@ -11,7 +11,8 @@ NUMA = {"numa": {"enabled": True}}
 
 def scheduler(shard: str) -> tuple[str, ...]:
     """What a shard's scheduler consists of."""
-    return tuple(f"{kind} kai-scheduler-{shard}" for kind in ("ConfigMap", "Deployment", "PodDisruptionBudget"))
+    kinds = ("ServiceAccount", "ConfigMap", "Deployment", "PodDisruptionBudget")
+    return tuple(f"{kind} kai-scheduler-{shard}" for kind in kinds)
 
 
 async def test_exporter_by_its_three_states_and_shards_that_come_and_go_leave_nothing_behind(site: Site) -> None:

@@ -53,7 +53,8 @@ async def test_a_second_operator_takes_over_from_one_that_was_killed_and_every_r
     try:
         await site.config()
         await site.shard("red", plugins={"numa": {"enabled": True}}, replicaMode="Shared")
-        red = {f"{kind} kai-scheduler-red" for kind in ("ConfigMap", "PodDisruptionBudget", "Service", "StatefulSet")}
+        kinds = ("ConfigMap", "PodDisruptionBudget", "Service", "ServiceAccount", "StatefulSet")
+        red = {f"{kind} kai-scheduler-red" for kind in kinds}
         exporter = {"ServiceAccount kai-exporter", "DaemonSet kai-exporter"}
         await site.until_operands(*red, *exporter)
         made = await api.get(site.path("StatefulSet", "kai-scheduler-red"))

@@ -188,8 +188,10 @@ def test_operands_are_the_manifests_with_what_config_and_shard_say() -> None:
     assert (paths["podresources"], paths["numa"]) == ("/run/pr", "/fake/devices/system/node")
 
     wanted = {one["kind"]: one for one in parts["red"].wanted or ()}
-    assert set(wanted) == {"ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget"}
+    assert set(wanted) == {"ConfigMap", "Service", "ServiceAccount", "StatefulSet", "PodDisruptionBudget"}
     workload = wanted["StatefulSet"]
+    account = workload["spec"]["template"]["spec"]["serviceAccountName"]
+    assert account == wanted["ServiceAccount"]["metadata"]["name"] == "kai-scheduler-red"
     labels = workload["spec"]["template"]["metadata"]["labels"]
     assert wanted["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
@@ -204,7 +206,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do_and_what_is_too_much_i
     configs, shards = [config(numaPlacementExporter={"service": {"enabled": True}})], [shard("red", {})]
     first = planned(configs, shards)
     live = [operand for part in first.values() for operand, _ in part.apply]
-    assert len(live) == 5
+    assert len(live) == 6
     again = planned(configs, shards, live)
     assert [(part.apply, part.prune, part.taken) for part in again.values()] == [([], [], [])] * 2
     off = planned([config(numaPlacementExporter={"service": {"enabled": False}})], shards, live)["kai-config"]

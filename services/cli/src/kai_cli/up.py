@@ -27,7 +27,7 @@ def print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def up(
+def up(  # long: one parameter a line, and one line for each
     *,
     data_dir: Path | None = None,
     cluster: str = "kai",
@@ -38,6 +38,7 @@ def up(
     shadow: str = "",
     database_url: str | None = None,
     nats_url: str | None = None,
+    ha: bool = False,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> int:
     """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
@@ -54,6 +55,7 @@ def up(
             writes to the cluster then, and the watcher's kubeconfig is enough.
         database_url: an existing Postgres, instead of the embedded one; also $KAI_DATABASE_URL.
         nats_url: an existing NATS with JetStream, instead of the embedded one; also $KAI_NATS_URL.
+        ha: run two of each service: one does the work of the other when that fails.
         log_level: of the services.
     """
     directory = data_directory(data_dir)
@@ -84,6 +86,7 @@ def up(
             database_url=database_url,
             nats_url=nats_url,
             log_level=log_level,
+            ha=ha,
         )
         return asyncio.run(_up(stack, specs))
 

@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+_QUANTILES = (0.5, 0.9, 1.0)
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
@@ -106,6 +107,7 @@ class _StateCollector(Collector):
         """See `prometheus_client.registry.Collector`."""
         yield GaugeMetricFamily("kai_state_position", "Position that is folded", self._state.position)
         yield from self._stages()
+        yield self._waiting()
         yield from self._contradictions()
         yield self._overdue()
         yield from self._outcomes()
@@ -131,6 +133,23 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily(
             "kai_nodes_history_incomplete", "Nodes of whose zones no record tells all that is held", len(incomplete)
         )
+
+    def _waiting(self) -> Metric:
+        """For how long pods have waited that are ours."""
+        now_s, ours = self._clock() / 1_000_000, self._config.scheduler_name
+        seconds = sorted(
+            max(0.0, now_s - entry.pod.created_at)
+            for entry in self._state.pods.values()
+            if entry.stage is Stage.WAITING and entry.pod.scheduler_name == ours
+        )
+        family = GaugeMetricFamily(
+            "kai_waiting_seconds",
+            "Time since the creation of the pods that wait, quantiles over pods; 1.0 is the oldest",
+            labels=["quantile"],
+        )
+        for quantile in _QUANTILES if seconds else ():
+            family.add_metric([str(quantile)], seconds[min(int(quantile * len(seconds)), len(seconds) - 1)])
+        return family
 
     def _contradictions(self) -> Iterator[Metric]:
         """What kubelets did otherwise than predicted, and reports that cannot be."""

@@ -102,6 +102,8 @@ def _run_shard(
 ) -> None:
     metadata, pod = pod_template.setdefault("metadata", {}), pod_template["spec"]
     metadata.setdefault("labels", {})[SHARD] = shard.name
+    if "serviceAccountName" in pod:
+        pod["serviceAccountName"] += f"-{shard.name}"
     # Settings are read at the start: with others, the pods are made anew.
     metadata.setdefault("annotations", {})[_SETTINGS] = sha256(settings.encode()).hexdigest()[:16]
     environment = {
