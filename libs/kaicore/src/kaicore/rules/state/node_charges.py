@@ -15,6 +15,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.init_remains import init_remains
 from kaicore.rules.numa.memory_manager import excluding
 from kaicore.rules.numa.zone_charge import ZoneCharge
@@ -120,6 +121,12 @@ class NodeCharges:
         entry.releasing, entry.charged_at = False, at
         self.on_node.setdefault(node, set()).add(entry.pod.uid)
         self._set_unrecorded(entry, recorded=charge is not None)
+
+    def resize(self, entry: PodEntry, node: str, *, before: Amounts) -> None:
+        """Charge a pod that was resized in place with what it asks for now; its zones change when they are observed."""
+        row = self._columns.row(node)
+        self._columns.charge(row, before, sign=-1, releasing=entry.releasing)
+        self._columns.charge(row, entry.requests, releasing=entry.releasing)
 
     def restore(self, entry: PodEntry) -> None:
         """Charge a pod as a snapshot had it charged; the node's memory is as it was already."""

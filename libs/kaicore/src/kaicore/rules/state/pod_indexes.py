@@ -14,6 +14,7 @@ from kaicore.rules.engine.victims.moving import move_key
 from kaicore.rules.groups.queue_names import queue_of
 from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.node import NodeTopology
+from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.own_policy import missed
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.class_registry import ClassRegistry
@@ -109,6 +110,8 @@ class PodIndexes:
         if seen:
             self._update_class(before, after)
             selected = self.constraints.pod_seen(after.pod)
+        if held and before.requests is not after.requests:
+            self.charges.resize(after, held, before=before.requests)
         if held != holds:
             self._move(after, held, holds, release)
         elif holds:
@@ -143,10 +146,13 @@ class PodIndexes:
         self.revision += before.repairing and not after.repairing
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
-        """A pod may change class while it waits: gates fall, tolerations are added. One with a node keeps its class."""
+        """A pod may change class while it waits: gates fall, tolerations are added.
+
+        One with a node keeps its class, unless it is resized in place: then it holds something else.
+        """
         if before.stage is Stage.ABSENT:
             after.class_key = self.class_registry.enter(after.pod)
-        elif before.stage is Stage.WAITING:
+        elif before.stage is Stage.WAITING or _is_resized(before.pod, after.pod):
             after.class_key = self.class_registry.enter(after.pod)
             self._leave_class(before.class_key)
         if after.class_key != before.class_key:
@@ -390,3 +396,12 @@ def _set(uids: set[str], uid: str, *, member: bool) -> None:
         uids.add(uid)
     else:
         uids.discard(uid)
+
+
+def _is_resized(before: Pod, after: Pod) -> bool:
+    """Whether a pod on a node asks for something else than before: nothing but a resize in place brings that."""
+    return (
+        bool(after.node_name)
+        and before.containers is not after.containers
+        and (before.containers, before.pod_resources) != (after.containers, after.pod_resources)
+    )
