@@ -23,8 +23,8 @@ def running(cluster: Cluster) -> Pod:
     return cluster.add_pod(msgspec.structs.replace(one, node_name="n1", phase="Running"))
 
 
-def resized(cluster: Cluster, one: Pod, **asked: int) -> Pod:
-    return cluster.add_pod(msgspec.structs.replace(one, containers=(container(**asked),)))
+def resized(cluster: Cluster, one: Pod, *, cpu: int, memory: int) -> Pod:
+    return cluster.add_pod(msgspec.structs.replace(one, containers=(container(cpu=cpu, memory=memory),)))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import Placement
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.init_remains import init_remains
 from kaicore.rules.numa.memory_manager import excluding
 from kaicore.rules.numa.zone_charge import ZoneCharge
@@ -237,3 +237,12 @@ class NodeCharges:
         zones.unknown[row] += 1 if unrecorded else -1
         since = [other.charged_at for other in self.held_on(node) if other.unrecorded]
         zones.unknown_since[row] = min(since, default=0)
+
+
+def is_resized(before: Pod, after: Pod) -> bool:
+    """Tell whether a pod on a node asks for something else than before: nothing but a resize in place brings that."""
+    return (
+        bool(after.node_name)
+        and before.containers is not after.containers
+        and (before.containers, before.pod_resources) != (after.containers, after.pod_resources)
+    )

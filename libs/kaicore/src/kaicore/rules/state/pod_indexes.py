@@ -14,14 +14,13 @@ from kaicore.rules.engine.victims.moving import move_key
 from kaicore.rules.groups.queue_names import queue_of
 from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.node import NodeTopology
-from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.own_policy import missed
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.class_registry import ClassRegistry
 from kaicore.rules.state.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import EarlyReleases
-from kaicore.rules.state.node_charges import NodeCharges
+from kaicore.rules.state.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.prediction_misses import PredictionMisses
 from kaicore.rules.state.queue_registry import QueueRegistry
@@ -152,7 +151,7 @@ class PodIndexes:
         """
         if before.stage is Stage.ABSENT:
             after.class_key = self.class_registry.enter(after.pod)
-        elif before.stage is Stage.WAITING or _is_resized(before.pod, after.pod):
+        elif before.stage is Stage.WAITING or is_resized(before.pod, after.pod):
             after.class_key = self.class_registry.enter(after.pod)
             self._leave_class(before.class_key)
         if after.class_key != before.class_key:
@@ -396,12 +395,3 @@ def _set(uids: set[str], uid: str, *, member: bool) -> None:
         uids.add(uid)
     else:
         uids.discard(uid)
-
-
-def _is_resized(before: Pod, after: Pod) -> bool:
-    """Whether a pod on a node asks for something else than before: nothing but a resize in place brings that."""
-    return (
-        bool(after.node_name)
-        and before.containers is not after.containers
-        and (before.containers, before.pod_resources) != (after.containers, after.pod_resources)
-    )
