@@ -13,7 +13,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	draapi "k8s.io/dynamic-resource-allocation/api"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 )
@@ -111,7 +110,6 @@ func answers(ctx context.Context, asked *question, cache *cel.Cache) ([]answer, 
 }
 
 func main() {
-	_ = draapi.MakeUniqueString
 	ctx := context.Background()
 	cache := cel.NewCache(256, cel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true})
 	lines := bufio.NewReaderSize(os.Stdin, 1<<20)
