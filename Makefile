@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install production run test check types rules docs reference chaos prove bench fidelity devices digest format lock clean
+.PHONY: help install production run test check types rules docs reference chart image chaos prove bench fidelity devices digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,10 +47,14 @@ reference: $(INSTALLED)  ## write the pages of docs/reference and the boards of 
 	@$(BIN)/python scripts/reference.py
 	@$(BIN)/python scripts/boards.py
 
+chart: $(INSTALLED)  ## check the Helm chart for Kubernetes 1.31 to 1.37, write deploy/k8s from it, pack it into build/
+	@$(BIN)/python scripts/chart.py
+
 chaos: $(INSTALLED)  ## real processes under faults of all kinds; SEED=7 MINUTES=5, ARGS="--only kill cut"
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),5) $(ARGS)
 	@$(if $(ARGS),,KAI_TEST_LONG=1 $(BIN)/python -m pytest --quiet \
-		tests/chaos/test_clusters_lost.py tests/chaos/test_nats_cluster.py tests/chaos/test_takeover.py)
+		tests/chaos/test_clusters_lost.py tests/chaos/test_nats_cluster.py tests/chaos/test_takeover.py \
+		tests/chaos/test_second_instances.py)
 
 prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults; SEEDS=500, ARGS="--first 20001"
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) $(ARGS)

@@ -100,6 +100,14 @@ SCHEDULING = Board(
                 Panel(
                     "Pods left waiting by the last cycle", "short", {"{{shard}}": "sum by (shard) (kai_pending_pods)"}
                 ),
+                Panel(
+                    "Waiting for",
+                    "s",
+                    {
+                        "half of them": 'max(kai_waiting_seconds{quantile="0.5"})',
+                        "the oldest": 'max(kai_waiting_seconds{quantile="1.0"})',
+                    },
+                ),
                 Panel("Placed per second", "ops", _rate("kai_cycle_placed_pods_total", "shard")),
             ),
         ),
@@ -207,6 +215,15 @@ SERVICES = Board(
             (
                 Panel("An answer takes, p99", "s", {"{{route}}": _quantile(0.99, "kai_api_request_seconds", "route")}),
                 Panel("Answers", "ops", _rate("kai_api_request_seconds_count", "route")),
+                Panel(
+                    "Replays, last day",
+                    "short",
+                    {
+                        "cycles": "sum(increase(kai_api_replayed_cycles_total[1d]))",
+                        "differences": "sum(increase(kai_api_replay_differences_total[1d]))",
+                    },
+                    "A difference is a log that was altered, or a defect.",
+                ),
                 Panel("Refused before they were looked at", "ops", _rate("kai_http_refused_total", "reason")),
             ),
         ),

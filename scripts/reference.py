@@ -17,7 +17,9 @@ import kai_api.app
 import kai_webhook.app
 import kaicore.ledger.log.metrics
 import kaicore.runtime.service.http_limits
+import kubelets_reference
 import reasons_reference
+from kai_api import replays
 from kai_api.kept_states import KeptStates
 from kai_api.main import ApiSettings
 from kai_apiserver.settings import ApiServerSettings
@@ -32,9 +34,12 @@ from kai_hub.metrics import HubMetrics
 from kai_hub.settings import HubSettings
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.settings import IngestSettings
+from kai_operator.metrics import OperatorMetrics
+from kai_operator.settings import OperatorSettings
 from kai_projector.main import ProjectorSettings
 from kai_projector.metrics import ProjectorMetrics
 from kai_relay.metrics import RelayMetrics
+from kai_relay.sealing import SealMetrics
 from kai_relay.settings import RelaySettings
 from kai_scheduler.main import SchedulerSettings
 from kai_scheduler.metrics import SchedulerMetrics
@@ -77,6 +82,7 @@ PROGRAMS: dict[str, type[ServiceSettings]] = {
     "kai-api": ApiSettings,
     "kai-exporter": ExporterSettings,
     "kai-webhook": WebhookSettings,
+    "kai-operator": OperatorSettings,
     "kai-apiserver": ApiServerSettings,
     "kai-fleet": FleetSettings,
 }
@@ -250,13 +256,18 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("Every process that follows the log", lambda registry: FeedMetrics(registry=registry))
     of("`kai-watcher`", lambda registry: WatcherMetrics("any", registry=registry))
     of("`kai-ingest`", lambda registry: IngestMetrics(registry=registry))
-    of("`kai-relay`", lambda registry: RelayMetrics(registry=registry))
+    of("`kai-relay`", lambda registry: (RelayMetrics(registry=registry), SealMetrics(registry=registry)))
     of("`kai-hub`", lambda registry: HubMetrics(registry=registry))
     of("`kai-projector`", lambda registry: ProjectorMetrics(registry=registry))
     of("`kai-scheduler`", scheduler)
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
-    collectors_by_service["`kai-api`"] = [kai_api.app._SECONDS, KeptStates(Inquiry(MemoryLog(clock=lambda: 0)))]  # noqa: SLF001
+    collectors_by_service["`kai-api`"] = [
+        kai_api.app._SECONDS,  # noqa: SLF001
+        KeptStates(Inquiry(MemoryLog(clock=lambda: 0))),
+        *(replays.CYCLES, replays.DIFFERENCES, replays.FAILURES),
+    ]
     collectors_by_service["`kai-webhook`"] = [kai_webhook.app._REVIEWS]  # noqa: SLF001
+    of("`kai-operator`", lambda registry: OperatorMetrics(registry=registry))
     of("`kai-exporter`", lambda registry: ExporterMetrics(registry=registry))
     of("`kai-fleet`", FleetMetrics)
     return collectors_by_service
@@ -353,6 +364,7 @@ first of the two [events](events.md), its end as the second, both on the stream 
 PAGES: dict[str, Callable[[], str]] = {
     "api": api_reference.api,
     "kinds": kinds,
+    "kubelets": kubelets_reference.kubelets,
     "commands": commands,
     "settings": settings,
     "events": events,

@@ -85,6 +85,7 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     root = _prepared(scratch, disks=not lacking["disks"])
     options = WorldOptions(
         profile=root / "profile.yaml",
+        readers=True,
         replicas=arguments.replicas,
         clocks=not lacking["clocks"],
         machines=not lacking["machines"],

@@ -24,11 +24,14 @@ from tests.chaos.strikes import (
     set_clock,
     wipe_nats,
 )
+from tests.chaos.world import READERS
 
 PROCESSES = (
     *("relay-a", "relay-b", "watcher-a", "watcher-b", "scheduler-a", "scheduler-b", "binder-a", "binder-b"),
     *("ingest", "exporter", "fleet", "apiserver"),
 )
+#: Who can be killed or frozen: those who read are there in `make chaos`, and not in the gate.
+VICTIMS = (*PROCESSES, *READERS)
 NODES = tuple(f"{name}-{number}" for name in ("single", "restricted") for number in range(3))
 
 #: What no fault may break, in the words of the record.
@@ -73,14 +76,14 @@ class Kind:
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("kill", "a process is killed (kill -9)", f"{KEPT}; {ONCE}", 8, kill, PROCESSES),
+    Kind("kill", "a process is killed (kill -9)", f"{KEPT}; {ONCE}", 8, kill, VICTIMS),
     Kind(
         "freeze",
         "a process stands still (SIGSTOP, then SIGCONT)",
         f"{ONCE}; {GOES_ON}",
         6,
         freeze,
-        PROCESSES,
+        VICTIMS,
         (0.5, 8),
     ),
     Kind(
@@ -142,7 +145,7 @@ KINDS: tuple[Kind, ...] = (
         f"{KEPT}; {ONCE}",
         4,
         half_open,
-        (*PROCESSES[:9], "fleet"),
+        (*PROCESSES[:9], "fleet", *READERS),
         (0.5, 8),
         (1, 2),
     ),

@@ -76,10 +76,13 @@ class Recorder:
             for cluster, head in heads:
                 rows = await connection.execute(_NEW, [cluster, self._read.get(cluster, 0)])
                 async for position, hash_ in rows:
-                    line = {"cluster": cluster, "position": position, "hash": hash_}
-                    self._observed.write(json.dumps(line) + "\n")
+                    self.observed(cluster, position, hash_)
                     self._read[cluster] = position
                 assert self._read.get(cluster, 0) >= head, f"cluster {cluster}: the head is {head}"
+
+    def observed(self, cluster: str, position: int, hash_: str) -> None:
+        """Note that somebody has read an event: it must be there in the end."""
+        self._observed.write(json.dumps({"cluster": cluster, "position": position, "hash": hash_}) + "\n")
 
     async def close(self, nats_url: str, cluster: str) -> None:
         """Write down what is in all stores now; nothing may append any more.

@@ -28,6 +28,7 @@ from kaicore.rules.state.invariants import differences
 from tests.chaos.checker import NoChecker, Verdict, verdict_of
 from tests.chaos.faults import Kind
 from tests.chaos.load import Load, unfinished
+from tests.chaos.readers import Readers, read_models_differ
 from tests.chaos.recording import Recorder
 from tests.chaos.rejections import rejections_of
 from tests.chaos.strikes import Step
@@ -115,8 +116,11 @@ async def run(  # long: a run from its start to its verdict, in order
         await load.prepare()
         tell(f"{len(world.processes)} processes run; {len(steps)} faults in {seconds:.0f} s")
         started = time.monotonic()
+        readers = Readers(world, recorder) if options.readers else None
         async with asyncio.TaskGroup() as group:
             group.create_task(load.run(seconds, pause=pause))
+            if readers is not None:
+                group.create_task(readers.run(seconds))
             strikes = {kind.name: kind.strike for kind in kinds}
 
             async def strike(step: Step) -> None:
@@ -136,6 +140,11 @@ async def run(  # long: a run from its start to its verdict, in order
             f"appender: ended with code {code}" for client in clients if (code := await client.wait()) != 0
         ]
         await _quiet(world)
+        if readers is not None:
+            await readers.end()
+            outcome.wrong += readers.wrong
+            outcome.figures |= {f"{name}Answered": number for name, number in readers.answered.items()}
+            outcome.figures |= {f"{name}Failed": number for name, number in readers.failed.items()}
         await world.end("exporter")
         await world.end("fleet")
         await _quiet(world)
@@ -145,6 +154,8 @@ async def run(  # long: a run from its start to its verdict, in order
         await recorder.close(world.nats.url, CLUSTER)
         tell("everything stands still; the log is judged")
         await _judge_from_within(world, clusters, outcome)
+        if readers is not None:
+            outcome.wrong += await read_models_differ(world)
         outcome.figures["restarts"] = sum("again in" in line or "starting it again" in line for line in world.said)
         outcome.figures["made"] = len(load.created)
     try:

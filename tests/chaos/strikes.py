@@ -19,7 +19,7 @@ from kaicore.errors import ClusterError
 from tests.chaos.link import Link
 from tests.chaos.world import World
 
-LEADERS = ("relay-a", "watcher-a", "scheduler-a", "binder-a")
+LEADERS = ("relay-a", "watcher-a", "scheduler-a", "binder-a", "projector-a")
 
 
 @dataclass(frozen=True, slots=True)

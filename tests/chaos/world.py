@@ -1,9 +1,9 @@
 """Everything that a cluster needs, as real processes that a test may do anything to.
 
 `kai up` runs one of each service, all on one machine, each with the address of each server. Here relay, watcher,
-scheduler and binder are there twice, and between each process and each server is a link (`tests.chaos.link`). Where
-network namespaces can be made, the first ones live on one machine and the second ones on another. Where clocks can be
-set, all of them go by one clock, and Postgres by another.
+scheduler, binder and projector are there twice, and between each process and each server is a link
+(`tests.chaos.link`). Where network namespaces can be made, the first ones live on one machine and the second ones on
+another. Where clocks can be set, all of them go by one clock, and Postgres by another.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ import aiohttp
 import yaml
 from kai_cli.ports import Ports
 from kai_cli.processes import KeptServer, ProcessSpec, SupervisedProcess
+from kai_cli.webhook_certificates import make_certificate
 from kaicore.errors import KaiError
 from kaicore.kube.access import AccessSource, configured_access
 from kaicore.kube.client import KubeClient
@@ -48,7 +49,17 @@ _SERVICES = {
     "binder-b": ("kai_binder.main", ("postgres", "nats", "api"), "b"),
     "ingest": ("kai_ingest.main", ("postgres", "nats", "api"), ""),
     "exporter": ("kai_exporter.main", (), ""),
+    "projector-a": ("kai_projector.main", ("postgres", "nats"), "a"),
+    "projector-b": ("kai_projector.main", ("postgres", "nats"), "b"),
+    "api": ("kai_api.main", ("postgres",), ""),
+    "webhook": ("kai_webhook.main", ("postgres",), ""),
 }
+
+#: Those among them that nothing else waits for: they read the log, and answer.
+READERS = ("projector-a", "projector-b", "api", "webhook")
+
+#: As which role a service comes to the log; the others as `kai_append`.
+_ROLES = {"relay": "kai_read", "api": "kai_read", "webhook": "kai_read", "projector": "kai_project"}
 
 SERVERS = ("postgres", "nats")
 
@@ -71,6 +82,7 @@ class WorldOptions:
 
     Attributes:
         profile: of the simulated fleet.
+        readers: whether projectors, API and webhook are there.
         pairs: whether relay, watcher, scheduler and binder are there twice.
         replicas: whether the two schedulers share the groups; otherwise one stands by for the other.
         clocks: whether clocks can be set.
@@ -78,6 +90,7 @@ class WorldOptions:
     """
 
     profile: Path
+    readers: bool = False
     pairs: bool = True
     replicas: bool = False
     clocks: bool = False
@@ -156,7 +169,11 @@ class World:
         secret = self.root / "node-token-secret"
         secret.write_text(secrets.token_urlsafe(32))
         await self._run("fleet", "kai_fleet.main", await self._fleet())
-        names = [name for name in _SERVICES if self.options.pairs or not name.endswith("-b")]
+        names = [
+            name
+            for name in _SERVICES
+            if (self.options.pairs or not name.endswith("-b")) and (self.options.readers or name not in READERS)
+        ]
         environments = {name: await self._service(name) for name in names}
         await asyncio.gather(*(self._run(name, _SERVICES[name][0], environments[name]) for name in names))
 
@@ -182,8 +199,8 @@ class World:
         kind = name.partition("-")[0]
         environment = {"KAI_CLUSTER": CLUSTER, "KAI_CLUSTERS": CLUSTER}
         if "postgres" in servers:
-            role = "kai_read" if kind == "relay" else "kai_append"
-            environment["KAI_DATABASE_URL"] = await self._to(name, "postgres", self.postgres.url_of(role))
+            url = self.postgres.url_of(_ROLES.get(kind, "kai_append"))
+            environment["KAI_DATABASE_URL"] = await self._to(name, "postgres", url)
         if "nats" in servers:
             environment["KAI_NATS_URL"] = await self._to(name, "nats", self.nats.url)
         if "api" in servers:
@@ -195,6 +212,12 @@ class World:
         if kind == "exporter":
             environment["KAI_INGEST_URL"] = f"http://127.0.0.1:{self._ports.port('ingest')}"
             environment["KAI_PODRESOURCES_DIR"] = str(self.root / "podresources")
+        if kind == "api":
+            environment["KAI_ANONYMOUS"] = "loopback"
+        if kind == "webhook":
+            for file, content in make_certificate(["localhost"], days=1).items():
+                (self.root / file).write_bytes(content)
+            environment |= {"KAI_TLS_CERT_FILE": f"{self.root}/tls.crt", "KAI_TLS_KEY_FILE": f"{self.root}/tls.key"}
         return environment
 
     async def _to(self, client: str, server: str, url: str) -> str:
@@ -232,7 +255,8 @@ class World:
         process = SupervisedProcess(spec, log_file=self.root / "logs" / f"{name}.log", report=self.said.append)
         self.processes[name] = process
         process.start()
-        standby = name.endswith("-b")
+        # The webhook speaks HTTPS, with a certificate that its supervisor does not know.
+        standby = name.endswith("-b") or name == "webhook"
         try:
             async with asyncio.timeout(_READY_S):
                 # One that stands by for another may not call itself ready.
@@ -242,6 +266,10 @@ class World:
             raise KaiError(f"{name} is not ready: {process.log_file.read_text()[-3000:]}") from None
 
     # --- what can be done to it -----------------------------------------------------------------------------------
+
+    def address(self, name: str, path: str) -> str:
+        """Where a service answers."""
+        return f"{'https' if name == 'webhook' else 'http'}://127.0.0.1:{self._ports.port(name)}/{path}"
 
     def pid_of(self, name: str) -> int | None:
         """The process id of a service or server; None while it does not run."""
@@ -278,7 +306,7 @@ class World:
         """Do something to a node of the fleet; return whether it was done."""
         assert self._admin is not None
         headers = await (await self._admin()).headers()
-        url = f"http://127.0.0.1:{self._ports.port('fleet')}/simulator/nodes/{node}/{what}"
+        url = self.address("fleet", f"simulator/nodes/{node}/{what}")
         timeout = aiohttp.ClientTimeout(total=5)
         with suppress(aiohttp.ClientError, TimeoutError):
             session = aiohttp.ClientSession(headers=headers, timeout=timeout)

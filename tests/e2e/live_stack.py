@@ -52,6 +52,7 @@ class LiveStack:
         profile: str = "mini",
         scheduler_config: Path | None = None,
         clusters: int = 1,
+        ha: bool = False,
     ) -> None:
         self.directory = DataDirectory(root)
         self.namespace = "default" if cluster is None else cluster.namespace
@@ -61,6 +62,8 @@ class LiveStack:
             self._cluster += ["--scheduler-config", str(scheduler_config)]
         if clusters > 1:
             self._cluster += ["--clusters", str(clusters)]
+        if ha:
+            self._cluster.append("--ha")
         self._process: subprocess.Popen[str] | None = None
         #: What it said until it was ready.
         self.said: list[str] = []

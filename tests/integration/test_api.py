@@ -75,6 +75,8 @@ async def test_question_is_answered_with_the_expected_fields(api: Api, cluster_n
     ]
     replayed = await api.get(f"/v1/clusters/{cluster_name}/replay")
     assert (replayed["differences"], replayed["cycles"] > 0) == ([], True)
+    counted = f'kai_api_replayed_cycles_total{{cluster="{cluster_name}"}} {replayed["cycles"]:.1f}'
+    assert counted in await api.get("/metrics")
     one = await api.get(f"/v1/clusters/{cluster_name}/replay?cycle=1")
     assert (one["cycles"], one["differences"]) == (1, [])
     assert (

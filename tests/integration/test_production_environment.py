@@ -16,6 +16,7 @@ SERVICES = (
     "kai-exporter",
     "kai-hub",
     "kai-ingest",
+    "kai-operator",
     "kai-projector",
     "kai-relay",
     "kai-scheduler",

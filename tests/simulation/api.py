@@ -274,7 +274,7 @@ class _Stream:
         """ASGI."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            if self._status < 300:
+            if self._status < 300 and not self.opened.done():
                 self.opened.set_result((self._status, b""))
         elif self._status >= 300:
             self._body += message["body"]

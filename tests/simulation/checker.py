@@ -11,16 +11,15 @@ from typing import Any
 
 import msgspec
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
+from kaicore.rules.events.payloads import CycleCompleted
 
+from tests.simulation.amounts import requested, requests_of, zones_of
 from tests.simulation.plan import LIMITS
 
 Json = dict[str, Any]
 
 _GPU = "nvidia.com/gpu"
 _OVER = ("Succeeded", "Failed")
-
-#: Units of Kubernetes' quantities, for the few that the load uses.
-_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 1000, "M": 10**6, "G": 10**9}
 
 
 @dataclass(slots=True)
@@ -83,6 +82,10 @@ class Checker:
         self._versions: dict[str, int] = {}
         self._watchers: list[tuple[int, str]] = []
         self._shard_of: dict[str, str] = {}
+        #: By shard, the replicas that the log lists.
+        self._replicas: dict[str, list[str]] = {}
+        #: By process, the last position of a cycle of its own of which it was told.
+        self._told: dict[str, int] = {}
         self._looks: dict[str, Callable[[Event, Json], None]] = {
             "WatcherStarted": self._watcher_started,
             "CycleCompleted": self._cycle_completed,
@@ -127,8 +130,20 @@ class Checker:
         for gang in placed:
             self._check_gang(gang)
 
+    def proposing(self, process: str, units: Sequence[Unit]) -> None:
+        """Look at what a process is about to append: nobody decides on less than it was told of itself."""
+        for new in (new for unit in units for new in unit.events):
+            if isinstance(new.payload, CycleCompleted) and new.payload.input_position < self._told.get(process, 0):
+                self.wrong(
+                    f"{process} decides {new.payload.cycle} on position {new.payload.input_position}, although it was"
+                    f" told of its decisions up to {self._told[process]}"
+                )
+
     def acknowledged(self, process: str, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]) -> None:
         """Look at what a process was told of its append."""
+        if any(isinstance(new.payload, CycleCompleted) for unit in units for new in unit.events):
+            told = [position for outcome in outcomes for position in outcome.positions]
+            self._told[process] = max(told, default=self._told.get(process, 0))
         for unit, outcome in zip(units, outcomes, strict=True):
             if outcome.stale is not None:
                 self.counts["stale"] += 1
@@ -153,10 +168,15 @@ class Checker:
     def _cycle_completed(self, event: Event, body: Json) -> None:
         if body["cycle"] != f"{body['shard']}/{event.version}":
             self.wrong(f"event {event.position}: cycle {body['cycle']} is number {event.version} of its shard")
+        shard, _, replica = body["shard"].partition("/")
+        listed = self._replicas.get(shard) or [""]
+        if replica not in listed:
+            self.wrong(f"event {event.position}: cycle {body['cycle']} is of no replica that is listed: {listed}")
 
     def _replicas_changed(self, event: Event, body: Json) -> None:
         """From here on groups may have other owners."""
-        del event, body
+        del event
+        self._replicas[body["shard"]] = body["replicas"]
         self._shard_of.clear()
 
     def _node_observed(self, event: Event, body: Json) -> None:
@@ -178,7 +198,7 @@ class Checker:
         pod.phase = seen.get("phase", "Pending")
         pod.queue = seen.get("labels", {}).get("kai.scheduler/queue", "")
         pod.gang = seen.get("annotations", {}).get("pod-group-name", "")
-        pod.requests = _requests_of(seen["containers"])
+        pod.requests = requests_of(seen["containers"])
         if seen.get("node_name"):
             pod.node, pod.bound = seen["node_name"], True
         pod.leaving = pod.leaving or seen.get("deletion_at") is not None
@@ -203,15 +223,18 @@ class Checker:
         if pod.node and not pod.over:
             self.wrong(f"event {event.position}: pod {pod.name} is placed on {node}, and is on {pod.node} already")
         shard = body["cycle"].rpartition("/")[0]
-        group = pod.gang or pod.uid
-        if self._shard_of.setdefault(group, shard) != shard:
-            self.wrong(f"event {event.position}: {group} is decided by {shard}, and by {self._shard_of[group]} before")
+        # Each queue of the load has a limit, so its account has one owner as well.
+        for owned in (pod.gang or pod.uid, f"queue {pod.queue}"):
+            if self._shard_of.setdefault(owned, shard) != shard:
+                self.wrong(
+                    f"event {event.position}: {owned} is decided by {shard}, and by {self._shard_of[owned]} before"
+                )
         held: dict[tuple[str, str], int] = defaultdict(int)
         for other in self.pods.values():
             if other.node == node and not other.over:
                 for key, amount in other.zones.items():
                     held[key] += amount
-        pod.node, pod.bound, pod.outcome, pod.zones = node, False, False, _zones_of(body.get("placement"))
+        pod.node, pod.bound, pod.outcome, pod.zones = node, False, False, zones_of(body.get("placement"))
         for (zone, resource), amount in pod.zones.items():
             most = self.zones.get((node, zone, resource))
             if most is not None and held[zone, resource] + amount > most:
@@ -263,7 +286,7 @@ class Checker:
         del event
         pod = self._pod(body["uid"])
         if pod.node == body["node"]:
-            pod.zones = _zones_of(body["placement"])
+            pod.zones = zones_of(body["placement"])
 
     # --- the API server ---------------------------------------------------------------------------------------------
 
@@ -277,7 +300,7 @@ class Checker:
             return
         phase = body.get("status", {}).get("phase", "Pending")
         pod = self.api_pods[uid] = ApiPod(
-            uid, metadata["name"], node, phase, "deletionTimestamp" in metadata, _requested(spec)
+            uid, metadata["name"], node, phase, "deletionTimestamp" in metadata, requested(spec)
         )
         if before is not None and before.node and before.node != node:
             self.wrong(f"pod {pod.name} is on {node!r}, and was bound to {before.node}")
@@ -334,51 +357,3 @@ class Checker:
         for uid, logged in self.pods.items():
             if not logged.over and uid not in self.api_pods:
                 self.wrong(f"pod {logged.name} is gone, and the log says {logged.phase} on {logged.node!r}")
-
-
-def _zones_of(placement: Json | None) -> dict[tuple[str, str], int]:
-    amounts: dict[tuple[str, str], int] = defaultdict(int)
-    for container in (placement or {}).get("containers", ()):
-        for zone in container.get("zones", ()):
-            for resource, amount in zone.get("amount", {}).items():
-                if resource not in container.get("uncertain", ()):
-                    amounts[zone["zone"], resource] += amount
-    return dict(amounts)
-
-
-def _requests_of(containers: Sequence[Json]) -> dict[str, int]:
-    """What a pod asks for, as its events tell: all that run long, or the largest that runs before them."""
-    total: dict[str, int] = defaultdict(int)
-    most: dict[str, int] = defaultdict(int)
-    for container in containers:
-        long = container.get("kind") != "init"
-        for resource, amount in container.get("requests", {}).items():
-            if long:
-                total[resource] += amount
-            else:
-                most[resource] = max(most[resource], amount)
-    return {resource: max(total[resource], most[resource]) for resource in {**total, **most}}
-
-
-def _requested(spec: Json) -> dict[str, int]:
-    """The same of a pod's spec."""
-    total: dict[str, int] = defaultdict(int)
-    for container in spec["containers"] + [
-        one for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"
-    ]:
-        for resource, quantity in container.get("resources", {}).get("requests", {}).items():
-            total[resource] += _amount(resource, quantity)
-    for container in spec.get("initContainers", ()):
-        for resource, quantity in container.get("resources", {}).get("requests", {}).items():
-            total[resource] = max(total[resource], _amount(resource, quantity))
-    return dict(total)
-
-
-def _amount(resource: str, quantity: str) -> int:
-    """Millicores of CPU, bytes of memory, counts of the rest."""
-    for unit, factor in _UNITS.items():
-        if quantity.endswith(unit):
-            return int(quantity.removesuffix(unit)) * factor
-    if resource != "cpu":
-        return int(quantity)
-    return int(quantity.removesuffix("m")) if quantity.endswith("m") else int(quantity) * 1000

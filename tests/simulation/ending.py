@@ -42,10 +42,10 @@ def _is_broken(world: "World", gang: str) -> bool:
 
 
 def _check_replay(world: "World") -> None:
-    """Every cycle decides again what it decided."""
+    """Every cycle decides again what it decided: on the log up to its input, so what came later changes nothing."""
     events = world.log.events(CLUSTER)
     replay = Replay(ClusterState(CLUSTER), [event for event in events if event.type in KNOWN_BEFOREHAND])
     for event in events:
         replay.take(event)
-    for difference in replay.report.differences:
+    for difference in replay.finish().differences:
         world.checker.wrong(f"replay: {difference}")

@@ -1,7 +1,7 @@
 """The log as a server in memory, and as a process reaches it over the network."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.memory import MemoryLog
@@ -39,6 +39,16 @@ class LogServer(MemoryLog):
         return self._cluster(cluster).events
 
 
+class Witness(Protocol):
+    """Sees what processes append."""
+
+    def proposing(self, process: Process, units: Sequence[Unit]) -> None:
+        """Take note of what a process is about to append."""
+
+    def acknowledged(self, process: Process, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]) -> None:
+        """Take note of what it was told."""
+
+
 class NetworkLog:
     """See `kaicore.ledger.log.port.EventLog`."""
 
@@ -48,11 +58,10 @@ class NetworkLog:
         network: Network,
         server: Server,
         log: LogServer,
-        acknowledged: Callable[[Sequence[Unit], Sequence[UnitOutcome]], None],
+        witness: Witness,
     ) -> None:
-        """`acknowledged` is told what an append returned, when its caller is."""
         self._process, self._network, self._server, self._log = process, network, server, log
-        self._acknowledged = acknowledged
+        self._witness = witness
 
     async def _ask(self, name: str, serve: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return await self._network.ask(
@@ -63,8 +72,9 @@ class NetworkLog:
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
     ) -> list[UnitOutcome]:
         """See `EventLog.append`."""
+        self._witness.proposing(self._process, units)
         outcomes = await self._ask("append", lambda: self._log.append(cluster, units, expect=expect))
-        self._acknowledged(units, outcomes)
+        self._witness.acknowledged(self._process, units, outcomes)
         return outcomes
 
     async def head(self, cluster: str) -> Head:

@@ -47,6 +47,7 @@ class Link:
     """What is between a process's role and a server.
 
     Attributes:
+        role: of the process.
         cut: probability that a call fails.
         twice: probability that the transport sends a call again.
         lossy: probability that a message of a subscription is lost, or comes twice.
@@ -54,7 +55,8 @@ class Link:
         heals_at: nothing passes before that time.
     """
 
-    def __init__(self, loop: SimulatedLoop, chance: random.Random) -> None:
+    def __init__(self, loop: SimulatedLoop, role: str, chance: random.Random) -> None:
+        self.role = role
         self.chance = chance
         self.cut = 0.0
         self.twice = 0.0
@@ -139,7 +141,7 @@ class Network:
         """The link between a role and a server."""
         key = role, server
         if key not in self._links:
-            self._links[key] = Link(self._loop, random.Random(f"{self._seed}/{role}/{server}"))
+            self._links[key] = Link(self._loop, role, random.Random(f"{self._seed}/{role}/{server}"))
         return self._links[key]
 
     def links(self, role: str, server: str) -> list[Link]:

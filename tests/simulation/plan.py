@@ -194,7 +194,7 @@ def _fault(chance: random.Random, seconds: float) -> Fault:
             return Fault(at, kind, role, seconds=lasting, amount=chance.choice((-3600.0, -5.0, -0.4, 0.4, 5.0, 3600.0)))
         case "cut" | "twice" | "slow":
             most = chance.choice((0.1, 0.5, 1.0)) if kind != "slow" else chance.choice((0.05, 0.5))
-            return Fault(at, kind, target, server, seconds=lasting, amount=most)
+            return Fault(at, kind, chance.choice((target, target, "*")), server, seconds=lasting, amount=most)
         case "partition":
             return Fault(at, kind, chance.choice((target, "*")), server, seconds=lasting)
         case "bus-loss":

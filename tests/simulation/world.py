@@ -238,7 +238,7 @@ class World:
             self.start(name)
 
     def _place(self, process: Process, role: str) -> services.Place:
-        log = NetworkLog(process, self.network, self.log_server, self.log, partial(self._acknowledged, process))
+        log = NetworkLog(process, self.network, self.log_server, self.log, self)
         return services.Place(
             process,
             log,
@@ -323,7 +323,13 @@ class World:
             self.tell(f"event {event.position} {event.type} {event.stream} {event.actor} {event.hash[:6].hex()}")
         self.checker.appended(events)
 
-    def _acknowledged(self, process: Process, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]) -> None:
+    def proposing(self, process: Process, units: Sequence[Unit]) -> None:
+        """See `Witness`."""
+        self.checker.now = self.loop.time()
+        self.checker.proposing(process.name, units)
+
+    def acknowledged(self, process: Process, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]) -> None:
+        """See `Witness`."""
         self.checker.now = self.loop.time()
         self.checker.acknowledged(process.name, units, outcomes)
 

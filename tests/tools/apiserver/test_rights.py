@@ -151,3 +151,16 @@ async def test_impersonation_needs_the_verb_impersonate(
 
 async def test_groups_without_a_user_are_refused(client: Client) -> None:
     assert (await who(client, **{"Impersonate-Group": "dev"}))["code"] == 500
+
+
+async def test_server_side_apply_that_would_make_an_object_takes_the_right_to_make_it(
+    client: Client, server: ApiServer
+) -> None:
+    token = await account_token(client, "applier")
+    await allow(client, {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}, account="applier")
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
+    async with Client(server.http_url, token) as account:
+        refused = await account.apply(f"{CONFIG_MAPS}/a", document, manager="one")
+        assert (refused.status, "cannot create" in refused.json["message"]) == (403, True)
+        await client.post(CONFIG_MAPS, config_map("a"))
+        assert (await account.apply(f"{CONFIG_MAPS}/a", document, manager="one")).status == 200

@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,10 +92,26 @@ def test_a_rule_says_what_is_wrong_and_what_to_do_with_labels_that_its_query_kee
     for rule in rules:
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}, rule["alert"]
         assert rule["labels"]["severity"] in ("page", "ticket")
-        assert {"summary", "action"} == set(rule["annotations"])
+        assert {"summary", "action", "runbook_url"} == set(rule["annotations"])
         expression = promql_parser.parse(rule["expr"])
         kept = grouped(expression) or set.union(*(known[one.name] for one in selectors(expression)))
         assert set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) <= kept, rule["alert"]
+
+
+def test_each_alert_has_a_runbook_with_commands_and_each_runbook_an_alert() -> None:
+    page = (ROOT / "docs" / "how-to" / "runbooks.md").read_text("utf-8")
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    alerts = {rule["alert"]: rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]}
+    assert alerts == {name: f"docs/how-to/runbooks.md#{name.lower()}" for name in sections}
+    for name, text in sections.items():
+        assert re.search(r"`kai [a-z]", text), f"{name}: nothing to run"
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed here; promql-parser reads all")
+def test_promtool_takes_the_rules() -> None:
+    done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_boards_are_what_the_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ def test_production_wheel_carries_no_tool_and_says_where_it_is_missed(tmp_path: 
         "kai_exporter",
         "kai_hub",
         "kai_ingest",
+        "kai_operator",
         "kai_projector",
         "kai_relay",
         "kai_scheduler",
@@ -70,6 +71,9 @@ def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(tm
     assert migrations <= {path.name for path in (installed / "kaicore" / "_migrations" / "versions").iterdir()}
     for definition in (ROOT / "deploy" / "k8s" / "crds").rglob("*.yaml"):
         assert (installed / "kaicore" / "_crds" / definition.relative_to(ROOT / "deploy" / "k8s" / "crds")).exists()
+    for name in ("exporter.yaml", "scheduler.yaml"):
+        manifest = (ROOT / "deploy" / "k8s" / name).read_text()
+        assert (installed / "kai_operator" / "_templates" / name).read_text() == manifest
     where = (
         "from kai_cli.example_manifests import example_manifests; from kai_fleet import profile; "
         "import kai_apiserver.main; print(profile.__file__); print(kai_apiserver.main.__file__); "

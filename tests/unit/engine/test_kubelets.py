@@ -8,7 +8,8 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, Pod, QosClass
-from kaicore.rules.numa.kubelet_settings import MULTITHREADING_LABEL, infer_settings, kubelet_minor
+from kaicore.rules.numa.kubelet_settings import MULTITHREADING_LABEL, infer_settings
+from kaicore.rules.numa.kubelet_versions import versioned_model
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
@@ -35,7 +36,7 @@ def test_settings_follow_from_what_zones_publish() -> None:
     ("version", "minor"), [("v1.36.2", 36), ("v1.34.0-gke.100", 34), ("1.31+", 31), ("", 36), ("odd", 36)]
 )
 def test_settings_follow_the_kubelets_minor_version(version: str, minor: int) -> None:
-    assert kubelet_minor(version) == minor
+    assert versioned_model(version).minor == minor
 
 
 def test_devices_of_no_zone_are_hinted_by_older_kubelets_only() -> None:

@@ -27,3 +27,18 @@ def test_missed_predictions_by_node_policy_and_cause_and_incomplete_histories() 
     gone = node("n1")
     cluster.record("node/n1", payloads.NodeDeleted(gone.uid, gone.name))
     assert missed_by("zones") is None, "series of nodes that are gone end"
+
+
+def test_how_long_our_pods_have_waited_by_quantiles() -> None:
+    cluster = Cluster()
+    registry = CollectorRegistry()
+    SchedulerMetrics(registry).watch(cluster.state, EngineConfig(), lambda: 1_000_000_000)
+
+    def waited(quantile: str) -> float | None:
+        return registry.get_sample_value("kai_waiting_seconds", {"quantile": quantile})
+
+    assert waited("1.0") is None, "nothing waits"
+    for name, created_at in (("a", 400), ("b", 900), ("c", 990)):
+        cluster.add_pod(pod(name, cpu=1, created_at=created_at))
+    cluster.add_pod(pod("foreign", cpu=1, created_at=1, scheduler_name="other"))
+    assert (waited("0.5"), waited("1.0")) == (100, 600)

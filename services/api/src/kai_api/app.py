@@ -32,6 +32,7 @@ from kai_api.login import make_login_router
 from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
 from kai_api.pages.router import make_pages
 from kai_api.questions import make_router
+from kai_api.replays import count_replay
 from kai_api.submitting import make_submission_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
@@ -122,7 +123,10 @@ def _add_long_answers(app: FastAPI, long_answers: LongAnswers, calibrations: Cal
         until: Annotated[str | None, Query(alias="to", description="up to this position or time")] = None,
     ) -> Response:
         """Run every recorded cycle again, or those of a range, and compare."""
-        return await ask(Question.REPLAY, cluster, request, {"cycle": cycle, "from": since, "to": until})
+        response = await ask(Question.REPLAY, cluster, request, {"cycle": cycle, "from": since, "to": until})
+        if response.status_code == 200:
+            count_replay(cluster, bytes(response.body))
+        return response
 
     @app.get("/v1/clusters/{cluster}/audit")
     async def audit(cluster: str, request: Request) -> Response:

@@ -24,6 +24,7 @@ from kai_api.auth.sessions import Sessions
 from kai_api.kept_states import KeptStates
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
+from kai_api.replays import keep_replaying
 
 #: Manifests that are asked about are larger than other requests.
 _LIMITS = HttpLimits(body_bytes=4 << 20)
@@ -40,6 +41,9 @@ class ApiSettings(ServiceSettings):
     database_url: str = Field(description="postgresql://… of the event log")
     long_answers: int = Field(2, ge=1, description="replays and audits at a time, each in a process of its own")
     long_answer_s: float = Field(900, gt=0, description="seconds that a replay or an audit may take")
+    replay_every_s: float = Field(
+        0, ge=0, description="how often the cycles since then are run again and compared; 0: only when asked"
+    )
     access_file: Path | None = Field(None, description="YAML file of hashed keys with their scopes")
     anonymous: Anonymous = Field("no", description="who may ask without a key: no (nobody), loopback or anywhere")
     session_secret_file: Path | None = Field(
@@ -89,13 +93,18 @@ async def _answer(context: ServiceContext, settings: ApiSettings, access: Access
         # The states are long-lived and without cycles: collecting them again and again only delays answers.
         gc.set_threshold(*_GC_THRESHOLDS)
         live = LiveLog(log)
-        ending = asyncio.create_task(_end_streams(context, live))
+        beside = [asyncio.create_task(_end_streams(context, live))]
+        if settings.replay_every_s:
+            replaying = keep_replaying(log, long_answers, every_s=settings.replay_every_s)
+            beside.append(asyncio.create_task(replaying))
         try:
             async with await ViewStore.open(settings.database_url, application="kai-api") as views:
                 app.give(make_app(inquiry, context.health, long_answers, access, live=live, views=views))
                 await inquiry.follow()
         finally:
-            ending.cancel()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
 
 async def _end_streams(context: ServiceContext, live: LiveLog) -> None:

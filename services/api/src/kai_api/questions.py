@@ -69,8 +69,11 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         *,
         beyond: PositionQuery = 0,
         wait: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 0,
+        at: str = "",
     ) -> Position:
-        """Return the position of the log's end; wait until it is beyond another one."""
+        """Return the position of the log's end, or of a moment; wait until the end is beyond another position."""
+        if at:
+            return Position(position=await inquiry.position(cluster, at=at))
         return Position(position=await inquiry.wait_beyond(cluster, beyond, timeout_s=wait))
 
     @router.get("/v1/clusters/{cluster}/why/{kind}/{name}")

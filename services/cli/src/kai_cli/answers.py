@@ -19,6 +19,7 @@ from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 
 from kai_cli.api_requests import ApiUnreachable, request_api
+from kai_cli.current_cluster import clusters_at, look_in
 from kai_cli.source import AnswerSource
 
 _AnswerT = TypeVar("_AnswerT")
@@ -69,6 +70,10 @@ class Answers(Protocol):
 
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
         """Return what was decided about a group, and by whom."""
+        ...
+
+    async def position(self, cluster: str, *, at: str = "") -> int:
+        """Return the position of a moment of a cluster's log."""
         ...
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
@@ -150,6 +155,10 @@ class ApiAnswers:
         url = f"{where}?{urllib.parse.urlencode(_moment(at))}"
         return await asyncio.to_thread(request_api, url, self._token, method="POST", body=manifests)
 
+    async def position(self, cluster: str, *, at: str = "") -> int:
+        """Return the position of a moment of a cluster's log."""
+        return (await self._get(dict[str, int], "clusters", cluster, "position", **_moment(at)))["position"]
+
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
         answer = await self._get(dict[str, int], "clusters", cluster, "position", beyond=position, wait=timeout_s)
@@ -175,13 +184,32 @@ def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, 
 
 
 @asynccontextmanager
-async def open_answers(source: AnswerSource) -> AsyncIterator[tuple[Answers, list[str]]]:
-    """Yield who answers, and the clusters that are meant.
+async def open_answers(source: AnswerSource, *at: str, since: str = "") -> AsyncIterator[tuple[Answers, list[str]]]:
+    """Yield who answers, and the clusters that are meant (`kai_cli.current_cluster`).
+
+    Args:
+        source: where to ask.
+        at: moments as of which is asked; a cluster whose log does not have them is left out.
+        since: where a range begins, which may be before a log does.
 
     Raises:
-        ConfigurationError: there is no log to ask, or no such cluster.
+        ConfigurationError: there is no log to ask, no such cluster, or none whose log has the moments.
         ApiUnreachable: the API that was named does not answer.
     """
+    async with _open(source) as (answers, there_are):
+        clusters = clusters_at(source, there_are, *at, since)
+        moments = [moment for moment in at if moment not in ("", "end")]
+        if moments and len(clusters) > 1:
+
+            async def positions(cluster: str) -> list[int]:
+                return [await answers.position(cluster, at=moment) for moment in moments]
+
+            clusters = [cluster for cluster, _ in await look_in(clusters, positions)]
+        yield answers, clusters
+
+
+@asynccontextmanager
+async def _open(source: AnswerSource) -> AsyncIterator[tuple[Answers, list[str]]]:
     address = source.api()
     if address is not None:
         api = ApiAnswers(address, source.api_token())
@@ -192,10 +220,10 @@ async def open_answers(source: AnswerSource) -> AsyncIterator[tuple[Answers, lis
                 raise
             sys.stderr.write(f"kai: {error}; asking the log itself\n")
         else:
-            yield api, source.clusters(there_are)
+            yield api, there_are
             return
     # Folding needs the engine, NumPy and the database's driver.
     from kai_cli.log_answers import open_log_answers  # noqa: PLC0415
 
     async with open_log_answers(source) as answers:
-        yield answers, source.clusters([row.name for row in await answers.clusters()])
+        yield answers, [row.name for row in await answers.clusters()]

@@ -38,7 +38,9 @@ def audit_placements(
         output: table, json or yaml.
     """
     span = Span(since=since, until=until)
-    audits = asyncio.run(_ask(source, lambda answers, cluster: answers.audit_placements(cluster, span, node=node)))
+    audits = asyncio.run(
+        _ask(source, span, lambda answers, cluster: answers.audit_placements(cluster, span, node=node))
+    )
     _print(audits, placements_text, output)
     return 0 if all(audit.ok for audit in audits) else 1
 
@@ -63,7 +65,9 @@ def audit_node(
     """
     span = Span(since=since, until=until)
     _print(
-        asyncio.run(_ask(source, lambda answers, cluster: answers.audit_node(cluster, name, span))), node_text, output
+        asyncio.run(_ask(source, span, lambda answers, cluster: answers.audit_node(cluster, name, span))),
+        node_text,
+        output,
     )
     return 0
 
@@ -90,16 +94,20 @@ def audit_group(
     if not slash or not namespace or not plain or "/" in plain:
         raise ConfigurationError(f"{name!r}: is no group: NAMESPACE/NAME")
     span = Span(since=since, until=until)
-    audits = asyncio.run(_ask(source, lambda answers, cluster: answers.audit_group(cluster, namespace, plain, span)))
+    audits = asyncio.run(
+        _ask(source, span, lambda answers, cluster: answers.audit_group(cluster, namespace, plain, span))
+    )
     _print(audits, group_text, output)
     return 0
 
 
-async def _ask(source: AnswerSource | None, ask: Callable[[Answers, str], Awaitable[_AuditT]]) -> list[_AuditT]:
+async def _ask(
+    source: AnswerSource | None, span: Span, ask: Callable[[Answers, str], Awaitable[_AuditT]]
+) -> list[_AuditT]:
     """Ask about each cluster that is meant; one that knows nothing of it is left out if another does."""
     audits: list[_AuditT] = []
     unknown: UnknownSubject | None = None
-    async with open_answers(source or AnswerSource()) as (answers, clusters):
+    async with open_answers(source or AnswerSource(), span.until, since=span.since) as (answers, clusters):
         for cluster in clusters:
             try:
                 audits.append(await ask(answers, cluster))

@@ -27,12 +27,14 @@ from kaicore.rules.model.quantity import parse_amount
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.spelling import did_you_mean
 
+from kai_cli.answers import open_answers
 from kai_cli.hub_log import HubLog, hub_of
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.log_access import open_log
+from kai_cli.paths import data_directory
 from kai_cli.preflight import check_cluster_name
 from kai_cli.printing import OutputFlag, print_data, table
-from kai_cli.source import LogSource
+from kai_cli.source import AnswerSource, LogSource
 
 #: Seconds that an API server has to answer when its cluster is added.
 _ANSWER_S = 5.0
@@ -254,6 +256,33 @@ def cluster_list(
 async def _rows(source: LogSource) -> list[HubClusterRow]:
     async with _hub(source) as hub:
         return hub_cluster_rows(hub.state, now=time.time_ns() // 1000)
+
+
+def cluster_use(name: str = "", /, *, first: bool = False, data_dir: DataDirFlag = None) -> int:
+    """Choose the current cluster, of which commands about one cluster are where none is named; or say which it is.
+
+    What can be asked of all clusters is asked of all. $KAI_CLUSTER goes before this choice, and --cluster before both.
+
+    Args:
+        name: of the cluster; without it the choice is only told.
+        first: choose none: then it is the first by name.
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+    """
+    if name and first:
+        raise ConfigurationError(f"{name} --first: name a cluster, or say --first")
+    directory = data_directory(data_dir)
+    if name or first:
+        if name:
+            asyncio.run(_check_there(AnswerSource(data_dir=data_dir, cluster=name)))
+        directory.use_cluster(name)
+    chosen = directory.current_cluster()
+    print(f"current cluster: {chosen or 'the first by name'}")
+    return 0
+
+
+async def _check_there(source: AnswerSource) -> None:
+    async with open_answers(source):
+        pass
 
 
 def clusters_table(rows: list[HubClusterRow]) -> str:

@@ -44,7 +44,9 @@ async def _erase(source: LogSource, request: ErasureRequest) -> int:
     async with open_log_as_owner(source) as log:
         clusters = source.clusters(without_hub(await log.clusters()))
         if len(clusters) != 1:
-            raise ConfigurationError(f"--cluster: which one? There are: {', '.join(clusters) or '-'}")
+            raise ConfigurationError(
+                f"--cluster: which one? What is erased is gone. There are: {', '.join(clusters) or '-'}"
+            )
         report = await log.erase(clusters[0], request)
     print(_text(report, dry_run=request.dry_run))
     return 0

@@ -12,7 +12,9 @@ from kaicore.analysis.inquiry.ranges import range_of
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.layout import Header
 from kaicore.ledger.log.files.reader import LogFile
+from kaicore.rules.hub.hub_state import HUB, without_hub
 
+from kai_cli.current_cluster import one_cluster
 from kai_cli.log_access import open_log, open_log_as_owner
 from kai_cli.printing import Output, OutputFlag, print_data
 from kai_cli.progress import Progress
@@ -49,7 +51,7 @@ def export(
         file: to write, such as prod.log.gz; replaced where it is there.
         begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
         to: the last event likewise; by default the last there is.
-        source: which log; a log of several clusters takes --cluster.
+        source: which log; of several clusters the current one's (kai cluster use), or --cluster.
         output: table, json or yaml.
     """
     return asyncio.run(_export(file, moments_of(begin, to), source or LogSource(), output))
@@ -57,14 +59,13 @@ def export(
 
 async def _export(file: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output) -> int:
     async with open_log(source) as log:
-        clusters = source.clusters(await log.clusters())
-        if not clusters:
+        there_are = await log.clusters()
+        if not there_are:
             raise ConfigurationError("the log is empty: there is nothing to export")
-        if len(clusters) > 1:
-            raise ConfigurationError(f"a file has the log of one cluster: name --cluster, one of {', '.join(clusters)}")
-        wanted = await range_of(log, clusters[0], since=moments[0], until=moments[1])
+        cluster = one_cluster(source, there_are if source.cluster == HUB else without_hub(there_are))
+        wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
         with Progress("exporting events") as progress:
-            header = await export_log(log, clusters[0], file, wanted, progress=progress)
+            header = await export_log(log, cluster, file, wanted, progress=progress)
     _report(file, header, output)
     return 0
 

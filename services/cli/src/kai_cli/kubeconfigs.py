@@ -23,8 +23,12 @@ class Kubeconfigs:
     own: dict[str, Path] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, given: Sequence[str]) -> "Kubeconfigs":
+    def read(cls, given: Sequence[str], *, binds: bool = True) -> "Kubeconfigs":
         """Read the values of `--kubeconfig`: `FILE`, or `SERVICE=FILE`.
+
+        Args:
+            given: the values.
+            binds: whether there is a binder, which needs one.
 
         Raises:
             ConfigurationError: a file is not there, a service is unknown, named twice, or left without a kubeconfig.
@@ -43,7 +47,7 @@ class Kubeconfigs:
                 raise ConfigurationError(f"--kubeconfig: {service} is named twice")
             else:
                 own[service] = _existing(file)
-        for service in ("watcher", "binder"):
+        for service in ("watcher", "binder") if binds else ("watcher",):
             if shared is None and service not in own:
                 raise ConfigurationError(f"--kubeconfig: none for {service}; give {service}=FILE, or a FILE for all")
         return cls(shared, own)

@@ -12,6 +12,7 @@ from kaicore.kube.client import KubeClient
 from kaicore.kube.object_paths import ObjectPaths
 from kaicore.spelling import did_you_mean
 
+from kai_cli.current_cluster import current_cluster
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import data_directory
 from kai_cli.progress import Progress
@@ -117,7 +118,7 @@ def load(*files: Path, data_dir: Path | None = None, cluster: str | None = None,
     Args:
         files: manifests or folders of them.
         data_dir: of the `kai up` whose cluster is meant.
-        cluster: which of its clusters, if it has several.
+        cluster: which of its clusters; by default the current one (kai cluster use).
         kubeconfig: another API server instead.
     """
     if not files:
@@ -143,10 +144,10 @@ async def _load(files: list[Path], config: Path) -> int:
 
 
 def service_kubeconfig(data_dir: Path | None, cluster: str | None, named: Path | None) -> Path:
-    """Return the kubeconfig that is meant: the named one, or that of a running stack's cluster.
+    """Return the kubeconfig that is meant: the named one, or that of the named or current cluster of a running stack.
 
     Raises:
-        ConfigurationError: no stack runs, or it has several clusters and none was named.
+        ConfigurationError: no stack runs, or not that cluster in it.
     """
     if named is not None:
         return named
@@ -158,9 +159,7 @@ def service_kubeconfig(data_dir: Path | None, cluster: str | None, named: Path |
     if cluster is not None and cluster not in running.clusters:
         better = did_you_mean(cluster, running.clusters)
         raise ConfigurationError(f"--cluster {cluster}: no such cluster runs in {directory.root}: {there}{better}")
-    chosen = cluster or (next(iter(running.clusters)) if len(running.clusters) == 1 else None)
-    if chosen is None:
-        if not running.clusters:
-            raise ConfigurationError(f"no cluster of {directory.root} is ready yet")
-        raise ConfigurationError(f"name one with --cluster: {there}")
+    if not running.clusters:
+        raise ConfigurationError(f"no cluster of {directory.root} is ready yet")
+    chosen = cluster or current_cluster(list(running.clusters), directory)
     return Path(running.clusters[chosen].service_kubeconfig)

@@ -81,6 +81,11 @@ cluster.command(
     help="List the hub's clusters: how they are, when they were heard of last, and what they have of the hub's.",
 )
 cluster.command(
+    "kai_cli.cluster_commands:cluster_use",
+    name="use",
+    help="Choose the current cluster, of which commands about one cluster are where none is named; or say which it is.",
+)
+cluster.command(
     "kai_cli.cluster_commands:cluster_bound",
     name="bound",
     help="Bound what the work of a queue may hold in all clusters together; without limits there is no bound any more.",

@@ -88,7 +88,7 @@ def state(
 
 
 async def _figures(source: AnswerSource, at: str, output: OutputFlag) -> int:
-    async with open_answers(source) as (answers, clusters):
+    async with open_answers(source, at) as (answers, clusters):
         summaries = [await answers.cluster(cluster, at=at) for cluster in clusters]
     if not summaries:
         raise UnknownSubject("the log is empty")
@@ -148,7 +148,7 @@ def diff(
 async def _diff(
     source: AnswerSource, moments: tuple[str, str], wanted: DiffQuestion, limit: int, output: OutputFlag
 ) -> int:
-    async with open_answers(source) as (answers, clusters):
+    async with open_answers(source, *moments) as (answers, clusters):
         selection = RowSelection(node=wanted.node, queue=wanted.queue)
         try:
             await check_subjects(answers, clusters, "pods", selection, at=moments[1])

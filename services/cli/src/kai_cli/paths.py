@@ -51,11 +51,14 @@ class RunningCluster(msgspec.Struct):
 
 #: Says that a folder is kai's alone: written only where there was nothing when kai came.
 _MARKER = ".kai-data"
+#: Has the name of the cluster that `kai cluster use` chose.
+_CURRENT_CLUSTER = "current-cluster"
 #: Folder in a data directory in which `kai demo --once` keeps its own.
 ONCE = "once"
 #: Everything else that kai keeps in a data directory, at its top.
 _LAYOUT = frozenset(
     {_MARKER, "api", "postgres", "nats", "logs", "clusters", "ports.json", "running.json", "running.new", "blind.yaml"}
+    | {_CURRENT_CLUSTER}
 )
 
 
@@ -160,6 +163,20 @@ class DataDirectory:
     def cluster(self, name: str) -> Path:
         """Data of a simulated cluster."""
         return self.root / "clusters" / name
+
+    def current_cluster(self) -> str:
+        """Return the cluster that `kai cluster use` chose; empty where none is."""
+        try:
+            return (self.root / _CURRENT_CLUSTER).read_text().strip()
+        except OSError:
+            return ""
+
+    def use_cluster(self, name: str) -> None:
+        """Choose a cluster for commands that are about one; empty for the first by name."""
+        try:
+            (self.root / _CURRENT_CLUSTER).write_text(f"{name}\n")
+        except OSError as error:
+            raise ConfigurationError(f"{error.filename or self.root}: {error.strerror}") from error
 
     def running(self) -> RunningStack | None:
         """Return what the stack that runs here tells of itself; None when none does."""

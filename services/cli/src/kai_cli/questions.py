@@ -102,7 +102,7 @@ async def _why_dispatch(source: AnswerSource, name: str, output: Output) -> int:
 async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: str) -> int:
     stories: list[Why] = []
     unknown: UnknownSubject | None = None
-    async with open_answers(source) as (answers, clusters):
+    async with open_answers(source, at) as (answers, clusters):
         asked = answers if isinstance(answers, ApiAnswers) else _with_forecasts(answers)
         for cluster in clusters:
             try:
@@ -186,7 +186,7 @@ def get(
 
 
 async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: str, watch: bool, output: Output) -> int:
-    async with open_answers(source) as (answers, clusters):
+    async with open_answers(source, at) as (answers, clusters):
         if kind == "clusters":
             rows = [row for row in await answers.clusters() if row.name in clusters and wanted.name in ("", row.name)]
             if wanted.name and not rows:

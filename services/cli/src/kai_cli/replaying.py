@@ -20,6 +20,7 @@ from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.replay_report import Difference, ReplayReport
 
+from kai_cli.current_cluster import look_in, one_cluster
 from kai_cli.exporting import FromFlag, ToFlag, moments_of
 from kai_cli.log_access import open_log, opened_source
 from kai_cli.printing import Output, OutputFlag, print_answers, print_data, table
@@ -75,8 +76,10 @@ async def _replay(
     async with opened_source(source) as opened, open_log(opened) as log:
         if opened.cluster == HUB:
             return _print_choices(await replay_choices(log), output)
-        for cluster in opened.clusters(without_hub(await log.clusters())):
-            wanted = await _wanted(log, cluster, cycle, moments)
+        there_are = without_hub(await log.clusters())
+        of_one = cycle is not None or any(moment and moment.position is not None for moment in moments)
+        meant = [one_cluster(source, there_are)] if of_one else opened.clusters(there_are)
+        for cluster, wanted in await look_in(meant, lambda name: _wanted(log, name, cycle, moments)):
             with Progress("replaying events") as progress:
                 parts = halves(wanted, _count(wanted, processes))
                 if len(parts) == 1:

@@ -39,6 +39,8 @@ class ClusterSpec:
         profile: of the simulated fleet, a name or a file; None for no fleet.
         scheduler_config: YAML file with the shard's settings, None for the defaults.
         exporter: whether placements are observed.
+        shadow: names of other schedulers (`NAME,NAME`, `*` for all), whose pods are decided on and nothing else;
+            empty to schedule.
     """
 
     name: str
@@ -46,6 +48,7 @@ class ClusterSpec:
     profile: str | None = None
     scheduler_config: Path | None = None
     exporter: bool = True
+    shadow: str = ""
 
 
 class Stack:
@@ -60,6 +63,7 @@ class Stack:
         database_url: str | None = None,
         nats_url: str | None = None,
         log_level: str = "info",
+        ha: bool = False,
     ) -> None:
         """Args:
         directory: data, logs, kubeconfigs.
@@ -68,6 +72,7 @@ class Stack:
         database_url: of an existing Postgres, instead of the embedded one.
         nats_url: of an existing NATS, instead of the embedded one.
         log_level: of the services.
+        ha: whether each service has a second instance.
         """
         self.directory = directory
         self.clusters: dict[str, RunningCluster] = {}
@@ -76,6 +81,7 @@ class Stack:
         self._given_database_url = database_url
         self._given_nats_url = nats_url
         self._log_level = log_level
+        self._ha = ha
         self._ports = Ports(directory.root / "ports.json")
         self._servers: list[EmbeddedServer] = []
         self._groups: list[list[SupervisedProcess]] = []
@@ -132,10 +138,12 @@ class Stack:
         projecting = {"KAI_DATABASE_URL": given or postgres.url_of("kai_project")}
         access = ApiAccess(self.directory.api)
         self._api_key = access.key()
+        if self._ha:
+            projecting["KAI_NATS_URL"] = self.nats_url
         await self._run(
-            self._service("relay", "kai_relay.main", relay),
-            self._service("projector", "kai_projector.main", projecting),
-            self._service("api", "kai_api.main", reading | access.environment()),
+            *self._instances("relay", "kai_relay.main", relay),
+            *self._instances("projector", "kai_projector.main", projecting),
+            *self._instances("api", "kai_api.main", reading | access.environment(), one_port=True),
         )
         self.api_url = self._address("api")
         self._note_running()
@@ -155,7 +163,7 @@ class Stack:
 
     async def start_hub(self) -> None:
         """Start the service that gives dispatches to clusters."""
-        await self._run(self._service("hub", "kai_hub.main", self._bus_and_log()))
+        await self._run(*self._instances("hub", "kai_hub.main", self._bus_and_log()))
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready.
@@ -180,7 +188,7 @@ class Stack:
     async def add_scheduler(self, name: str) -> None:
         """Start what the hub's side of a cluster needs, whose other processes an agent runs elsewhere."""
         environment = {"KAI_CLUSTER": name, **self._bus_and_log()}
-        await self._run(self._service(f"{name}-scheduler", "kai_scheduler.main", environment), cluster=name)
+        await self._run(*self._instances(f"{name}-scheduler", "kai_scheduler.main", environment), cluster=name)
 
     async def _start_cluster(self, spec: ClusterSpec) -> RunningCluster:
         home = self.directory.cluster(spec.name)
@@ -207,16 +215,21 @@ class Stack:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
             await self._run(self._fleet(spec, home, cluster), cluster=spec.name)
         # Of what there is one of, none has to ask whether it leads.
-        watcher = {name: value for name, value in access("watcher").items() if name != "KAI_NATS_URL"}
-        specs = [self._service(f"{spec.name}-watcher", "kai_watcher.main", watcher)]
+        watcher = {name: value for name, value in access("watcher").items() if self._ha or name != "KAI_NATS_URL"}
+        specs = self._instances(f"{spec.name}-watcher", "kai_watcher.main", watcher)
         config = {} if spec.scheduler_config is None else {"KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
-        specs.append(self._service(f"{spec.name}-scheduler", "kai_scheduler.main", common | config))
-        specs.append(self._service(f"{spec.name}-binder", "kai_binder.main", access("binder")))
+        if spec.shadow:
+            shadow = common | config | {"KAI_SHADOW": spec.shadow}
+            specs.append(self._service(f"{spec.name}-shadow", "kai_scheduler.main", shadow))
+        else:
+            specs += self._instances(f"{spec.name}-scheduler", "kai_scheduler.main", common | config)
+            specs += self._instances(f"{spec.name}-binder", "kai_binder.main", access("binder"), named=True)
         if spec.exporter:
             ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(node_secret)}
             if spec.kubeconfigs is not None and "ingest" in spec.kubeconfigs.own:
                 ingest = {"KAI_TOKEN_REVIEW": "true"}
-            specs.append(self._service(f"{spec.name}-ingest", "kai_ingest.main", access("ingest") | ingest))
+            ingest |= access("ingest")
+            specs += self._instances(f"{spec.name}-ingest", "kai_ingest.main", ingest, one_port=True)
             if spec.profile is not None:
                 exporter = {
                     "KAI_CLUSTER": spec.name,
@@ -283,12 +296,37 @@ class Stack:
     def _bus_and_log(self) -> dict[str, str]:
         return {"KAI_DATABASE_URL": self.database_url, "KAI_NATS_URL": self.nats_url}
 
-    def _service(self, name: str, module: str, environment: Mapping[str, str]) -> ProcessSpec:
-        listening = self._ports.listen(name)
+    def _instances(
+        self, name: str, module: str, environment: Mapping[str, str], *, one_port: bool = False, named: bool = False
+    ) -> list[ProcessSpec]:
+        """Return a service, and its second instance where there is to be one.
+
+        Args:
+            name: of the service; the second instance has `-2` behind it.
+            module: that is run.
+            environment: of both.
+            one_port: whether both answer at one address: they take connections from one socket.
+            named: whether they share work by their names.
+        """
+        names = (name, f"{name}-2") if self._ha else (name,)
+        return [
+            self._service(
+                one,
+                module,
+                {**environment, "KAI_REPLICA": one} if named and self._ha else environment,
+                port=name if one_port else one,
+            )
+            for one in names
+        ]
+
+    def _service(self, name: str, module: str, environment: Mapping[str, str], *, port: str = "") -> ProcessSpec:
+        """Return a service that answers at its own port, or at another name's."""
+        port = port or name
+        listening = self._ports.listen(port)
         return ProcessSpec(
             name=name,
             command=(sys.executable, "-m", module),
-            ready_url=f"{self._address(name)}/readyz",
+            ready_url=f"{self._address(port)}/readyz",
             environment={**environment, "KAI_LOG_LEVEL": self._log_level},
             listening=listening,
         )

@@ -87,7 +87,7 @@ def show(  # long: one flag for each way to look
 async def _ask(source: AnswerSource, wanted: TopologyQuestion, at: str) -> list[TopologiesAnswer]:
     topologies: list[TopologiesAnswer] = []
     unknown: UnknownSubject | None = None
-    async with open_answers(source) as (answers, clusters):
+    async with open_answers(source, at) as (answers, clusters):
         for cluster in clusters:
             try:
                 topologies.append(await answers.topologies(cluster, wanted, at=at))

@@ -27,7 +27,7 @@ def print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def up(
+def up(  # long: one parameter a line, and one line for each
     *,
     data_dir: Path | None = None,
     cluster: str = "kai",
@@ -35,8 +35,10 @@ def up(
     kubeconfig: list[str] | None = None,
     profile: str | None = "demo24",
     scheduler_config: Path | None = None,
+    shadow: str = "",
     database_url: str | None = None,
     nats_url: str | None = None,
+    ha: bool = False,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> int:
     """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
@@ -49,17 +51,23 @@ def up(
             repeated, for the watcher, the binder and ingest (which then has it review the exporters' tokens).
         profile: the simulated fleet: a profile's name or file.
         scheduler_config: YAML file with the scheduler's settings.
+        shadow: schedule nothing; record where the pods of these schedulers would go (NAME,NAME; * for all). No service
+            writes to the cluster then, and the watcher's kubeconfig is enough.
         database_url: an existing Postgres, instead of the embedded one; also $KAI_DATABASE_URL.
         nats_url: an existing NATS with JetStream, instead of the embedded one; also $KAI_NATS_URL.
+        ha: run two of each service: one does the work of the other when that fails.
         log_level: of the services.
     """
     directory = data_directory(data_dir)
     spec = ClusterSpec(
         name=cluster,
-        kubeconfigs=Kubeconfigs.read(kubeconfig) if kubeconfig else None,
+        kubeconfigs=Kubeconfigs.read(kubeconfig, binds=not shadow) if kubeconfig else None,
         profile=profile if not kubeconfig else None,
         scheduler_config=scheduler_config,
+        shadow=shadow,
     )
+    if shadow and clusters > 1:
+        raise ConfigurationError("--shadow: is of one cluster; --clusters would have a hub give work to several")
     if clusters > 1 and kubeconfig:
         raise ConfigurationError("--clusters: is of simulated clusters; kai cluster add registers others")
     check_cluster(spec)
@@ -78,6 +86,7 @@ def up(
             database_url=database_url,
             nats_url=nats_url,
             log_level=log_level,
+            ha=ha,
         )
         return asyncio.run(_up(stack, specs))
 

@@ -12,6 +12,7 @@ from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.hub.hub_state import without_hub
 
+from kai_cli.current_cluster import one_cluster
 from kai_cli.log_access import open_log
 from kai_cli.printing import OutputFlag, print_data
 from kai_cli.progress import Progress
@@ -60,12 +61,12 @@ def history(
 
 async def _compare(source: LogSource, question: HistoryQuestion) -> HistoryComparison:
     async with open_log(source) as log:
-        clusters = source.clusters(without_hub(await log.clusters()))
-        if len(clusters) != 1:
-            there_are = f"of {', '.join(clusters)}" if clusters else "but the log is empty"
-            raise ConfigurationError(f"history of which cluster? Name one with --cluster, {there_are}")
+        there_are = without_hub(await log.clusters())
+        if not there_are:
+            raise ConfigurationError("the log is empty: there is no history")
+        cluster = one_cluster(source, there_are)
         with Progress("simulating history") as progress:
-            return await compare_history(log, clusters[0], question, find_kubelets, progress=progress)
+            return await compare_history(log, cluster, question, find_kubelets, progress=progress)
 
 
 def _read(path: Path) -> str:

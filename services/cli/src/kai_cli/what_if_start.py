@@ -51,7 +51,7 @@ def start_command(
 async def _starts(source: AnswerSource, subject: Subject, at: str) -> list[StartsAnswer]:
     starts: list[StartsAnswer] = []
     unknown: UnknownSubject | None = None
-    async with open_answers(source) as (answers, clusters):
+    async with open_answers(source, at) as (answers, clusters):
         ask = _by_api if isinstance(answers, ApiAnswers) else _by_log
         for cluster in clusters:
             try:

@@ -67,7 +67,7 @@ def submit_command(
 
 
 async def _submit(source: AnswerSource, objects: Sequence[Located], at: str) -> list[SubmitAnswer]:
-    async with open_answers(source) as (answers, clusters):
+    async with open_answers(source, at) as (answers, clusters):
         if not clusters:
             raise ConfigurationError("the log is empty: there is no cluster to submit to")
         ask = _by_api if isinstance(answers, ApiAnswers) else _by_log

@@ -1,6 +1,6 @@
 """The page of `kai why`: first what is so and since when, then what is short, who is in the way, what would help."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kaicore.analysis.inquiry.answers import Why
 from kaicore.analysis.inquiry.why_answers import (
@@ -46,7 +46,8 @@ def _parts(why: Why) -> Iterator[list[str]]:
     if why.queue is not None:
         yield ["account:", _indented(rows_text("queues", [why.queue]))]
     if why.node is not None and why.node.zones:
-        yield ["zones:", *(f"  {zone.name}: {use_text(zone.resources)}" for zone in why.node.zones)]
+        yield [f"zones, predicted {why.node.kubelet}:"]
+        yield [f"  {zone.name}: {use_text(zone.resources)}" for zone in why.node.zones]
     if why.sub_groups:
         yield ["members:", _indented(_sub_groups(why.sub_groups))]
     if why.pods:
@@ -109,6 +110,7 @@ def _short(why: Why) -> list[str]:
     if why.nodes:
         rows = [(one.node, _amounts(one.missing) or "-", _zones(one), "; ".join(one.reasons)) for one in why.nodes]
         lines += ["closest nodes:", _indented(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows))]
+        lines += [f"  zones of {nodes} predicted {text}" for text, nodes in _kubelets(why.nodes).items()]
     for domain in why.domains:
         name = f"{domain.level or 'topology'} {domain.domain or '(none)'}"
         lines.append(
@@ -117,6 +119,15 @@ def _short(why: Why) -> list[str]:
     if why.queues:
         lines += ["queues:", _indented(rows_text("queues", why.queues))]
     return lines
+
+
+def _kubelets(nodes: Iterable[NodeShortfall]) -> dict[str, str]:
+    """Return by kubelet the nodes whose zones are predicted by it."""
+    names: dict[str, list[str]] = {}
+    for one in nodes:
+        if one.zones and one.kubelet:
+            names.setdefault(one.kubelet, []).append(one.node)
+    return {text: ", ".join(some) for text, some in names.items()}
 
 
 def _zones(one: NodeShortfall) -> str:
@@ -193,7 +204,7 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
         yield f"  {able}{shown}; {placed.strategy}"
     yield from (f"  not: {text}" for text in placed.ruled_out)
     if placed.predicted:
-        yield f"  predicted: {placed.predicted}"
+        yield f"  predicted: {placed.predicted}" + (f", {placed.kubelet}" if placed.kubelet else "")
     if placed.observed:
         yield (
             f"  observed:  {placed.observed} ({placed.agreement})"

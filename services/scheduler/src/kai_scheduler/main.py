@@ -24,6 +24,7 @@ from pydantic import Field
 from kai_scheduler.announcing import Announcer
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace, Scheduler
+from kai_scheduler.shadowing import Shadow, read_schedulers
 from kai_scheduler.standby import Standby
 
 #: A shard's and a replica's name: part of the names of streams, and of entries on NATS.
@@ -49,6 +50,11 @@ class SchedulerSettings(LeaseSettings):
     scheduler_config: Path | None = Field(
         None, description="YAML file with the shard's settings (docs/reference/scheduler-settings.md)"
     )
+    shadow: str = Field(
+        "",
+        description="decide on the pods of these other schedulers instead, by their schedulerName (NAME,NAME; * for "
+        "all), and only record it (docs/how-to/shadow.md)",
+    )
     period_ms: int = Field(200, ge=0, description="least time between two cycles")
     standby_ms: int = Field(
         3000, ge=0, description="how long to leave the shard to another scheduler of it, where the bus does not tell"
@@ -68,12 +74,20 @@ async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
         raise ConfigurationError("replica is set, and nats_url is not: replicas see on NATS which of them are live")
     if settings.replica and not can_lease(settings.cluster):
         raise ConfigurationError(f"replica is set, and the bus cannot carry the cluster's name: {settings.cluster!r}")
+    shadowed = read_schedulers(settings.shadow)
+    if config.scheduler_name in shadowed:
+        raise ConfigurationError(f"shadow: {config.scheduler_name} is this scheduler's own name (scheduler_name)")
+    if shadowed and settings.replica:
+        raise ConfigurationError("shadow and replica are set: a shadow is alone")
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
         bus = await NatsBus.open(settings.nats_url, name="kai-scheduler") if settings.nats_url else None
         try:
-            await _schedule(context, settings, config, log, bus)
+            if shadowed:
+                await _shadow(context, settings, config, log, bus)
+            else:
+                await _schedule(context, settings, config, log, bus)
         finally:
             if bus is not None:
                 await bus.close()
@@ -121,6 +135,36 @@ async def _schedule(
             await scheduler.leave()
         await feed.close()
         await scheduler.save_snapshot()
+
+
+async def _shadow(
+    context: ServiceContext, settings: SchedulerSettings, config: EngineConfig, log: EventLog, bus: NatsBus | None
+) -> None:
+    state = await restored(log, settings.cluster)
+    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
+    pace = CyclePace(
+        period_s=settings.period_ms / 1000,
+        standby_s=settings.standby_ms / 1000,
+        snapshot_events=settings.snapshot_events,
+    )
+    shadow = Shadow(
+        log=log,
+        feed=feed,
+        state=state,
+        config=config,
+        schedulers=read_schedulers(settings.shadow),
+        instance=uuid4().hex[:8],
+        context=context,
+        metrics=SchedulerMetrics(),
+        pace=pace,
+    )
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        await shadow.begin()
+        await shadow.run()
+    finally:
+        await feed.close()
+        await shadow.save_snapshot()
 
 
 def _announcer(settings: SchedulerSettings, url: str, member: str) -> Announcer:

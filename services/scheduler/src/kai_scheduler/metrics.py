@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import Stale
+from kaicore.rules.events.payloads import ShadowDecided
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import is_unobserved
@@ -13,6 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+_QUANTILES = (0.5, 0.9, 1.0)
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
@@ -41,6 +43,12 @@ class SchedulerMetrics:
         self._owner_changes = Counter(
             "kai_group_owner_changes", "Waiting groups that became this replica's", ["shard"], registry=registry
         )
+        self._shadowed = Counter(
+            "kai_shadow_decisions",
+            "Decisions that a shadow recorded about another scheduler's pods",
+            ["scheduler", "decision"],
+            registry=registry,
+        )
         self.relisted = Counter(
             "kai_relisted_cycles",
             "Cycles dropped because the list of the shard's replicas had changed",
@@ -63,6 +71,17 @@ class SchedulerMetrics:
         self._append.labels(shard).observe(append_s)
         self._placed.labels(shard).inc(len(result.placements))
         self._pending.labels(shard).set(sum(item.pods for item in result.pending))
+
+    def shadowed(self, decided: ShadowDecided) -> None:
+        """Count what a shadow recorded."""
+        for kind, decisions in (
+            ("placed", decided.placed),
+            ("nominated", decided.nominated),
+            ("left", decided.left),
+            ("evicted", decided.evicted),
+        ):
+            if decisions:
+                self._shadowed.labels(decided.scheduler, kind).inc(len(decisions))
 
     def decided(self, shard: str, *, units: int, stale: Sequence[Stale]) -> None:
         """Count the units of an appended cycle, and those of them that were stale."""
@@ -88,6 +107,7 @@ class _StateCollector(Collector):
         """See `prometheus_client.registry.Collector`."""
         yield GaugeMetricFamily("kai_state_position", "Position that is folded", self._state.position)
         yield from self._stages()
+        yield self._waiting()
         yield from self._contradictions()
         yield self._overdue()
         yield from self._outcomes()
@@ -113,6 +133,23 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily(
             "kai_nodes_history_incomplete", "Nodes of whose zones no record tells all that is held", len(incomplete)
         )
+
+    def _waiting(self) -> Metric:
+        """For how long pods have waited that are ours."""
+        now_s, ours = self._clock() / 1_000_000, self._config.scheduler_name
+        seconds = sorted(
+            max(0.0, now_s - entry.pod.created_at)
+            for entry in self._state.pods.values()
+            if entry.stage is Stage.WAITING and entry.pod.scheduler_name == ours
+        )
+        family = GaugeMetricFamily(
+            "kai_waiting_seconds",
+            "Time since the creation of the pods that wait, quantiles over pods; 1.0 is the oldest",
+            labels=["quantile"],
+        )
+        for quantile in _QUANTILES if seconds else ():
+            family.add_metric([str(quantile)], seconds[min(int(quantile * len(seconds)), len(seconds) - 1)])
+        return family
 
     def _contradictions(self) -> Iterator[Metric]:
         """What kubelets did otherwise than predicted, and reports that cannot be."""

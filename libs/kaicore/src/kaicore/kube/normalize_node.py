@@ -33,6 +33,7 @@ def normalize_node(wire: NodeObject, lost: Lost = unheard) -> Node:
         unschedulable=bool(spec.unschedulable),
         ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions or ()),
         kubelet_version=status.node_info.kubelet_version if status.node_info is not None else "",
+        declared_features=tuple(sorted(set(status.declared_features or ()))),
     )
 
 

@@ -288,6 +288,7 @@ class NodeStatus(Wire):
     capacity: Quantities | None = None
     conditions: list[Condition] | None = None
     node_info: NodeSystemInfo | None = None
+    declared_features: list[str] | None = None
 
 
 class NodeObject(KubernetesObject):

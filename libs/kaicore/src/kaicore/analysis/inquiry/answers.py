@@ -173,6 +173,7 @@ class NodeRow(Answer, frozen=True, kw_only=True):
         policy: of its Topology Manager; empty where nothing is published.
         pods: that hold something there.
         rejections: classes of pods that its kubelet has rejected.
+        kubelet: as which kubelet its zones are predicted, and why; empty for a node without zones.
     """
 
     name: str
@@ -183,6 +184,7 @@ class NodeRow(Answer, frozen=True, kw_only=True):
     rejections: int
     resources: list[NodeResource]
     zones: list[ZoneAnswer]
+    kubelet: str = ""
 
 
 class ZoneAmounts(Answer, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.shadow_notes import shadow_notes
 from kaicore.rules.state.why import miss_notes, notes, pending_reasons, story_of, verdict
 
 #: Pods that an answer about several shows, those that wait first.
@@ -77,7 +78,10 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         since=""
         if evidence.cycles is not None
         else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
-        notes=[*([] if entry is None else notes(entry, state)), *miss_notes(evidence.uid, state)],
+        notes=[
+            *([] if entry is None else (*notes(entry, state), *shadow_notes(entry, state))),
+            *miss_notes(evidence.uid, state),
+        ],
         placement=None if evidence.placed is None else placement_answer(state, entry, evidence.placed),
         evictions=evictions(state, evidence.story),
         rejections=rejections(state, evidence.story),

@@ -19,6 +19,7 @@ from kaicore.analysis.inquiry.answers import (
 )
 from kaicore.analysis.inquiry.cluster_answers import ClusterSummary
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
+from kaicore.analysis.inquiry.kubelet_models import kubelet_text
 from kaicore.analysis.inquiry.zone_rows import list_zones
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.groups.membership import POD
@@ -337,6 +338,7 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
         policy="" if topology is None else topology.policy.value,
         scope="" if topology is None else topology.scope.value,
         pods=len(state.charges.on_node.get(node.name, ())),
+        kubelet=kubelet_text(state, node.name),
         rejections=sum(item.count > 0 for item in state.rejections.by_node.get(node.name, {}).values()),
         resources=[
             NodeResource(

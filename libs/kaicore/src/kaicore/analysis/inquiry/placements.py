@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.kubelet_models import kubelet_text
 from kaicore.analysis.inquiry.placement_scores import PlacementScores
 from kaicore.analysis.inquiry.why_answers import NodeScore, PlacementAnswer
 from kaicore.rules.engine.placement.row_score import RowScore
@@ -69,6 +70,7 @@ def placement_answer(state: ClusterState, entry: PodEntry | None, placed: Decide
         not_ranked=placed.not_ranked,
         strategy=state.config().strategy(devices=devices).value if nodes else "",
         predicted=zones_text(decision.placement).removeprefix(" zones "),
+        kubelet=kubelet_text(state, decision.node),
         observed=observed,
         agreement="" if agreement is None else _COMPARED[agreement],
         cause="; ".join(miss_notes(decision.uid, state)),

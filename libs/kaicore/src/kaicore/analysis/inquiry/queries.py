@@ -134,6 +134,15 @@ class Inquiry:
         """
         return await self.hub.why(name)
 
+    async def position(self, cluster: str, *, at: str = "") -> int:
+        """Return the position of a moment of a cluster's log; of its end where `at` is empty.
+
+        Raises:
+            UnknownMoment: its log has no such moment.
+        """
+        position, _ = await self._place(cluster, at)
+        return position
+
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position, at most `timeout_s`; return its end's position."""
         return await self.log.wait_beyond(cluster, position, timeout_s=timeout_s)

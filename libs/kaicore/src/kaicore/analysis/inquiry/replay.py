@@ -10,7 +10,7 @@ from kaicore.errors import EventsRetired, UnknownMoment, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import CycleCompleted
+from kaicore.rules.events.payloads import CycleCompleted, ShadowDecided
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import cycle_stream
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
@@ -21,6 +21,7 @@ from kaicore.spelling import did_you_mean
 _FIRST_CYCLES = 50
 
 _CYCLES, _CONFIGS = Filter(types=("CycleCompleted",)), Filter(types=("ConfigRecorded",))
+_DECIDED = Filter(types=("CycleCompleted", "ShadowDecided"))
 
 
 async def replay_log(
@@ -74,9 +75,9 @@ async def _known_beforehand(log: EventLog, cluster: str, *, after: int, upto: in
 async def _beginning(log: EventLog, cluster: str, wanted: Range) -> ClusterState:
     """Return the state that the first cycle of a range was decided on, or the first one that is left behind that."""
     begin = wanted.first - 1
-    for event in await log.read(cluster, after=begin, upto=wanted.last, limit=_FIRST_CYCLES, where=_CYCLES):
+    for event in await log.read(cluster, after=begin, upto=wanted.last, limit=_FIRST_CYCLES, where=_DECIDED):
         recorded = decode_payload(event)
-        assert isinstance(recorded, CycleCompleted)
+        assert isinstance(recorded, CycleCompleted | ShadowDecided)
         begin = min(begin, recorded.input_position)
     try:
         return await state_at(log, cluster, begin)

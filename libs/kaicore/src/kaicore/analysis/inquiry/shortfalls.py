@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from kaicore.analysis.counterfactuals.asked import Asked, NodeObstacles
 from kaicore.analysis.inquiry.answers import QueueRow, RowSelection
+from kaicore.analysis.inquiry.kubelet_models import kubelet_text
 from kaicore.analysis.inquiry.listing import list_rows
 from kaicore.analysis.inquiry.why_answers import DomainShortfall, NodeShortfall, ZoneShortfall
 from kaicore.rules.model.quantity import PODS, format_amount
@@ -36,12 +37,13 @@ def _node(asked: Asked, obstacles: NodeObstacles) -> NodeShortfall:
         messages=list(dict.fromkeys(map(str, obstacles.reasons))),
         missing=_texts(asked.missing(obstacles.row)),
         zones=_zones(asked, obstacles.row),
+        kubelet=kubelet_text(asked.state, asked.columns.names[obstacles.row]),
     )
 
 
 def _zones(asked: Asked, row: int) -> list[ZoneShortfall]:
     topology, zones = asked.columns.topologies[row], asked.columns.zones
-    aligned = [name for name in asked.pod_class.aligned.resources if name in zones.resources]
+    aligned = [name for name in asked.pod_class.aligned.on(zones.kubelet_of(row)).resources if name in zones.resources]
     if topology is None or not aligned:
         return []
     shortfalls = []

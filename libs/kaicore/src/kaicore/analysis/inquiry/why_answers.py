@@ -79,6 +79,7 @@ class NodeShortfall(Answer, frozen=True, kw_only=True):
         messages: the same in words.
         missing: what the node lacks, by resource.
         zones: for a pod that is bound to zones.
+        kubelet: as which kubelet its zones are predicted, and why; empty for a node without zones.
     """
 
     node: str
@@ -86,6 +87,7 @@ class NodeShortfall(Answer, frozen=True, kw_only=True):
     messages: list[str] = msgspec.field(default_factory=list)
     missing: dict[str, str] = msgspec.field(default_factory=dict)
     zones: list[ZoneShortfall] = msgspec.field(default_factory=list)
+    kubelet: str = ""
 
 
 class DomainShortfall(Answer, frozen=True, kw_only=True):
@@ -224,6 +226,7 @@ class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
         not_ranked: why there are no scores; empty where there are.
         strategy: whether fuller nodes are preferred (`binpack`) or emptier ones (`spread`).
         predicted: zones and amounts that the kubelet was predicted to give.
+        kubelet: as which kubelet the node is predicted now, and why; empty for a node without zones.
         observed: that it was observed to hold; empty as long as it was not observed.
         agreement: how both compare, in words.
         cause: of a difference.
@@ -242,6 +245,7 @@ class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     not_ranked: str = ""
     strategy: str = ""
     predicted: str = ""
+    kubelet: str = ""
     observed: str = ""
     agreement: str = ""
     cause: str = ""

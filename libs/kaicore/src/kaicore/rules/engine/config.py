@@ -11,6 +11,7 @@ from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
+from kaicore.rules.numa.kubelet_versions import GATES, versioned_model
 from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.topology.placing.strategies import Strategy
@@ -49,6 +50,8 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         threads_per_core: CPUs per core.
         zones_per_socket: zones per socket, which `align-by-socket` needs to know.
         memory_manager: whether the memory manager's policy is `Static`.
+        version: the version whose rules they follow, such as `1.36`, whatever they report.
+        feature_gates: by name, which of the feature gates that matter here (`kubelet_versions.GATES`) are on or off.
     """
 
     match_labels: dict[str, str] = {}
@@ -60,6 +63,15 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     threads_per_core: Annotated[int, msgspec.Meta(ge=1, le=8)] | None = None
     zones_per_socket: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
     memory_manager: bool | None = None
+    version: Annotated[str, msgspec.Meta(pattern=r"^v?1\.[0-9]{1,4}($|[^0-9])")] | None = None
+    feature_gates: dict[str, bool] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises: ValueError: a feature gate is none that matters here."""
+        for name in self.feature_gates or ():
+            if name not in GATES:
+                known = ", ".join(GATES)
+                raise ValueError(f"feature_gates[{name}]: must be one of {known}")
 
     def applied(self, settings: KubeletSettings) -> KubeletSettings:
         """Return settings with what this says of them."""
@@ -75,7 +87,12 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             "threads_told": None if self.threads_per_core is None else True,
             "zones_per_socket": self.zones_per_socket,
             "static_memory": self.memory_manager,
+            "minor": None if self.version is None else versioned_model(self.version).minor,
         }
+        if self.feature_gates is not None:
+            on = frozenset(name for name, is_on in self.feature_gates.items() if is_on)
+            off = frozenset(self.feature_gates) - on
+            overridden |= {"gates_on": settings.gates_on - off | on, "gates_off": settings.gates_off - on | off}
         return settings.replaced(**{name: value for name, value in overridden.items() if value is not None})
 
 

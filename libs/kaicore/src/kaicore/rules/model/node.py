@@ -16,7 +16,12 @@ class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node as the scheduler knows it; `allocatable` and `capacity` are whole-node totals."""
+    """A node as the scheduler knows it; `allocatable` and `capacity` are whole-node totals.
+
+    Attributes:
+        kubelet_version: as its kubelet reports it, such as `v1.36.2`; empty where it reports none.
+        declared_features: names of features that its kubelet declares to have switched on, sorted (since 1.35).
+    """
 
     uid: str
     name: str
@@ -28,6 +33,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     unschedulable: bool = False
     ready: bool = False
     kubelet_version: str = ""
+    declared_features: tuple[str, ...] = ()
 
 
 class TopologyPolicy(StrEnum):

@@ -12,32 +12,21 @@ Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/scope_container.go` an
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
+from kaicore.rules.numa.cpu_distribution import distribute
 from kaicore.rules.numa.cpu_packing import CoreCounts, pack
 from kaicore.rules.numa.evaluators import EVALUATORS, Hints, Merged
 from kaicore.rules.numa.masks import lowest_place, zones_of
 from kaicore.rules.numa.memory_manager import MemoryBlock, redrawn, shrink
+from kaicore.rules.numa.refusing import AllocationRefused, see_that_cores_are_whole, see_that_some_is_left, unexpected
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
-from kaicore.rules.numa.verdict import (
-    SMT_ALIGNMENT,
-    TOPOLOGY_AFFINITY,
-    UNEXPECTED_ADMISSION,
-    Admitted,
-    Holding,
-    Rejected,
-    Seen,
-)
+from kaicore.rules.numa.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Rejected, Seen
 from kaicore.rules.numa.zones import NodeDevices, NodeZones
 
 _UNSEEN = Seen(-1)
-
-
-class _Rejected(Exception):
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
 
 
 def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] | None = None) -> Admitted | Rejected:
@@ -60,7 +49,9 @@ class _Walk:
         self._table = node.table
         self._settings = node.settings
         self._evaluator = EVALUATORS[node.settings.policy]
-        self._request = request
+        self._request = request.on(node.settings)
+        #: Under pod scope, what the pod's own resources leave nothing of to some of its containers.
+        self._crowded = self._request.crowded if node.settings.pod_scope else frozenset()
         self._lent: dict[str, list[int]] = {}
         #: By mask and type, the bytes that init containers lend.
         self._lent_memory: dict[tuple[int, str], int] = {}
@@ -69,7 +60,7 @@ class _Walk:
         #: Resources of which it is open which zones gave them to earlier pods or containers.
         self._open: set[str] = set(node.uncertain)
         self._holdings: list[Holding] = []
-        self._lends_cpus = request.lends_cpus
+        self._lends_cpus = self._request.lends_cpus
 
     def run(self) -> Admitted | Rejected:
         hints: list[Hints] = []
@@ -79,7 +70,7 @@ class _Walk:
             if self._settings.pod_scope:
                 hints = self._hints(asking.amounts)
                 common = self._merge(hints, *self._seen.values())
-            for container in self._request.containers:
+            for container in self._request.allocated(pod_scope=self._settings.pod_scope):
                 merged = common
                 asking = container
                 if merged is None:
@@ -87,9 +78,10 @@ class _Walk:
                     merged = self._merge(hints, self._seen.get(container.name, _UNSEEN))
                 hints = []
                 self._allocate(container, merged)
-        except _Rejected as error:
+        except AllocationRefused as error:
             lent = {resource: list(zones) for resource, zones in self._lent.items()}
-            return Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent)
+            crowded = tuple(sorted(self._crowded))
+            return Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent, crowded)
         self._shrink_lenders()
         lent = {name: zones for name, zones in self._lent.items() if any(zones)}
         return Admitted(tuple(self._holdings), lent, self._perhaps())
@@ -108,7 +100,7 @@ class _Walk:
             hints = [Hints(one.resource, one.feasible & masks, one.preferred & masks, one.width) for one in hints]
         merged = self._evaluator.merge(self._node, hints)
         if merged is None:
-            raise _Rejected(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
+            raise AllocationRefused(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
         return merged
 
     # Hints.
@@ -125,7 +117,9 @@ class _Walk:
                     hints.append(self._cpu_hints(need))
             elif resource in self._node.free:
                 hints.append(self._device_hints(resource, need))
-        if memory and self._settings.static_memory:
+        if memory and self._settings.static_memory and self._crowded.intersection(memory):
+            hints.append(Hints(next(iter(memory)), 0, 0, self._table.zones))
+        elif memory and self._settings.static_memory:
             of_memory = self._node.memory.hints(self._table, memory, self._lent_memory)
             # No mask at all counts as no opinion; Allocate will fail.
             if of_memory.feasible:
@@ -135,6 +129,8 @@ class _Walk:
     def _cpu_hints(self, need: int) -> Hints:
         """`generateCPUTopologyHints`: the width counts all CPUs, reserved ones too; what is lent must be inside."""
         table = self._table
+        if CPU in self._crowded:
+            return Hints(CPU, 0, 0, table.zones)
         lent = self._lent.get(CPU) or [0] * table.zones
         width = table.first_width(table.reaching(self._node.capacity[CPU], need))
         available = [free + more for free, more in zip(self._node.free[CPU], lent, strict=True)]
@@ -188,8 +184,10 @@ class _Walk:
             elif resource in self._node.free:
                 self._take_devices(holding, resource, need)
         if cpus and self._settings.static_cpu:
+            see_that_some_is_left((CPU,), self._crowded)
             self._take_cpus(holding, cpus)
         if memory and self._settings.static_memory:
+            see_that_some_is_left(memory, self._crowded)
             self._take_memory(holding, memory, merged)
 
     def _take_devices(self, holding: Holding, resource: str, need: int) -> None:
@@ -200,7 +198,7 @@ class _Walk:
         left = need - sum(from_lent)
         whole = shared.free if shared is not None else self._node.whole(resource)
         if left > whole:
-            raise _unexpected(
+            raise unexpected(
                 f"requested number of devices unavailable for {resource}. Requested: {left}, Available: {whole}"
             )
         drawn = self._drawn(holding, resource, need)
@@ -235,7 +233,7 @@ class _Walk:
             return None
         room = zip(drawn, self._node.free[resource], self._lent[resource], strict=True)
         if any(amount > max(free, 0) + lent for amount, free, lent in room):
-            raise _unexpected(f"the zones have not as much {resource} as was drawn from them")
+            raise unexpected(f"the zones have not as much {resource} as was drawn from them")
         return list(drawn)
 
     def _note_choice(self, holding: Holding, resource: str, room: Mapping[int, int], part: int) -> None:
@@ -252,14 +250,7 @@ class _Walk:
         lent = self._lent.setdefault(CPU, [0] * self._table.zones)
         threads = self._settings.threads_per_core
         if self._settings.whole_cores_only:
-            if need // 1000 % threads:
-                text = f"requested {need // 1000} cpus not multiple cpus per core = {threads}"
-                raise _Rejected(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
-            whole = self._node.whole(CPU) // 1000
-            if need // 1000 > whole:
-                text = f"not enough free physical CPUs: available physical CPUs = {whole}"
-                text += f", requested CPUs = {need // 1000}, CPUs per core = {threads}"
-                raise _Rejected(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
+            see_that_cores_are_whole(need // 1000, threads=threads, whole=self._node.whole(CPU) // 1000)
         available = [one + other for one, other in zip(free, lent, strict=True)]
         inside: Sequence[int] = zones_of(holding.mask)
         if self._settings.aligns_by_socket:
@@ -269,7 +260,7 @@ class _Walk:
         whole = self._node.whole(CPU) + sum(lent)
         if need > whole:
             count = f"requested={(need - aligned) // 1000}, available={(whole - aligned) // 1000}"
-            raise _unexpected(f"not enough cpus available to satisfy request: {count}")
+            raise unexpected(f"not enough cpus available to satisfy request: {count}")
         drawn = self._drawn(holding, CPU, need)
         taken = drawn or [0] * len(free)
         for zones, part in () if drawn else ((inside, aligned), (range(len(free)), need - aligned)):
@@ -277,7 +268,7 @@ class _Walk:
                 continue
             room = {zone: available[zone] - taken[zone] for zone in zones if available[zone] > taken[zone]}
             self._note_choice(holding, CPU, room, part)
-            for zone, amount in pack(room, self._node.capacity[CPU], part, threads=threads).items():
+            for zone, amount in self._split(room, part, mask=holding.mask).items():
                 taken[zone] += amount
         # The whole has it, and only what may be on one zone or another leaves no zone enough.
         taken[0] += need - sum(taken)
@@ -287,6 +278,15 @@ class _Walk:
         from_lent = [self._from_lent(zone, amount, holding) for zone, amount in enumerate(taken)]
         taken = [amount - more for amount, more in zip(taken, from_lent, strict=True)]
         self._settle(holding, CPU, taken, from_lent)
+
+    def _split(self, room: dict[int, int], part: int, *, mask: int) -> dict[int, int]:
+        """Split CPUs over zones as the kubelet's options have it."""
+        spreading, capacity = self._settings.spreading, self._node.capacity[CPU]
+        if spreading is None:
+            return pack(room, capacity, part, threads=self._settings.threads_per_core)
+        if spreading.at_least:
+            spreading = replace(spreading, at_least=mask.bit_count())
+        return distribute(room, capacity, part, by=spreading)
 
     def _from_lent(self, zone: int, amount: int, holding: Holding) -> int:
         """How much of what is taken of a zone's CPUs was lent before."""
@@ -326,8 +326,8 @@ class _Walk:
         """From the mask, or from the best that contains it where it has too little (`policy_static.go` Allocate)."""
         memory = self._node.memory
         mask = self._memory_mask(needs, merged)
-        if memory.conflicts(mask):
-            raise _unexpected("[memorymanager] preferred hint violates NUMA node allocation")
+        if self._settings.refuses_mixed_memory_groups and memory.conflicts(mask):
+            raise unexpected("[memorymanager] preferred hint violates NUMA node allocation")
         init = holding.container.kind is ContainerKind.INIT
         for resource, need in needs.items():
             lent = self._lent_memory.get((mask, resource), 0)
@@ -342,9 +342,9 @@ class _Walk:
             hints = memory.hints(table, needs, self._lent_memory)
             if not hints.feasible:
                 text = "no NUMA nodes with enough memory is available"
-                raise _unexpected(f"[memorymanager] failed to get the default NUMA affinity, {text}")
+                raise unexpected(f"[memorymanager] failed to get the default NUMA affinity, {text}")
             if preferred and not hints.preferred:
-                raise _unexpected("[memorymanager] failed to find the default preferred hint")
+                raise unexpected("[memorymanager] failed to find the default preferred hint")
             mask = table.masks[lowest_place(hints.preferred or hints.feasible)]
             preferred = bool(hints.preferred)
         if memory.suffices(mask, needs):
@@ -352,9 +352,9 @@ class _Walk:
         hints = memory.hints(table, needs, self._lent_memory)
         wider = hints.feasible & table.with_all(zones_of(mask))
         if not wider:
-            raise _unexpected("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
+            raise unexpected("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
         if preferred and not wider & hints.preferred:
-            raise _unexpected("[memorymanager] failed to find the extended preferred hint")
+            raise unexpected("[memorymanager] failed to find the extended preferred hint")
         return table.masks[lowest_place(wider & hints.preferred or wider)]
 
     def _shrink_lenders(self) -> None:
@@ -378,7 +378,3 @@ def _ascending(free: Sequence[int], zones: Sequence[int], need: int) -> list[int
         taken[zone] = part
         need -= part
     return taken
-
-
-def _unexpected(cause: str) -> _Rejected:
-    return _Rejected(UNEXPECTED_ADMISSION, f"Allocate failed due to {cause}, which is unexpected")

@@ -68,7 +68,8 @@ def applies_to(settings: KubeletSettings) -> bool:
 
 def has_stages(request: AlignedRequest, settings: KubeletSettings) -> bool:
     """Tell whether a pod is aligned in several steps, so that room for one may lead away from room for the next."""
-    return not settings.pod_scope and sum(any(n for _, n in item.amounts) for item in request.containers) > 1
+    containers = request.on(settings).containers
+    return not settings.pod_scope and sum(any(n for _, n in item.amounts) for item in containers) > 1
 
 
 def is_certain(
@@ -89,6 +90,7 @@ def is_certain(
         created_at: when the pod was created, seconds since the epoch.
     """
     is_last = all(created_at >= arrival.created_at for arrival in arrivals)
+    request = request.on(node.settings)
     if is_last and len(request.containers) == 1 and _has_room_beside_all(node, arrivals, request):
         return True
     return _Node(node, arrivals, ending, request).admits(created_at)
@@ -103,9 +105,10 @@ def _has_room_beside_all(node: NodeZones, arrivals: Sequence[Arrival], request: 
         free = _free(node, name)
         most = 0
         for arrival in arrivals:
-            most += dict(arrival.request.pod).get(name, 0)
-            if name == CPU and arrival.request.lends_cpus:
-                most += 1000 * len(arrival.request.containers)
+            asked = arrival.request.on(node.settings)
+            most += dict(asked.pod).get(name, 0)
+            if name == CPU and asked.lends_cpus:
+                most += 1000 * len(asked.containers)
             for zone, amount in _held(arrival, name):
                 free[zone] += amount
         zones &= {zone for zone, amount in enumerate(free) if amount - most >= need}
@@ -149,7 +152,8 @@ class _Node:
         request: AlignedRequest,
     ) -> None:
         self._settings = node.settings
-        names = sorted({name for one in (request, *(item.request for item in arrivals)) for name in one.resources})
+        asked = (one.on(node.settings) for one in (request, *(item.request for item in arrivals)))
+        names = sorted({name for one in asked for name in one.resources})
         self._names = [name for name in names if _aligned(node, name)]
         self._cpu = self._names.index(CPU) if CPU in self._names else -1
         self._lendable = [not is_memory(name) for name in self._names]
@@ -176,6 +180,7 @@ class _Node:
         self._more: _World = tuple(zip(*more, strict=True))
 
     def _guest(self, request: AlignedRequest, arrival: Arrival | None = None) -> _Guest:
+        request = request.on(self._settings)
         containers: Iterable[AlignedContainer] = request.containers
         left_alone = 0
         if self._settings.pod_scope:

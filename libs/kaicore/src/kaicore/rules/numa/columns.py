@@ -72,6 +72,10 @@ class ZoneColumns(ZoneArrays):
         self.shape[row] = self._shapes.setdefault(likeness, len(self._shapes) + 1)
         self.set_kubelet(row, settings)
 
+    def kubelet_of(self, row: int) -> KubeletSettings:
+        """Return what a row's kubelet is set to."""
+        return self.kubelets[int(self.kubelet[row])]
+
     def set_kubelet(self, row: int, settings: KubeletSettings) -> None:
         """Set what a row's kubelet is set to."""
         number = self._kubelet_ids.get(settings)
@@ -195,7 +199,7 @@ class ZoneColumns(ZoneArrays):
 
     def binds(self, row: int, resources: Iterable[str]) -> bool:
         """Tell whether the row's kubelet binds any of the resources to zones."""
-        settings = self.kubelets[int(self.kubelet[row])]
+        settings = self.kubelet_of(row)
         return any(
             settings.static_cpu
             if name == CPU
@@ -279,7 +283,7 @@ class ZoneColumns(ZoneArrays):
             devices: totals of the resources whose zones do not add up to the node's.
         """
         zones = int(self.zone_count[row])
-        settings = self.kubelets[int(self.kubelet[row])]
+        settings = self.kubelet_of(row)
         # Lists of Python's numbers from here on: there are few, and each is looked at by itself.
         capacity, allocatable = _by_resource(self.capacity[row, :zones]), _by_resource(self.allocatable[row, :zones])
         free = allocatable if empty else _by_resource(self.free(row, zones=zones, reconstruct=reconstruct))

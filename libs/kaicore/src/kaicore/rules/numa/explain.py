@@ -92,6 +92,10 @@ class _Explanation:
         hints, needs = self._refused.hints, self._needs
         if self._refused.reason == SMT_ALIGNMENT:
             return self._simple(NumaWholeCores, CPU, self._refused.message)
+        if self._refused.crowded and (not hints or any(hint.resource in self._refused.crowded for hint in hints)):
+            resource = self._refused.crowded[0]
+            asked = self._needs.get(resource, 0)
+            return Refusal(NumaNeverFits, resource, -1, asked, asked, self._refused.reason, _CROWDED)
         if not hints:
             return self._of_allocation()
         table = self._node.table
@@ -162,6 +166,8 @@ class _Explanation:
         need = self._needs.get(resource, 0)
         return Refusal(kind, resource, zone, need, free, self._refused.reason, _EXPLANATIONS[kind])
 
+
+_CROWDED = "its containers use up what the pod asks for as a whole, and leave nothing to those without a share"
 
 _EXPLANATIONS: dict[type[AlignmentReason], str] = {
     NumaNeverFits: "the largest zone is too small",

@@ -5,18 +5,18 @@ options; whether CPUs and memory are aligned follows from whether zones have any
 their figures from the kubelet's podresources API, which has none without the static CPU manager (or Static memory
 manager). What nothing publishes, such as CPU manager options, is configured per node label
 (`kaicore.rules.engine.config.KubeletOverride`).
+
+What kubelets of different versions and feature gates do otherwise is in `kaicore.rules.numa.kubelet_versions`.
 """
 
-import re
 from typing import Any
 
 import msgspec
 
 from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope
 from kaicore.rules.model.quantity import CPU, MEMORY
-
-#: Of the kubelet that the recorded decisions come from; assumed where a node tells no version.
-REFERENCE_MINOR = 36
+from kaicore.rules.numa.cpu_distribution import Spreading
+from kaicore.rules.numa.kubelet_versions import GATES, REFERENCE_MINOR, PodLevel, kubelet_model
 
 #: Node Feature Discovery's label for nodes whose cores have more than one thread.
 MULTITHREADING_LABEL = "feature.node.kubernetes.io/cpu-hardware_multithreading"
@@ -24,8 +24,7 @@ MULTITHREADING_LABEL = "feature.node.kubernetes.io/cpu-hardware_multithreading"
 PREFER_CLOSEST = "prefer-closest-numa-nodes"
 ALIGN_BY_SOCKET = "align-by-socket"
 FULL_PCPUS_ONLY = "full-pcpus-only"
-
-_VERSION = re.compile(r"v?1\.(\d{1,4})(?!\d)")
+DISTRIBUTE_ACROSS_NUMA = "distribute-cpus-across-numa"
 
 
 class KubeletSettings(msgspec.Struct, frozen=True):
@@ -41,7 +40,9 @@ class KubeletSettings(msgspec.Struct, frozen=True):
         threads_told: whether that is reported; else there may be two.
         zones_per_socket: how many zones a socket has; those of a socket are numbered one after another.
         static_memory: whether the memory manager's policy is `Static`.
-        minor: the kubelet's minor version, 36 for 1.36.
+        minor: the minor version whose rules are followed, 36 for 1.36.
+        gates_on: names of the feature gates that are known to be on; of the others each version has its default.
+        gates_off: names of those that are known to be off.
     """
 
     policy: TopologyPolicy = TopologyPolicy.NONE
@@ -54,6 +55,49 @@ class KubeletSettings(msgspec.Struct, frozen=True):
     zones_per_socket: int = 1
     static_memory: bool = False
     minor: int = REFERENCE_MINOR
+    gates_on: frozenset[str] = frozenset()
+    gates_off: frozenset[str] = frozenset()
+
+    def gate(self, name: str) -> bool:
+        """Whether a feature gate of `GATES` is on: as it is told, else as the version has it by default."""
+        gate = GATES[name]
+        if self.minor < gate.since:
+            return False
+        return name in self.gates_on or (name not in self.gates_off and gate.is_default(self.minor))
+
+    @property
+    def pod_level(self) -> PodLevel:
+        """What is aligned of a pod with resources of its own (`spec.resources`), besides devices."""
+        # Up to 1.35 the managers look at the gate; since 1.36 only both gates together have them align anything.
+        if self.minor < 34 or (self.minor < 36 and not self.gate("PodLevelResources")):
+            return PodLevel.CONTAINERS
+        if self.gate("PodLevelResources") and self.gate("PodLevelResourceManagers"):
+            return PodLevel.BUDGET
+        return PodLevel.NOTHING
+
+    @property
+    def refuses_mixed_memory_groups(self) -> bool:
+        """Whether memory is refused on a mask of several zones of which one is in use otherwise.
+
+        Since 1.32 (kubernetes/kubernetes#123443); kubelets before that regroup the zones.
+        """
+        return self.minor >= 32
+
+    @property
+    def spreading(self) -> Spreading | None:
+        """How CPUs are spread over zones (`distribute-cpus-across-numa`, since 1.23); None where they are packed.
+
+        The zones of the affinity mask are the fewest since 1.38, which `at_least` says by being 1.
+        """
+        if DISTRIBUTE_ACROSS_NUMA not in self.cpu_options:
+            return None
+        return Spreading(
+            group=self.threads_per_core if self.whole_cores_only else 1,
+            threads=self.threads_per_core,
+            at_least=1 if self.minor >= 38 else 0,
+            zones_per_socket=self.zones_per_socket,
+            keeps_socket=self.aligns_by_socket and self.minor >= 37,
+        )
 
     @property
     def may_have_half_cores(self) -> bool:
@@ -104,6 +148,7 @@ def infer_settings(topology: NodeTopology, node: Node | None) -> KubeletSettings
     """
     allotted = {name for zone in topology.zones for name, item in zone.resources.items() if item.allocatable}
     labels = node.labels if node is not None else {}
+    model = kubelet_model(node)
     return KubeletSettings(
         policy=topology.policy,
         scope=topology.scope,
@@ -113,15 +158,10 @@ def infer_settings(topology: NodeTopology, node: Node | None) -> KubeletSettings
         threads_per_core=2 if labels.get(MULTITHREADING_LABEL) == "true" else 1,
         threads_told=MULTITHREADING_LABEL in labels,
         static_memory=MEMORY in allotted,
-        minor=kubelet_minor(node.kubelet_version if node is not None else ""),
+        minor=model.minor,
+        gates_on=model.gates_on,
     )
 
 
 def _switched_on(options: dict[str, str]) -> frozenset[str]:
     return frozenset(name for name, value in options.items() if value.lower() == "true")
-
-
-def kubelet_minor(version: str) -> int:
-    """Return the minor number of a kubelet version such as `v1.36.2`; `REFERENCE_MINOR` if it tells none."""
-    match = _VERSION.match(version)
-    return int(match[1]) if match is not None else REFERENCE_MINOR

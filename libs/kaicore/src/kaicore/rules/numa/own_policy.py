@@ -60,6 +60,8 @@ def strays(
         own: the pod's own policy.
         admitted: what the kubelet would give it.
     """
+    settings = columns.kubelet_of(row)
+    request = request.on(settings)
     asked = {
         name for items in (request.pod, *(item.amounts for item in request.containers)) for name, need in items if need
     }
@@ -70,7 +72,6 @@ def strays(
     if not bound or (own.resources and len(bound) < len(concerned)):
         missing = next((name for name in concerned if name not in bound), "") if own.resources else ""
         return Stray(resource=missing)
-    settings = columns.kubelets[int(columns.kubelet[row])]
     units: list[tuple[str, tuple[tuple[str, int], ...], dict[str, int]]] = []
     for holding in admitted.holdings:
         if holding.container.kind is not ContainerKind.INIT:
@@ -109,9 +110,11 @@ def missed(
     index = {name: number for number, name in enumerate(zone_names)}
     if any(zone not in index for container in observed.containers for zone in _zones(container)):
         return ""
+    settings = columns.kubelet_of(row)
+    request = request.on(settings)
     lasting = {item.name: item.amounts for item in request.containers if item.kind is not ContainerKind.INIT}
     units: list[tuple[str, tuple[tuple[str, int], ...], Sequence[ContainerPlacement]]] = []
-    if columns.kubelets[int(columns.kubelet[row])].pod_scope:
+    if settings.pod_scope:
         units = [("", request.pod, observed.lasting)]
     elif len(lasting) == 1:
         units = [("", next(iter(lasting.values())), observed.lasting)]

@@ -7,17 +7,21 @@ with sidecars as a default; what changed since is asked of the node's version in
 - devices are aligned for every QoS class (device manager, `GetTopologyHints`);
 - CPUs are aligned for Guaranteed pods, for containers with a whole number of CPUs (CPU manager, static policy);
 - memory and hugepages are aligned for Guaranteed pods (memory manager, Static policy);
-- a pod with pod-level resources has neither its CPUs nor its memory aligned (on by default since 1.34;
-  PodLevelResourceManagers is off);
+- of a pod with pod-level resources it depends on the kubelet (`PodLevel`): neither its CPUs nor its memory by default
+  since 1.34 (kubernetes/kubernetes#133279), those of its containers before, and with PodLevelResourceManagers
+  (KEP-5526) those of the pod;
 - pod overhead is not aligned;
 - pod scope asks once for the pod: the larger of the sum of its long-running containers and the peak while the init
   containers run one after another beside the sidecars started before them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
-from kaicore.rules.model.quantity import CPU, PODS, is_memory
+from kaicore.rules.model.quantity import CPU, MEMORY, PODS, is_memory
+from kaicore.rules.numa.kubelet_settings import KubeletSettings
+from kaicore.rules.numa.kubelet_versions import PodLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +40,53 @@ class AlignedRequest:
     Attributes:
         containers: in the order in which the kubelet admits them.
         pod: what pod scope asks for.
+        budget: under pod scope, the part of `pod` that is given to the pod and not to its containers; None where it is
+            all given to containers.
+        crowded: of `budget`, what containers with a share of their own use up, though others need some of it.
+        others: what kubelets align that treat the pod's own resources otherwise; see `on`.
     """
 
     containers: tuple[AlignedContainer, ...]
     pod: tuple[tuple[str, int], ...]
+    budget: tuple[tuple[str, int], ...] | None = None
+    crowded: frozenset[str] = frozenset()
+    others: "tuple[tuple[PodLevel, AlignedRequest], ...]" = ()
+
+    def on(self, settings: KubeletSettings) -> "AlignedRequest":
+        """Return what a certain kubelet aligns."""
+        if not self.others:
+            return self
+        return dict(self.others).get(settings.pod_level, self)
+
+    def allocated(self, *, pod_scope: bool) -> tuple[AlignedContainer, ...]:
+        """Return the containers in order; what the pod is given as a whole comes last (`AllocatePod`)."""
+        if self.budget is None or not pod_scope:
+            return self.containers
+        of_devices = (
+            replace(item, amounts=tuple(part for part in item.amounts if part[0] != CPU and not is_memory(part[0])))
+            for item in self.containers
+        )
+        return (*of_devices, AlignedContainer("", ContainerKind.APP, self.budget))
 
     @property
     def resources(self) -> tuple[str, ...]:
         """Names of all resources asked for, sorted."""
-        return tuple(sorted({name for container in self.containers for name, _ in container.amounts}))
+        names = {name for container in self.containers for name, _ in container.amounts}
+        return tuple(sorted(names.union(name for name, _ in self.budget or ())))
+
+    @property
+    def _each(self) -> "tuple[AlignedRequest, ...]":
+        return (self, *(other for _, other in self.others))
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of the pod is aligned."""
-        return not any(container.amounts for container in self.containers)
+        """Whether no kubelet aligns anything of the pod."""
+        return not any(one.resources for one in self._each)
 
     @property
     def lends_cpus(self) -> bool:
         """Whether ordinary init containers have CPUs of their own, which later containers take over."""
-        inits = (container for container in self.containers if container.kind is ContainerKind.INIT)
+        inits = (item for one in self._each for item in one.containers if item.kind is ContainerKind.INIT)
         return any(resource == CPU and amount for container in inits for resource, amount in container.amounts)
 
     def nothing(self) -> "AlignedRequest":
@@ -72,20 +104,35 @@ class AlignedRequest:
         return AlignedRequest(
             tuple(AlignedContainer(item.name, item.kind, kept(item.amounts)) for item in self.containers),
             kept(self.pod),
+            None if self.budget is None else kept(self.budget),
+            self.crowded - ignored,
+            tuple((level, other.without(ignored)) for level, other in self.others),
         )
 
 
 def aligned_request(pod: Pod) -> AlignedRequest:
     """Return what the kubelet would align of a pod on a node that reports every resource per zone."""
+    guaranteed = pod.qos is QosClass.GUARANTEED
+    if pod.pod_resources is None:
+        return _of_containers(pod, dict.fromkeys((item.name for item in pod.containers), guaranteed))
+    plain = _of_containers(pod, {})
+    if not guaranteed:
+        return plain
+    by_containers = _of_containers(pod, dict.fromkeys((item.name for item in pod.containers), True))
+    by_budget = _of_budget(pod, pod.pod_resources)
+    return replace(plain, others=((PodLevel.CONTAINERS, by_containers), (PodLevel.BUDGET, by_budget)))
+
+
+def _of_containers(pod: Pod, host_level: Mapping[str, bool]) -> AlignedRequest:
+    """Return what is aligned where each container is given what it asks for; CPUs and memory only of some."""
     containers = tuple(
-        AlignedContainer(container.name, container.kind, _aligned_amounts(pod, container))
-        for container in pod.containers
+        AlignedContainer(item.name, item.kind, _aligned_amounts(item, host_level=host_level.get(item.name, False)))
+        for item in pod.containers
     )
     return AlignedRequest(containers, _pod_scope(containers))
 
 
-def _aligned_amounts(pod: Pod, container: Container) -> tuple[tuple[str, int], ...]:
-    host_level = pod.qos is QosClass.GUARANTEED and pod.pod_resources is None
+def _aligned_amounts(container: Container, *, host_level: bool) -> tuple[tuple[str, int], ...]:
     aligned: Amounts = {}
     for resource, amount in container.requests.items():
         if resource == CPU:
@@ -97,6 +144,48 @@ def _aligned_amounts(pod: Pod, container: Container) -> tuple[tuple[str, int], .
         elif resource not in ("ephemeral-storage", PODS):
             aligned[resource] = amount
     return tuple(sorted(aligned.items()))
+
+
+def _of_budget(pod: Pod, asked: Amounts) -> AlignedRequest:
+    """Return what is aligned with PodLevelResourceManagers.
+
+    A container has a share of its own if it asks for CPUs and memory and is limited to just that
+    (`cm/qos/helpers.go`); under pod scope all of it comes out of what the pod asks for.
+    """
+    of_its_own = {
+        item.name: all(item.requests.get(name, 0) == item.limits.get(name, 0) > 0 for name in (CPU, MEMORY))
+        for item in pod.containers
+    }
+    shares = _of_containers(pod, of_its_own)
+    budget = {
+        name: amount
+        for name, amount in sorted(asked.items())
+        if amount and (is_memory(name) or (name == CPU and amount % 1000 == 0))
+    }
+    devices = dict(item for item in shares.pod if item[0] != CPU and not is_memory(item[0]))
+    return AlignedRequest(
+        shares.containers,
+        tuple(sorted((devices | budget).items())),
+        tuple(budget.items()),
+        frozenset(name for name in budget if _is_crowded(name, budget[name], shares.containers)),
+    )
+
+
+def _is_crowded(resource: str, budget: int, containers: tuple[AlignedContainer, ...]) -> bool:
+    """Tell whether shares of their own leave nothing to containers without (`validatePodScopeResources`)."""
+    kept, waiting = 0, False
+    for container in containers:
+        amounts = dict(container.amounts)
+        # The memory manager looks at all its resources together: a container without any shares what is left of each.
+        shares = not any(is_memory(name) for name in amounts) if is_memory(resource) else CPU not in amounts
+        if container.kind is ContainerKind.INIT:
+            if shares and kept >= budget:
+                return True
+        elif shares:
+            waiting = True
+        else:
+            kept += amounts.get(resource, 0)
+    return waiting and kept >= budget
 
 
 def _pod_scope(containers: tuple[AlignedContainer, ...]) -> tuple[tuple[str, int], ...]:

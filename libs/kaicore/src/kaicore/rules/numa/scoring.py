@@ -79,7 +79,7 @@ def score(
     inside = list(zones_of(span))
     free = columns.free(row, zones=zones, reconstruct=reconstruct)
     shares: list[tuple[int, int]] = []
-    for resource, need in request.pod:
+    for resource, need in request.on(columns.kubelet_of(row)).pod:
         weight, column = scoring.weights.get(resource, 1), columns.resources.get(resource)
         if column is None or not (need and weight and columns.binds(row, (resource,))):
             continue

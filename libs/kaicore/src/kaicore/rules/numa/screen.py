@@ -82,6 +82,7 @@ class _Group:
 
     def may_admit(self, request: AlignedRequest, count: int) -> Flags:
         """Ask about each container by itself, as if it came first: what it finds later is never more."""
+        request = request.on(self._settings)
         verdict = np.ones(count, np.bool_)
         containers = request.containers
         if self._settings.pod_scope:

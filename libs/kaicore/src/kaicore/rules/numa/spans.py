@@ -22,7 +22,7 @@ def sources(columns: ZoneColumns, row: int, holding: Holding, resource: str) -> 
             mask |= block.mask if block.resource == resource else 0
         return mask
     named = sum(1 << zone for zone, amount in enumerate(holding.amounts.get(resource, ())) if amount)
-    none = columns.kubelets[int(columns.kubelet[row])].policy is TopologyPolicy.NONE
+    none = columns.kubelet_of(row).policy is TopologyPolicy.NONE
     if resource not in holding.uncertain or (resource == CPU and none):
         return named
     amounts = columns.capacity[row, : int(columns.zone_count[row]), columns.resources[resource]].tolist()

@@ -11,6 +11,7 @@ from kaicore.rules.numa.zones import NodeZones
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
 SMT_ALIGNMENT = "SMTAlignmentError"
+EMPTY_POD_SHARED_POOL = "EmptyPodSharedPoolError"
 
 
 @dataclass(slots=True)
@@ -59,6 +60,7 @@ class Rejected:
         hints: the providers' hints for it, if it failed by them.
         node: what was free at that moment.
         lent: what init containers lent at that moment.
+        crowded: what containers of the pod use up of its own resources, though others need some (KEP-5526).
     """
 
     reason: str
@@ -67,6 +69,7 @@ class Rejected:
     hints: tuple[Hints, ...]
     node: NodeZones
     lent: dict[str, list[int]]
+    crowded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

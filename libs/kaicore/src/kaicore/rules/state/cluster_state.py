@@ -45,7 +45,7 @@ INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 
 
 #: What the streams begin with that decisions are conditional on.
-_VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/")
+_VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/", "shadow/")
 
 
 class ClusterState(PodIndexes):
@@ -53,7 +53,7 @@ class ClusterState(PodIndexes):
 
     Attributes:
         versions: of the streams that decisions are conditional on: nodes, pods, shards' cycles and lists of replicas,
-            and queues that work was taken back from.
+            shadows, and queues that work was taken back from.
         replicas: those that share a shard's groups, sorted, by shard; none where one scheduler has all of it.
         priority_classes: by name.
         configs: configurations by digest.
@@ -313,6 +313,13 @@ class ClusterState(PodIndexes):
         self.reasons.keep(payload.shard, reporters)
         self.revision += 1
 
+    def _shadow_decided(self, payload: payloads.ShadowDecided) -> None:
+        if payload.config is not None:
+            self.configs[payload.config_digest] = payload.config
+        self.shadows.take(
+            payload, self.workload_index, pods=self.pods, classes=self.classes, position=self.context.position
+        )
+
     def _config_recorded(self, payload: payloads.ConfigRecorded) -> None:
         self.configs[payload.digest] = payload.config
 
@@ -358,6 +365,7 @@ class ClusterState(PodIndexes):
         payloads.QueueReclaimed: _only_counted,
         payloads.PodsLeftWaiting: _pods_left_waiting,
         payloads.ConfigRecorded: _config_recorded,
+        payloads.ShadowDecided: _shadow_decided,
         payloads.FieldsErased: _only_counted,
         payloads.DispatchArrived: _only_counted,
         **dict.fromkeys(get_args(payloads.HubPayload), _only_counted),

@@ -218,8 +218,8 @@ def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:
     """
     if entry.observed is not None or not entry.started_at or not entry.charged:
         return False
-    asked = state.classes[entry.class_key].aligned.resources
-    return state.columns.zones.binds(state.columns.row(entry.node), asked)
+    row, zones = state.columns.row(entry.node), state.columns.zones
+    return zones.binds(row, state.classes[entry.class_key].aligned.on(zones.kubelet_of(row)).resources)
 
 
 def _misaligned(state: ClusterState, config: EngineConfig, *, now: int) -> list[MisalignedPod]:

@@ -38,6 +38,7 @@ from kaicore.rules.sharing.replicas import replicas_stream
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.queue_report import queue_report
+from kaicore.rules.state.recorded_reasons import RecordedReasons
 from kaicore.rules.state.share import Share
 from kaicore.rules.state.waiting_report import waiting_reports
 
@@ -94,8 +95,8 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
         decisions_digest=result.digest(),
         pods=decided_on.waiting,
         placed=len(placements),
-        pending=_class_news(state, shard, result.pending),
-        groups=_group_news(state, shard, result.groups),
+        pending=class_news(state.reasons, shard, result.pending),
+        groups=group_news(state.reasons, shard, result.groups),
         evicted=len(result.evictions),
         nominated=len(result.nominations),
     )
@@ -227,14 +228,14 @@ class _Record:
         )
 
 
-def _class_news(state: ClusterState, shard: str, pending: Sequence[ClassPending]) -> tuple[ClassPending, ...]:
+def class_news(recorded: RecordedReasons, shard: str, pending: Sequence[ClassPending]) -> tuple[ClassPending, ...]:
     """Leave out the classes whose reasons are the same as those recorded last."""
-    return tuple(item for item in pending if state.reasons.by_class.get(item.pod_class, {}).get(shard) != item)
+    return tuple(item for item in pending if recorded.by_class.get(item.pod_class, {}).get(shard) != item)
 
 
-def _group_news(state: ClusterState, shard: str, groups: Sequence[GroupPending]) -> tuple[GroupPending, ...]:
+def group_news(recorded: RecordedReasons, shard: str, groups: Sequence[GroupPending]) -> tuple[GroupPending, ...]:
     """Leave out the groups whose reasons are recorded already, and take back those that no longer hold."""
-    news = [item for item in groups if state.reasons.by_group.get(item.group, {}).get(shard) != item]
+    news = [item for item in groups if recorded.by_group.get(item.group, {}).get(shard) != item]
     still = {item.group for item in groups}
-    recorded = (key for key, by_shard in state.reasons.by_group.items() if shard in by_shard and key not in still)
-    return (*news, *(GroupPending(group=key, pods=0) for key in sorted(recorded)))
+    gone = (key for key, by_shard in recorded.by_group.items() if shard in by_shard and key not in still)
+    return (*news, *(GroupPending(group=key, pods=0) for key in sorted(gone)))

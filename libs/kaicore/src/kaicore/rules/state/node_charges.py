@@ -85,7 +85,7 @@ class NodeCharges:
         if entry.predicted is not None and contradiction(entry.predicted, entry.observed) is not MissCause.ZONES:
             return
         names = tuple(zone.name for zone in topology.zones)
-        aligned = self._classes[entry.class_key].aligned
+        aligned = self._classes[entry.class_key].aligned.on(self._columns.zones.kubelet_of(row))
         nodes = partial(self._without, entry), partial(self._columns.node_zones, row, empty=True)
         entry.kept_by_init = init_remains(nodes, aligned, entry.observed, names)
 
@@ -218,8 +218,8 @@ class NodeCharges:
         """Note whether a pod that has something bound to zones has no record that tells which."""
         unrecorded = not recorded
         if unrecorded:
-            aligned = self._classes[entry.class_key].aligned
-            unrecorded = self._columns.zones.binds(self._columns.row(entry.node), aligned.resources)
+            row, zones = self._columns.row(entry.node), self._columns.zones
+            unrecorded = zones.binds(row, self._classes[entry.class_key].aligned.on(zones.kubelet_of(row)).resources)
         self._note_unrecorded(entry, entry.node, unrecorded=unrecorded)
 
     def _note_unrecorded(self, entry: PodEntry, node: str, *, unrecorded: bool) -> None:

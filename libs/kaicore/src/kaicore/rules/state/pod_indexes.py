@@ -29,6 +29,7 @@ from kaicore.rules.state.recorded_reasons import RecordedReasons
 from kaicore.rules.state.rejections import RejectionIndex
 from kaicore.rules.state.repairs import RepairLedger
 from kaicore.rules.state.resolve import zone_charge
+from kaicore.rules.state.shadow_book import ShadowBook
 from kaicore.rules.state.transitions import FoldContext, Release
 from kaicore.rules.state.workload_index import WorkloadIndex
 
@@ -59,6 +60,7 @@ class PodIndexes:
         moved_at: when pods were last decided to be moved to make room, by `move_key`: those of the last day, in
             microseconds since the epoch.
         reasons: why pods wait, as last recorded.
+        shadows: what shadows last decided about the pods of other schedulers.
         counters: counts over the whole log.
     """
 
@@ -82,6 +84,7 @@ class PodIndexes:
         self.rejections = RejectionIndex()
         self.moved_at: dict[str, int] = {}
         self.reasons = RecordedReasons()
+        self.shadows = ShadowBook()
         self.revision = 0
 
     # One entry changed.
@@ -154,6 +157,7 @@ class PodIndexes:
         if self.class_registry.leave(key) and not self.rejections.has_class(key):
             self.class_registry.forget(key)
             self.reasons.forget_class(key)
+            self.shadows.reasons.forget_class(key)
 
     def _move(self, entry: PodEntry, held: str, holds: str, release: Release | None) -> None:
         """Charge a pod to the node that it holds now, and not to the one that it held."""
@@ -320,9 +324,11 @@ class PodIndexes:
         self.group_table.pod_gone(uid)
         self.waiting.discard(uid)
         self.nominated.discard(uid)
+        self.shadows.choices.pop(uid, None)
         self.workload_index.forget(entry, at=now)
         if entry.group not in self.workload_index.workloads:
             self.reasons.forget_group(entry.group)
+            self.shadows.reasons.forget_group(entry.group)
 
     # Something around the pods changed.
 

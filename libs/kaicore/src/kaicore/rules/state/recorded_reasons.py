@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from kaicore.rules.engine.placement.pod_class import base_key
-from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending
+from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending, ShadowDecided
 from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.workload_index import WorkloadIndex
 
@@ -21,7 +21,7 @@ class RecordedReasons:
         self.by_class: dict[str, dict[str, ClassPending]] = {}
         self.by_group: dict[str, dict[str, GroupPending]] = {}
 
-    def take(self, cycle: CycleCompleted, workloads: WorkloadIndex) -> None:
+    def take(self, cycle: CycleCompleted | ShadowDecided, workloads: WorkloadIndex) -> None:
         """Take over what a cycle recorded."""
         for group in cycle.groups:
             if not group.pods:

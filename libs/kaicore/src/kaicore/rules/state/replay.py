@@ -30,10 +30,12 @@ from kaicore.rules.events.payloads import (
     PodPlaced,
     ProvisioningRequested,
     ProvisioningWithdrawn,
+    ShadowDecided,
 )
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.replay_report import Difference, ReplayReport
+from kaicore.rules.state.shadow_replay import ShadowReplay
 
 _VERBS: dict[type[Decision], tuple[str, str]] = {
     PodPlaced: ("placed on", "not placed"),
@@ -47,7 +49,7 @@ _VERBS: dict[type[Decision], tuple[str, str]] = {
 _DECISIONS = frozenset(kind.__name__ for kind in get_args(Decision))
 
 #: Types of the events that a replay must know before it begins.
-KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted")
+KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted", "ShadowDecided")
 
 #: From this schema version of `CycleCompleted` on its `decisions_digest` is over the payloads that are recorded, and
 #: evictions are recorded with why they were chosen.
@@ -116,10 +118,17 @@ class Replay:
         #: Cycles that are recorded, or whose decisions are, and which are not run again.
         self._skipped = {cycle for cycle, _ in state.last_cycles.values()}
         self._configs = dict(state.configs)
+        self._shadows = ShadowReplay()
         for event in known_beforehand:
             payload = decode_payload(event)
             if isinstance(payload, ConfigRecorded):
                 self._configs[payload.digest] = payload.config
+            elif isinstance(payload, ShadowDecided):
+                self._configs |= {} if payload.config is None else {payload.config_digest: payload.config}
+                due = payload.input_position >= state.position
+                self.report.unreachable += event.position >= first and not due
+                if event.position >= first and due:
+                    self._shadows.enter(event.position, payload)
             elif isinstance(payload, CycleCompleted):
                 if event.position >= first and payload.input_position >= state.position:
                     self._due.setdefault(payload.input_position, []).append((event, payload))
@@ -143,6 +152,8 @@ class Replay:
             self._compare()
         if event.type == "CycleCompleted":
             self._begin(event)
+        elif event.type == "ShadowDecided":
+            self._shadows.compare(event, self.report)
         elif self._recording is not None:
             payload = decode_payload(event)
             if _compared(payload):
@@ -158,19 +169,21 @@ class Replay:
         self.report.position = self.state.position
         return self.report
 
+    def _settings(self, position: int, cycle: str, digest: str) -> EngineConfig:
+        document = self._configs.get(digest)
+        problem = "is not in the log"
+        try:
+            if document is not None:
+                return msgspec.convert(document, EngineConfig)
+        except msgspec.ValidationError as error:
+            problem = f"is of another version: {error}"
+        about = f"cluster {self.state.cluster}: position {position}: cycle {cycle}: configuration {digest}"
+        raise UnreplayableCycle(f"{about} {problem}")
+
     def _run_due(self) -> None:
+        self._shadows.run_due(self.state, self._settings)
         for event, recorded in self._due.pop(self.state.position, ()):
-            document = self._configs.get(recorded.config_digest)
-            about = (
-                f"cluster {self.state.cluster}: position {event.position}: cycle {recorded.cycle}: "
-                f"configuration {recorded.config_digest}"
-            )
-            if document is None:
-                raise UnreplayableCycle(f"{about} is not in the log")
-            try:
-                config = msgspec.convert(document, EngineConfig)
-            except msgspec.ValidationError as error:
-                raise UnreplayableCycle(f"{about} is of another version: {error}") from error
+            config = self._settings(event.position, recorded.cycle, recorded.config_digest)
             self._proposals[recorded.cycle] = decide(
                 self.state, config, shard=recorded.shard, now=recorded.now, actor=event.actor
             )

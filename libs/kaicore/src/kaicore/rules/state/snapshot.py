@@ -28,6 +28,7 @@ from kaicore.rules.state.provisioning_registry import ProvisioningRecord
 from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecord
 from kaicore.rules.state.rejections import Rejection
 from kaicore.rules.state.repairs import RepairRecord
+from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
@@ -83,6 +84,7 @@ class _StateRecord(msgspec.Struct):
     node_readiness: NodeReadiness
     provisioning: ProvisioningRecord
     replicas: dict[str, tuple[str, ...]]
+    shadows: ShadowRecord = msgspec.field(default_factory=ShadowRecord)
 
 
 _Fact = TypeVar("_Fact")
@@ -159,6 +161,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             node_readiness=state.node_readiness,
             provisioning=state.provisioning.record(),
             replicas=state.replicas,
+            shadows=state.shadows.record(),
         )
     )
 
@@ -181,7 +184,7 @@ def decode_state(body: bytes) -> ClusterState:
     state.early_releases.ended, state.node_readiness = record.ended, record.node_readiness
     state.misses.restore(record.open_misses, record.explained_misses)
     state.provisioning.restore(record.provisioning)
-    state.replicas = record.replicas
+    state.replicas, state.shadows = record.replicas, ShadowBook(record.shadows)
     state.queue_registry = QueueRegistry.restored(record.queue_registry)
     for definition in record.topology_definitions:
         state.network_topologies.definition_seen(definition)

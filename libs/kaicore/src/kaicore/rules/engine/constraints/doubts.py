@@ -99,7 +99,7 @@ class Doubts:
         """
         arrivals = (*self._unobserved(row), *self._statement.arrivals(row))
         zones = self._statement.columns.zones
-        settings = zones.kubelets[int(zones.kubelet[row])]
+        settings = zones.kubelet_of(row)
         staged = has_stages(request, settings)
         reserved, was_reserved = self._statement.reserved(row)
         if reserved and not self._keeps_clear(row, request, reserved, node):

@@ -39,7 +39,7 @@ def configure_kubelets(columns: NodeColumns, config: EngineConfig) -> None:
     for row, node in enumerate(columns.facts):
         if node is None or not zones.zone_count[row]:
             continue
-        settings = zones.kubelets[int(zones.kubelet[row])]
+        settings = zones.kubelet_of(row)
         for override in config.kubelets:
             if all(node.labels.get(key) == value for key, value in override.match_labels.items()):
                 settings = override.applied(settings)

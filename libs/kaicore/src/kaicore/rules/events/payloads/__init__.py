@@ -79,6 +79,7 @@ from kaicore.rules.events.payloads.queues import (
     QueueReclaimed,
     QueuesReported,
 )
+from kaicore.rules.events.payloads.shadows import ShadowDecided
 from kaicore.rules.events.payloads.topologies import (
     HyperNodeDeleted,
     HyperNodeObserved,
@@ -182,6 +183,7 @@ __all__ = [
     "ResourceClaimObserved",
     "ResourceSliceDeleted",
     "ResourceSliceObserved",
+    "ShadowDecided",
     "StorageClassDeleted",
     "StorageClassObserved",
     "TopologyDefinitionDeleted",

@@ -1,0 +1,174 @@
+{{/* Labels of an object: (list . "kai-api" "hub"). Helm's own are left out of what kustomize is given. */}}
+{{- define "kai.labels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ index . 1 }}
+app.kubernetes.io/part-of: kai-ledger
+app.kubernetes.io/component: {{ index . 2 }}
+app.kubernetes.io/version: {{ quote $root.Chart.AppVersion }}
+{{- if $root.Values.labelsOfHelm }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }}
+{{- end }}
+{{- with $root.Values.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Labels of a pod: those that no upgrade changes by itself. */}}
+{{- define "kai.podLabels" -}}
+app.kubernetes.io/name: {{ index . 1 }}
+app.kubernetes.io/part-of: kai-ledger
+app.kubernetes.io/component: {{ index . 2 }}
+{{- end }}
+
+{{- define "kai.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* What every pod has, and what its service's values say of it: (list . .Values.hub.api). */}}
+{{- define "kai.pod" -}}
+{{- $root := index . 0 -}}
+{{- $service := index . 1 -}}
+# Variables for each service of the namespace would begin with KAI_, too.
+enableServiceLinks: false
+{{- with $root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with $service.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $service.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $service.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Not two on one node, nor in one zone: a dictionary of labels. */}}
+{{- define "kai.spread" -}}
+# Not two on one node, nor in one zone, as far as there are others.
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector: {matchLabels: { {{- include "kai.inline" . -}} }}
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector: {matchLabels: { {{- include "kai.inline" . -}} }}
+{{- end }}
+
+{{/* Labels on one line. */}}
+{{- define "kai.inline" -}}
+{{- $parts := list -}}
+{{- range $key, $value := . -}}
+{{- $parts = append $parts (printf "%s: %s" $key $value) -}}
+{{- end -}}
+{{- join ", " $parts -}}
+{{- end }}
+
+{{- define "kai.restricted" -}}
+runAsNonRoot: true
+runAsUser: 65532
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "kai.probes" -}}
+livenessProbe:
+  httpGet: {path: /healthz, port: http}
+readinessProbe:
+  httpGet: {path: /readyz, port: http}
+{{- end }}
+
+{{/* Where it listens, and the variables that the values add: (list . .Values.hub.api). */}}
+{{- define "kai.env" -}}
+- {name: KAI_HTTP_HOST, value: "0.0.0.0"}
+- {name: KAI_HTTP_PORT, value: "8080"}
+{{- range $name, $value := (index . 1).env }}
+- {name: {{ $name }}, value: {{ quote $value }}}
+{{- end }}
+{{- end }}
+
+{{/* Where the log is, by the role: (list . "append"). */}}
+{{- define "kai.log" -}}
+{{- $postgres := (index . 0).Values.postgres -}}
+- name: KAI_DATABASE_URL
+  valueFrom: {secretKeyRef: {name: {{ index $postgres.secrets (index . 1) }}, key: {{ $postgres.secretKey }}}}
+{{- end }}
+
+{{/* Where the bus is, by the user: (list . "relay"). */}}
+{{- define "kai.bus" -}}
+{{- $nats := (index . 0).Values.nats -}}
+- name: KAI_NATS_URL
+  valueFrom: {secretKeyRef: {name: {{ index $nats.secrets (index . 1) }}, key: {{ $nats.secretKey }}}}
+{{- end }}
+
+{{/* A PodDisruptionBudget: (list . "kai-api" "hub" (dict "app.kubernetes.io/name" "kai-api")). */}}
+{{- define "kai.budget" -}}
+{{- $root := index . 0 -}}
+{{- if $root.Values.disruptionBudgets }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ index . 1 }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "kai.labels" (list $root (get (index . 3) "app.kubernetes.io/name") (index . 2)) | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: { {{- include "kai.inline" (index . 3) -}} }
+{{- end }}
+{{- end }}
+
+{{/* What a shard's Deployment is called: kai-scheduler, kai-scheduler-red, kai-scheduler-west-red. */}}
+{{- define "kai.schedulerName" -}}
+{{- $root := index . 0 -}}
+{{- $shard := index . 1 -}}
+kai-scheduler
+{{- if and $shard.cluster (ne $shard.cluster $root.Values.cluster) -}}-{{ $shard.cluster }}{{- end -}}
+{{- if ne $shard.name "default" -}}-{{ $shard.name }}{{- end -}}
+{{- end }}
+
+{{/* A ClusterRoleBinding of a role to a service's account: (list . "kai-binder-events" "kai-binder"). */}}
+{{- define "kai.binding" -}}
+{{- $root := index . 0 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ index . 1 }}
+  labels: {{- include "kai.labels" (list $root (index . 2) "spoke") | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ index . 1 }}}
+subjects:
+  - {kind: ServiceAccount, name: {{ index . 2 }}, namespace: {{ $root.Release.Namespace }}}
+{{- end }}
+
+{{/* Who is a client of the log or of the bus, of what is rendered: (list . "bus"). */}}
+{{- define "kai.clients" -}}
+{{- $values := (index . 0).Values -}}
+{{- $clients := list -}}
+{{- if $values.hub.enabled -}}
+{{- $clients = concat $clients (list "kai-projector" "kai-relay" "kai-scheduler") -}}
+{{- if eq (index . 1) "log" -}}{{- $clients = concat $clients (list "kai-api" "kai-migrate") -}}{{- end -}}
+{{- end -}}
+{{- if $values.spoke.enabled -}}
+{{- $clients = concat $clients (list "kai-binder" "kai-ingest" "kai-watcher") -}}
+{{- if and $values.spoke.webhook.enabled (eq (index . 1) "log") -}}{{- $clients = append $clients "kai-webhook" -}}{{- end -}}
+{{- end -}}
+{{- sortAlpha $clients | join ", " -}}
+{{- end }}

@@ -1,0 +1,33 @@
+"""Which version's rules a node's kubelet is predicted by, and why: by what it reports, or as it is configured."""
+
+from kaicore.rules.engine.config import KubeletOverride
+from kaicore.rules.model.node import Node
+from kaicore.rules.numa.kubelet_versions import kubelet_model, versioned_model
+from kaicore.rules.state.cluster_state import ClusterState
+
+
+def kubelet_text(state: ClusterState, name: str) -> str:
+    """Say as which kubelet a node's zones are predicted; empty for a node without any.
+
+    Args:
+        state: with the node, and the configuration of its shard.
+        name: the node's.
+    """
+    row = state.columns.rows.get(name)
+    if row is None or state.columns.topologies[row] is None:
+        return ""
+    node = state.columns.facts[row]
+    text = kubelet_model(node).text()
+    configured = [] if node is None else [one for one in state.config().kubelets if _is_for(one, node)]
+    for override in configured:
+        if override.version is not None:
+            text = f"as kubelet 1.{versioned_model(override.version).minor} (as configured)"
+    gates = {gate: on for one in configured for gate, on in (one.feature_gates or {}).items()}
+    if gates:
+        told = ", ".join(f"{gate} {'on' if on else 'off'}" for gate, on in sorted(gates.items()))
+        text += f", with {told}, as configured"
+    return text
+
+
+def _is_for(override: KubeletOverride, node: Node) -> bool:
+    return all(node.labels.get(key) == value for key, value in override.match_labels.items())

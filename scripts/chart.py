@@ -1,0 +1,162 @@
+"""`make chart`: lint and render deploy/chart, write deploy/k8s from it, check what is rendered, pack it.
+
+The chart is the one source: the manifests in deploy/k8s are its templates, rendered with the values of
+deploy/chart/ci/kustomize-values.yaml. Helm is that of the package helm-python-sdk, which binds Helm's own Go library;
+no program `helm` is needed, and no cluster.
+"""
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from scripts.kube_schemas import VERSIONS, problems, without_schemas  # noqa: E402
+
+CHART = ROOT / "deploy/chart"
+MANIFESTS = ROOT / "deploy/k8s"
+NAMESPACE = "kai-system"
+#: Values by which each thing that is off by default is rendered as well.
+EVERYTHING = CHART / "ci/everything-values.yaml"
+REFERENCE = ROOT / "docs/reference/chart.md"
+#: What every service has; the page tells of it once.
+_OF_EVERY_SERVICE = frozenset({"env", "resources", "nodeSelector", "tolerations", "priorityClassName"})
+_HEAD = """# Values of the Helm chart
+
+`deploy/chart`, made from its `values.schema.json` and `values.yaml` by `make chart`. Helm refuses a value that is
+not here, or of another form. How it is installed: [deploy](../how-to/deploy.md). Every service also has `env`
+(further settings as variables, [settings](settings.md)), `resources`, `nodeSelector`, `tolerations`
+and `priorityClassName`.
+
+| value | default | meaning |
+|---|---|---|
+"""
+
+Json = dict[str, Any]
+
+
+def version() -> str:
+    """Return the version of the package, which the chart has too."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def rendered(values: Json, *, name: str = "kai", namespace: str = NAMESPACE) -> dict[str, str]:
+    """Return the text that each template gives, by its path in the chart; empty ones and notes are left out."""
+    with helm_python.Chart.load(CHART) as chart:
+        texts = chart.render(values, name=name, namespace=namespace)
+    return {
+        path.partition("/")[2]: text.strip() + "\n"
+        for path, text in sorted(texts.items())
+        if path.endswith(".yaml") and any(documents(text))
+    }
+
+
+def documents(text: str) -> Iterator[Json]:
+    """Return the objects of a text of YAML."""
+    yield from (document for document in yaml.safe_load_all(text) if document)
+
+
+def objects(values: Json) -> list[Json]:
+    """Return every object that values give, custom resource definitions included."""
+    definitions = (path.read_text() for path in sorted((CHART / "crds").glob("*.yaml")))
+    texts = [*definitions, *rendered(values).values()]
+    return [document for text in texts for document in documents(text)]
+
+
+def manifests() -> dict[str, str]:
+    """Return the files of deploy/k8s that are made from the chart, by name."""
+    values = yaml.safe_load((CHART / "ci/kustomize-values.yaml").read_text())
+    return {
+        Path(path).name: f"# Made from deploy/chart/{path} by `make chart`: change that.\n{text}"
+        for path, text in rendered(values).items()
+    }
+
+
+def findings(values: Json) -> list[str]:
+    """Return what `helm lint --strict` finds for any version of Kubernetes, and what no API server would take."""
+    found: dict[str, None] = {}
+    for kubernetes in VERSIONS:
+        report = helm_python.lint(CHART, values, strict=True, namespace=NAMESPACE, kube_version=f"v{kubernetes}.0")
+        worth = (message for message in report["messages"] if message["severity"] > 1)
+        found |= {f"{message['path']}: {message['error']}": None for message in worth}
+        found |= dict.fromkeys(report["errors"])
+    if not found:
+        made = objects(values)
+        for kubernetes in VERSIONS:
+            if kubernetes not in without_schemas():
+                found |= dict.fromkeys(problems(made, kubernetes))
+    return list(found)
+
+
+def reference() -> str:
+    """Return the page of docs/reference that tells of each value."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    with helm_python.Chart.load(CHART) as chart:
+        defaults = chart.values
+    return _HEAD + "".join(_rows(schema, schema, defaults, ""))
+
+
+def _rows(schema: Json, whole: Json, default: Any, path: str) -> Iterator[str]:
+    for name, field in schema["properties"].items():
+        described = whole["$defs"][field["$ref"].rpartition("/")[2]] if "$ref" in field else field
+        value = default.get(name) if isinstance(default, dict) else None
+        if name == "global" or name in _OF_EVERY_SERVICE:
+            continue
+        parts = "properties" in described
+        if "description" in described:
+            shown = "" if value is None or parts else _shown(value)
+            yield f"| `{path}{name}` | {shown} | {described['description']} |\n"
+        if parts:
+            yield from _rows(described, whole, value, f"{path}{name}.")
+        elif "properties" in described.get("items", {}):
+            yield from _rows(described["items"], whole, None, f"{path}{name}[].")
+
+
+def _shown(value: Any) -> str:
+    return f"`{value}`" if isinstance(value, str) and value else f"`{json.dumps(value)}`"
+
+
+def versions_written(text: str) -> str:
+    """Return a Chart.yaml with the version of the package."""
+    return re.sub(r"^(version|appVersion): .*$", rf"\1: {version()}", text, flags=re.MULTILINE)
+
+
+def main() -> int:
+    """Do all of it; 1 when something is wrong with the chart."""
+    helm_python.disable_logging()
+    about = CHART / "Chart.yaml"
+    about.write_text(versions_written(about.read_text()))
+    everything = yaml.safe_load(EVERYTHING.read_text())
+    wrong = [*findings({}), *findings(everything)]
+    for line in dict.fromkeys(wrong):
+        sys.stderr.write(f"{line}\n")
+    if wrong:
+        return 1
+    for name, text in manifests().items():
+        (MANIFESTS / name).write_text(text)
+    REFERENCE.write_text(reference())
+    target = ROOT / "build"
+    target.mkdir(exist_ok=True)
+    archive = helm_python.package(CHART, destination=target)
+    checked = [kubernetes for kubernetes in VERSIONS if kubernetes not in without_schemas()]
+    sys.stdout.write(
+        f"Helm {helm_python.helm_sdk_version()}; {len(objects({}))} objects by default, {len(objects(everything))} "
+        f"with everything on; checked against Kubernetes {', '.join(checked)}\n"
+    )
+    if without_schemas():
+        sys.stdout.write(f"no schemas here for Kubernetes {', '.join(without_schemas())}\n")
+    sys.stdout.write(f"{Path(archive).relative_to(ROOT)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

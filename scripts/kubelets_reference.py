@@ -1,0 +1,72 @@
+"""The page `docs/reference/kubelets.md`: what kubelets of different versions do otherwise, from the model itself."""
+
+from kaicore.rules.numa.kubelet_settings import KubeletSettings
+from kaicore.rules.numa.kubelet_versions import CHANGES, GATES, NEWEST_MINOR, OLDEST_MINOR, REFERENCE_MINOR
+
+_VERSIONS = range(OLDEST_MINOR, NEWEST_MINOR + 1)
+
+_WHICH = f"""A node's zones are predicted by the rules of its kubelet's version (`status.nodeInfo.kubeletVersion`).
+A node that reports none follows 1.{REFERENCE_MINOR}; one newer than 1.{NEWEST_MINOR} follows 1.{NEWEST_MINOR}, and one
+older than 1.{OLDEST_MINOR} follows 1.{OLDEST_MINOR}. `kai why pod/NAME`, `kai why node/NAME` and
+`kai get nodes -o json` say which it is, and why."""
+
+_GATES = """Feature gates are as the version has them by default, unless the node declares a feature
+(`status.declaredFeatures`) or the scheduler's configuration tells otherwise: `kubelets` with `version`,
+`feature_gates`, `cpu_options` and `topology_options` ([the scheduler's settings](scheduler-settings.md))."""
+
+
+def kubelets() -> str:
+    """The model of a kubelet per version and gates."""
+    return "\n\n".join(
+        [
+            "# Kubelets by version",
+            _WHICH,
+            _GATES,
+            "## What changed",
+            _table(
+                ("since", "about", "what", "only with", "source"),
+                [(f"1.{item.since}", item.matter.value, item.what, item.only, item.source) for item in CHANGES],
+            ),
+            "## Which versions do what",
+            "With the gates that are on by default, and the gate or option that a difference needs. A pod *with "
+            "resources of its own* has `spec.resources`.",
+            _table(("", *(f"1.{minor}" for minor in _VERSIONS)), _rows()),
+            "## Gates",
+            _table(
+                ("gate", "known since", "on by default since"),
+                [
+                    (f"`{name}`", f"1.{gate.since}", "-" if gate.default_on is None else f"1.{gate.default_on}")
+                    for name, gate in GATES.items()
+                ],
+            ),
+            "Each difference of a verdict or of zones has a test that cites its source "
+            "(`tests/fidelity/test_versions.py`).\n",
+        ]
+    )
+
+
+def _rows() -> list[tuple[str, ...]]:
+    options = frozenset({"distribute-cpus-across-numa", "align-by-socket"})
+    plain = [KubeletSettings(minor=minor) for minor in _VERSIONS]
+    gated = [KubeletSettings(minor=minor, gates_on=frozenset(GATES)) for minor in _VERSIONS]
+    spread = [KubeletSettings(minor=minor, cpu_options=options, zones_per_socket=2).spreading for minor in _VERSIONS]
+    return [
+        ("a pod with resources of its own: aligned are", *(str(item.pod_level) for item in plain)),
+        ("the same with PodLevelResourceManagers", *(str(item.pod_level) for item in gated)),
+        ("memory on a mask in use otherwise is refused", *(_yes(item.refuses_mixed_memory_groups) for item in plain)),
+        (
+            "device hints over zones with devices only",
+            *(_yes(item.device_masks_are_of_hosting_zones) for item in plain),
+        ),
+        ("spread CPUs stay on a socket", *(_yes(item is not None and item.keeps_socket) for item in spread)),
+        ("spread CPUs use the whole mask", *(_yes(item is not None and item.at_least > 0) for item in spread)),
+    ]
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

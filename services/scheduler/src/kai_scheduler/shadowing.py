@@ -1,0 +1,221 @@
+"""Follow a cluster's log, and record where the waiting pods of other schedulers would go. Nothing is carried out.
+
+The other scheduler is not waited for: by the time that a pod's creation is read here, its binding may be in the log,
+too. So a pod is decided on at the latest right before its binding is folded, on the state as it was then; and earlier
+where it waits for longer. Each record names the position that it was decided on, so a replay finds the same.
+
+Of several shadows of the same pods one records; the append is conditional on the shadow's stream, and the others leave
+the pods to it for a while (`kai_scheduler.standby`).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kaicore.errors import LogUnavailable, StaleExpectation
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import PodObserved, ShadowDecided
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.shadow import decide_in_shadow, shadow_config, shadow_shard
+from kaicore.runtime.service import ServiceContext
+
+from kai_scheduler.metrics import SchedulerMetrics
+from kai_scheduler.scheduler import CyclePace
+from kai_scheduler.standby import Standby
+
+#: Takes the pods of every scheduler but our own.
+EVERY = "*"
+
+#: Seconds between two tries to append a record whose outcome is not known, and the longest wait for events.
+_RETRY_S, _PATIENCE_S = 1.0, 1.0
+
+
+@dataclass(slots=True)
+class _Shadowed:
+    """One scheduler whose pods are decided on.
+
+    Attributes:
+        config: of its cycles.
+        revision: of the state of the last cycle.
+        now: the clock of the last cycle.
+        uids: the pods that waited in it.
+        version: of its stream, as far as it is known.
+    """
+
+    config: EngineConfig
+    revision: int = -1
+    now: int = 0
+    uids: frozenset[str] = field(default_factory=frozenset)
+    version: int = 0
+
+
+class Shadow:
+    """Decides on the pods of other schedulers."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        feed: EventFeed,
+        state: ClusterState,
+        config: EngineConfig,
+        schedulers: tuple[str, ...],
+        instance: str,
+        context: ServiceContext,
+        metrics: SchedulerMetrics,
+        pace: CyclePace,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args:
+        log: where records go.
+        feed: begins right after `state`.
+        state: at the position that a snapshot was taken at, or empty.
+        config: the shard's settings; its own pods are left alone.
+        schedulers: whose pods, by `spec.schedulerName`; `EVERY` for all but our own.
+        instance: tells this process from others.
+        context: of the service.
+        metrics: where figures go.
+        pace: how often cycles are run for pods that had one already, and snapshots saved.
+        clock: the cycles' clock, microseconds since the epoch.
+        monotonic: seconds, for the pace.
+        """
+        self.state = state
+        self._log = log
+        self._feed = feed
+        self._config = config
+        self._schedulers = schedulers
+        self._actor = f"shadow/{instance}"
+        self._context = context
+        self._metrics = metrics
+        self._pace = pace
+        self._clock = clock
+        self._monotonic = monotonic
+        self._standby = Standby(standby_s=pace.standby_s, monotonic=monotonic)
+        self._shadowed: dict[str, _Shadowed] = {}
+        self._snapshot_at = state.position
+
+    async def begin(self) -> None:
+        """Fold what is in the log by now; what others decided until then is not decided on."""
+        head = await self._log.head(self.state.cluster)
+        while self.state.position < head.position and not self._context.stopping.is_set():
+            for event in await self._feed.next_batch(timeout_s=_PATIENCE_S):
+                self.state.fold(event)
+        self._context.health.met("state")
+        self._context.log.info("shadow begins", schedulers=self._schedulers, position=self.state.position)
+
+    async def run(self) -> None:
+        """Follow and record until the service is to stop."""
+        while not self._context.stopping.is_set():
+            timeout_s = _PATIENCE_S if self._all_decided() else self._pace.period_s
+            batch = await self._feed.next_batch(timeout_s=timeout_s)
+            while batch:
+                for event in batch:
+                    await self._take(event)
+                batch = await self._feed.next_batch(timeout_s=0)
+            await self._at_the_end()
+            if self.state.position - self._snapshot_at >= self._pace.snapshot_events:
+                await self.save_snapshot()
+
+    async def save_snapshot(self) -> None:
+        """Save the state, if anything happened since the last time; without it the next start takes longer, no more."""
+        if self.state.position == self._snapshot_at:
+            return
+        self._snapshot_at = self.state.position
+        try:
+            await self._log.save_snapshot(self.state.cluster, take_state(self.state))
+        except LogUnavailable as error:
+            self._context.log.warning("snapshot not saved", position=self.state.position, error=str(error))
+
+    async def _at_the_end(self) -> None:
+        """Decide on what waits at the log's end, if it is time."""
+        now = max(self._clock(), self.state.recorded_at)
+        for name in self._waited_for():
+            shadowed = self._of(name)
+            if now - shadowed.now >= self._pace.period_s * 1e6:
+                await self._decide(shadowed, now=now)
+
+    async def _take(self, event: Event) -> None:
+        if event.type == "PodObserved":
+            payload = decode_payload(event)
+            assert isinstance(payload, PodObserved)
+            pod = payload.pod
+            if pod.node_name and pod.uid in self.state.waiting and self._follows(pod.scheduler_name):
+                await self._before_binding(pod.uid, self._of(pod.scheduler_name))
+        elif event.type == "ShadowDecided" and event.actor != self._actor:
+            self._standby.heard()
+        self.state.fold(event)
+
+    async def _before_binding(self, uid: str, shadowed: _Shadowed) -> None:
+        """Decide on a pod that another scheduler has bound, on the state without that binding."""
+        now = max(self.state.recorded_at, shadowed.now)
+        if uid not in shadowed.uids or now - shadowed.now >= self._pace.period_s * 1e6:
+            await self._decide(shadowed, now=now)
+
+    def _follows(self, scheduler: str) -> bool:
+        if EVERY in self._schedulers:
+            return scheduler != self._config.scheduler_name
+        return scheduler in self._schedulers
+
+    def _of(self, scheduler: str) -> _Shadowed:
+        shadowed = self._shadowed.get(scheduler)
+        if shadowed is None:
+            shadowed = self._shadowed[scheduler] = _Shadowed(shadow_config(self._config, scheduler))
+        return shadowed
+
+    def _waited_for(self) -> list[str]:
+        """Return the schedulers whose pods wait."""
+        waiting = (self.state.pods[uid].pod.scheduler_name for uid in self.state.waiting)
+        return sorted({name for name in waiting if self._follows(name)})
+
+    def _all_decided(self) -> bool:
+        return all(self._of(name).revision == self.state.revision for name in self._waited_for())
+
+    async def _decide(self, shadowed: _Shadowed, *, now: int) -> None:
+        """Run a cycle, unless nothing has changed since the last one or another shadow records; record what is new."""
+        state, config = self.state, shadowed.config
+        changed = state.revision != shadowed.revision or now - shadowed.now >= config.recheck_us
+        if not changed or self._standby.decides_at() > self._monotonic():
+            return
+        decided = decide_in_shadow(state, config, now=now)
+        shadowed.revision, shadowed.now = state.revision, now
+        shadowed.uids = frozenset(
+            uid for uid in state.waiting if state.pods[uid].pod.scheduler_name == config.scheduler_name
+        )
+        if decided is not None:
+            if decided.more:
+                shadowed.revision = -1
+            await self._append(shadowed, decided)
+
+    async def _append(self, shadowed: _Shadowed, decided: ShadowDecided) -> None:
+        stream = shadow_shard(decided.scheduler)
+        event_id = derived_id(self.state.cluster, "ShadowDecided", decided.cycle, self._actor, str(decided.now))
+        event = NewEvent(event_id, stream, decided, self._actor, decided.now, decided.shard, correlation=decided.cycle)
+        version = max(shadowed.version, self.state.versions.get(stream, 0))
+        while True:
+            try:
+                await self._log.append(self.state.cluster, (Unit((event,)),), expect={stream: version})
+                break
+            except StaleExpectation as error:
+                self._context.log.info("another shadow records these pods", error=str(error))
+                shadowed.revision, shadowed.uids = -1, frozenset()
+                self._standby.heard()
+                return
+            except LogUnavailable as error:
+                # The same id again tells whether it was appended, and appends it at most once.
+                self._context.health.unmet("log", str(error))
+                if await self._context.sleep(_RETRY_S):
+                    return
+        self._context.health.met("log")
+        shadowed.version = version + 1
+        self._metrics.shadowed(decided)
+
+
+def read_schedulers(text: str) -> tuple[str, ...]:
+    """Read names of schedulers, divided by commas."""
+    return tuple(dict.fromkeys(filter(None, (name.strip() for name in text.split(",")))))

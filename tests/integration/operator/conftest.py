@@ -1,0 +1,138 @@
+"""A simulated API server with the operator's definitions and rights, and an operator that acts with them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+from kai_apiserver.controllers.running import ControllerOptions
+from kai_operator.carrying_out import Hands
+from kai_operator.metrics import OperatorMetrics
+from kai_operator.operator import API, Operator, what_is_given
+from kai_operator.settings import OperatorSettings
+from kai_operator.watching import watch
+from kaicore.errors import ApiStatus
+from kaicore.kube.access import AccessSource, plain_access
+from kaicore.kube.client import KubeClient
+from kaicore.kube.operands.names import MANAGED_BY, OPERAND_KINDS, OPERATOR
+from kaicore.runtime.service import Health, ServiceContext, get_logger
+from prometheus_client import CollectorRegistry
+
+from tests.kube import CRDS, DEFINITIONS, Api, Json, simulated
+
+NAMESPACE = "kai-system"
+CONFIGS = "/apis/kai.scheduler/v1/configs"
+SHARDS = "/apis/kai.scheduler/v1/schedulingshards"
+MANIFEST = CRDS.parent / "operator.yaml"
+
+_PLACES = {
+    "ServiceAccount": "api/v1/namespaces/{namespace}/serviceaccounts",
+    "ClusterRole": "apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+}
+
+
+class Site:
+    """A cluster that an operator works on, and the words for what tests do to it."""
+
+    def __init__(self, api: Api, token: str) -> None:
+        self.api = api
+        self.token = token
+        self.access: AccessSource = plain_access(api.server.http_url, token=token)
+
+    async def config(self, **spec: Any) -> Json:
+        """Make the Config."""
+        return await self.api.post(CONFIGS, {"metadata": {"name": "kai-config"}, "spec": spec})
+
+    async def shard(self, name: str, **spec: Any) -> Json:
+        """Make a shard of a node pool of its name."""
+        given = {"partitionLabelValue": name, **spec}
+        return await self.api.post(SHARDS, {"metadata": {"name": name}, "spec": given})
+
+    def path(self, kind: str, name: str = "") -> str:
+        """Where operands of a kind are, or one of them."""
+        group, plural = OPERAND_KINDS[kind]
+        return f"/{group}/namespaces/{NAMESPACE}/{plural}" + (f"/{name}" if name else "")
+
+    async def operands(self) -> set[str]:
+        """Kind and name of everything that the operator has made."""
+        return {
+            f"{kind} {item['metadata']['name']}"
+            for kind in OPERAND_KINDS
+            for item in await self.api.items(self.path(kind))
+            if (item["metadata"].get("labels") or {}).get(MANAGED_BY) == OPERATOR
+        }
+
+    async def until_operands(self, *wanted: str) -> None:
+        """Wait until these and no others are there."""
+        await self.until(self.operands, lambda operands: operands == set(wanted))
+
+    async def condition(self, path: str, kind: str) -> Json:
+        """A condition of an owner; empty without it."""
+        status = (await self.api.get(path)).get("status") or {}
+        return next((one for one in status.get("conditions", ()) if one["type"] == kind), {})
+
+    async def until_condition(self, path: str, kind: str, status: str, reason: str) -> str:
+        """Wait until a condition is so; return its message."""
+        condition = await self.until(
+            lambda: self.condition(path, kind), lambda one: (one.get("status"), one.get("reason")) == (status, reason)
+        )
+        return str(condition["message"])
+
+    async def until(self, look: Callable[[], Any], holds: Callable[[Any], object]) -> Any:
+        """Look until something holds; return what was seen then."""
+        async with asyncio.timeout(60):
+            while not holds(seen := await look()):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return seen
+
+    async def gone(self, path: str) -> bool:
+        """Whether an object is not there."""
+        try:
+            await self.api.get(path)
+        except ApiStatus as error:
+            return error.code == 404
+        return False
+
+    @asynccontextmanager
+    async def operator(self) -> AsyncIterator[ServiceContext]:
+        """Run an operator until the block ends."""
+        context = ServiceContext(name="operator", health=Health(API), log=get_logger())
+        settings = OperatorSettings(image="kai:test")
+        async with KubeClient(self.access) as client:
+            given = await what_is_given(settings, client, context)
+            hands = Hands(client, NAMESPACE, metrics=OperatorMetrics(CollectorRegistry()), log=context.log)
+            operator = Operator(context, hands, given, resync_s=60)
+            running = asyncio.ensure_future(operator.run(partial(watch, context, self.access, NAMESPACE)))
+            try:
+                yield context
+            finally:
+                context.stopping.set()
+                await running
+
+
+def documents() -> Iterator[Json]:
+    """What operator.yaml says of rights."""
+    for document in yaml.safe_load_all(MANIFEST.read_text()):
+        if document["kind"] in _PLACES:
+            yield document
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    """A cluster with the operator's definitions and rights."""
+    async with simulated(controllers=ControllerOptions(node_grace_s=0)) as api:
+        for file in sorted((CRDS / "operator").glob("*.yaml")):
+            await api.post(DEFINITIONS, yaml.safe_load(file.read_text()))
+        await api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        for document in documents():
+            place = _PLACES[document["kind"]].format(namespace=document["metadata"].get("namespace"))
+            await api.post(f"/{place}", document)
+        account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/kai-operator/token"
+        answer = await api.post(account, {"spec": {"expirationSeconds": 3600}})
+        yield Site(api, answer["status"]["token"])

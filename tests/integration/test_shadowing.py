@@ -1,0 +1,160 @@
+"""A shadow on a log: pods of another scheduler are decided on before each binding, and nothing else is recorded."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from kai_scheduler.metrics import SchedulerMetrics
+from kai_scheduler.scheduler import CyclePace
+from kai_scheduler.shadowing import EVERY, Shadow
+from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Unit
+from kaicore.rules.events.payloads import Payload, ShadowDecided
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.shadow_notes import shadow_notes
+from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.runtime.service import Health, ServiceContext, get_logger
+from prometheus_client import CollectorRegistry
+
+from tests.factory import pod
+from tests.integration.scheduling import Facts
+from tests.new_events import as_new
+
+CLUSTER = "c"
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog(lambda: 1)
+
+
+@asynccontextmanager
+async def shadowing(
+    log: MemoryLog, *schedulers: str, instance: str = "one", config: EngineConfig | None = None
+) -> AsyncIterator[Shadow]:
+    context = ServiceContext("scheduler", Health("state"), get_logger())
+    feed = EventFeed(log, None, CLUSTER)
+    shadow = Shadow(
+        log=log,
+        feed=feed,
+        state=ClusterState(CLUSTER),
+        config=config or EngineConfig(),
+        schedulers=schedulers,
+        instance=instance,
+        context=context,
+        metrics=SchedulerMetrics(CollectorRegistry()),
+        pace=CyclePace(period_s=0.0, standby_s=0.2),
+    )
+    await shadow.begin()
+    task = asyncio.create_task(shadow.run())
+    try:
+        yield shadow
+    finally:
+        context.stopping.set()
+        await task
+        await feed.close()
+
+
+async def recorded(log: MemoryLog, count: int = 1) -> list[ShadowDecided]:
+    """Wait until a shadow has recorded so many cycles."""
+    head = 0
+    async with asyncio.timeout(10):
+        while True:
+            events = await log.read(CLUSTER, where=Filter(types=("ShadowDecided",)))
+            if len(events) >= count:
+                decided = [decode_payload(event) for event in events]
+                return [one for one in decided if isinstance(one, ShadowDecided)]
+            head = await log.wait_beyond(CLUSTER, head, timeout_s=5)
+
+
+def seen(name: str, *, scheduler: str = "default-scheduler", node: str = "", **spec: int) -> tuple[str, Payload]:
+    fact = pod(name, scheduler_name=scheduler, node_name=node, **spec)
+    return f"pod/{fact.uid}", payloads.PodObserved(fact)
+
+
+async def folded(log: MemoryLog) -> ClusterState:
+    return ClusterState(CLUSTER).fold_all(await log.read(CLUSTER, limit=100_000))
+
+
+async def test_a_pod_that_was_bound_at_once_is_decided_on_as_it_was_before(log: MemoryLog) -> None:
+    facts = Facts(log, CLUSTER)
+    await facts.add_nodes(1)
+    async with shadowing(log, "default-scheduler"):
+        # Three GPUs are free in each zone of four once these are there: the zones of the third pod tell what was known.
+        await facts.append(
+            seen("a", cpu=2, gpu=3),
+            seen("a", cpu=2, gpu=3, node="n0"),
+            seen("b", cpu=2, gpu=3),
+            seen("own", scheduler="kai-ledger", cpu=1),
+        )
+        await facts.append(seen("b", cpu=2, gpu=3, node="n0"))
+        first, second = await recorded(log, 2)
+    assert [(one.name, one.node) for one in first.placed] == [("a", "n0")]
+    assert first.input_position < (await position_of(log, "pod/uid-a", 2))
+    assert [(one.name, one.node) for one in second.placed] == [("b", "n0")]
+    assert first.config is not None
+    assert first.scheduler == "default-scheduler"
+    types = {event.type for event in await log.read(CLUSTER, limit=1000)}
+    assert types == {"NodeObserved", "TopologyObserved", "PodObserved", "ShadowDecided"}
+
+
+async def position_of(log: MemoryLog, stream: str, version: int) -> int:
+    (event,) = [one for one in await log.read(CLUSTER, limit=1000) if (one.stream, one.version) == (stream, version)]
+    return event.position
+
+
+async def test_what_a_shadow_decides_charges_nothing_and_is_replayed(log: MemoryLog) -> None:
+    facts = Facts(log, CLUSTER)
+    await facts.add_nodes(1)
+    async with shadowing(log, EVERY):
+        await facts.append(seen("a", cpu=2, gpu=4), seen("v", scheduler="volcano", cpu=2, gpu=4))
+        await recorded(log, 2)
+        await facts.append(seen("never", cpu=2, gpu=5))
+        await recorded(log, 3)
+    state = await folded(log)
+    assert state.columns.used[state.columns.row("n0")].sum() == 0
+    assert {uid: choice.node for uid, choice in state.shadows.choices.items()} == {"uid-a": "n0", "uid-v": "n0"}
+    (reasons,) = state.shadows.reasons.by_class.values()
+    assert reasons["shadow/default-scheduler"].reasons[0].code == "NumaNeverFits"
+    assert any("shadow would put it on n0" in note for note in shadow_notes(state.pods["uid-a"], state))
+    assert any("shadow would let it wait" in note for note in shadow_notes(state.pods["uid-never"], state))
+    assert encode_state(decode_state(encode_state(state))) == encode_state(state)
+    report = await replay_log(log, CLUSTER)
+    assert (report.cycles, report.decisions, report.kinds) == (3, 2, {})
+
+
+async def test_a_record_that_is_not_what_the_engine_decides_is_a_difference(log: MemoryLog) -> None:
+    facts = Facts(log, CLUSTER)
+    await facts.add_nodes(2)
+    async with shadowing(log, "default-scheduler"):
+        await facts.append(seen("a", cpu=2, gpu=4))
+        (decided,) = await recorded(log)
+    forged = MemoryLog(lambda: 1)
+    elsewhere = (msgspec.structs.replace(decided.placed[0], node="n1"),)
+    for event in await log.read(CLUSTER, limit=1000):
+        new = as_new(event)
+        if event.type == "ShadowDecided":
+            new = msgspec.structs.replace(new, payload=msgspec.structs.replace(decided, placed=elsewhere))
+        await forged.append(CLUSTER, [Unit((new,))])
+    report = await replay_log(forged, CLUSTER)
+    assert report.kinds == {"ShadowDecided: placed": 1}
+    assert "n1" in str(report.differences[0])
+
+
+async def test_of_two_shadows_one_records(log: MemoryLog) -> None:
+    facts = Facts(log, CLUSTER)
+    await facts.add_nodes(1)
+    async with shadowing(log, EVERY), shadowing(log, EVERY, instance="two"):
+        for number in range(5):
+            await facts.append(seen(f"p{number}", cpu=1, gpu=1))
+            await recorded(log, number + 1)
+    placed = [one.name for decided in await recorded(log) for one in decided.placed]
+    assert sorted(placed) == [f"p{number}" for number in range(5)]
