@@ -1,6 +1,7 @@
 """A watcher's facts and a running scheduler, for tests on a real log."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -61,6 +62,7 @@ async def scheduling(
     instance: str = "one",
     pace: CyclePace | None = None,
     config: EngineConfig | None = None,
+    ahead_s: int = 0,
 ) -> AsyncIterator[Scheduler]:
     context = ServiceContext("scheduler", Health("state"), get_logger())
     state = await restored(log, cluster)
@@ -77,6 +79,7 @@ async def scheduling(
         context=context,
         metrics=SchedulerMetrics(CollectorRegistry()),
         pace=pace or CyclePace(period_s=0.0, standby_s=0.2),
+        clock=lambda: time.time_ns() // 1000 + ahead_s * 1_000_000,
     )
     task = asyncio.create_task(scheduler.run())
     try:

@@ -81,6 +81,29 @@ async def reported(log: EventLog, cluster: str, allocated: dict[str, int]) -> No
             head = await log.wait_beyond(cluster, head, timeout_s=5)
 
 
+async def test_a_scheduler_whose_clock_is_ahead_keeps_its_nominations(
+    postgres_log: EventLog, cluster_name: str
+) -> None:
+    facts = Facts(postgres_log, cluster_name)
+    running = pod("low", cpu=1, gpu=8, priority=1, node_name="n0", phase="Running")
+    await facts.append(
+        ("node/n0", payloads.NodeObserved(node("n0", cpu=32, memory=128, gpu=8))),
+        ("pod/uid-low", payloads.PodObserved(running)),
+        ("pod/uid-high", payloads.PodObserved(pod("high", cpu=1, gpu=8, priority=9))),
+    )
+    async with scheduling(postgres_log, cluster_name, ahead_s=3600):
+        async with asyncio.timeout(30):
+            head = 0
+            while not await postgres_log.read(cluster_name, where=Filter(types=("PodNominated",))):
+                head = await postgres_log.wait_beyond(cluster_name, head, timeout_s=5)
+        for count, name in enumerate(("a", "b", "c"), start=1):
+            await facts.add_pods(name, cpu=1)
+            await placed(postgres_log, cluster_name, count)
+    of_nominations = Filter(types=("PodNominated", "NominationCleared"))
+    assert len(await postgres_log.read(cluster_name, where=of_nominations)) == 1
+    await check_replay(postgres_log, cluster_name)
+
+
 async def test_scheduler_wakes_up_when_a_delay_is_over(postgres_log: EventLog, cluster_name: str) -> None:
     """Long before it would look again anyway."""
     facts = Facts(postgres_log, cluster_name)

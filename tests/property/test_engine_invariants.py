@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,13 @@ rounds = st.tuples(
     ),
 )
 GPU = "nvidia.com/gpu"
+
+
+def is_short(state: ClusterState, uid: str) -> bool:
+    """Tell whether a pod's group has not as many pods as start together."""
+    workload = state.workload_index.workloads[state.pods[uid].group]
+    members = (*workload.active.values(), *workload.waiting.values())
+    return not workload.satisfied(Counter(map(workload.leaf, members)))
 
 
 class Story:
@@ -224,7 +232,7 @@ class Story:
 
         Which pods others come to be near, and what they leave of a queue's limit, cannot be promised: where a pod
         counts on that, it has to fit when no other pod waits, and not for longer than until others have been decided
-        on.
+        on. A gang whose own pods are among those that leave waits for their successors.
         """
         if not self.state.nominated - kept:
             return
@@ -242,10 +250,11 @@ class Story:
             others = [uid for uid in then.state.waiting if then.state.pods[uid].group not in groups] if alone else []
             for uid in sorted({*then.state.workload_index.leaving, *others}):
                 then.delete_pod(then.state.pods[uid].pod)
+            short = {uid for uid in nominated if is_short(then.state, uid)}
             result = then.cycle()
             taken = {item.uid for item in result.cleared if item.reason == ClearReason.TAKEN}
             placed = {decision.uid for decision in result.placements}
-            for uid in nominated.keys() - taken - placed:
+            for uid in nominated.keys() - taken - placed - short:
                 rules = nominated[uid]
                 assert not alone or uid in kept
                 assert alone or self.queues or (rules is not None and (rules.affinity or rules.spread))

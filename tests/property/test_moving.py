@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.model.pod import Owner
@@ -46,6 +46,17 @@ def fragment(story: Story, layout: list[Any]) -> None:
 
 
 @settings(max_examples=examples(100), deadline=None)
+@example(
+    [
+        *[(3, 1, 2, "set"), (0, 3, 1, "set"), (0, 3, 2, "set"), (0, 1, 1, "set"), (0, 1, 1, "set"), (2, 3, 3, "set")],
+        *[(1, 2, 1, "set"), (1, 2, 3, "set"), (0, 3, 1, "set")],
+    ],
+    [
+        ([(8, 0), (4, 0), (8, 1)], ["restart", "restart", "time"]),
+        ([(4, 1), (7, 2), (4, 0)], ["time", "recreate", "recreate", "fail", "time", "recreate"]),
+        ([(4, 1), (7, 2), (7, 2)], ["time"]),
+    ],
+)  # a gang of which one pod is to be placed anew and the other leaves
 @given(running, st.lists(st.tuples(waiting, later), min_size=1, max_size=3))
 def test_moves_are_worth_it_and_rare(layout: list[Any], rounds: list[Any]) -> None:
     """What is looked at after each cycle is in `Story.cycle`."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.engine.decisions import ClearReason, EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.group import MatchPolicy
@@ -153,3 +153,46 @@ def test_a_gang_does_not_start_with_one_that_was_just_evicted() -> None:
     result = cluster.cycle()
     assert cluster.nominated(result) == {"first": "n1"}
     assert set(cluster.evicted(result)) == {"a-0"}
+
+
+def kept_for_both() -> Workloads:
+    """Gangs a and b wait for `low-1` and `low-2` to leave their nodes; `low-3` might leave a third one for them."""
+    cluster = Workloads()
+    for number in (1, 2, 3):
+        cluster.add_node(f"n{number}", cpu=2, labels={"host": f"n{number}"})
+        cluster.add_pod(pod(f"low-{number}", cpu=2, node_name=f"n{number}", phase="Running"))
+    for name in ("a", "b"):
+        cluster.gang(name, 1, group={"together": BOTH}, cpu=2, priority=5)
+    result = cluster.cycle()
+    assert set(cluster.nominated(result)) == {"a-0", "b-0"}
+    return cluster
+
+
+def test_room_for_one_of_two_gangs_is_not_kept_when_higher_priority_takes_that_of_the_other() -> None:
+    cluster = kept_for_both()
+    kept = cluster.state.pods["uid-a-0"].nomination
+    assert kept is not None
+    cluster.add_pod(pod("top", cpu=2, priority=9, node_selector={"host": kept.node}))
+    result = cluster.cycle()
+    assert {one.name: one.reason for one in result.cleared} == {"a-0": ClearReason.TAKEN, "b-0": ClearReason.TAKEN}
+    assert cluster.nominated(result) == {"top": "n1", "a-0": "n2", "b-0": "n3"}
+    assert set(cluster.evicted(result)) == {"low-3"}, "the other two are leaving already"
+
+
+def test_no_room_is_kept_for_one_of_two_gangs_while_there_is_none_for_the_other() -> None:
+    cluster = kept_for_both()
+    cluster.delete_pod(cluster.state.pods["uid-low-3"].pod)
+    cluster.add_pod(pod("small", cpu=1, priority=5, created_at=1))
+    for number in (1, 3):
+        cluster.add_pod(pod(f"top-{number}", cpu=2, priority=9, node_selector={"host": f"n{number}"}))
+    result = cluster.cycle()
+    assert cluster.placed(result) == {"top-3": "n3"}
+    cluster.delete_pod(cluster.state.pods["uid-low-2"].pod)
+    assert cluster.placed(cluster.cycle()) == {"small": "n2"}
+
+
+def test_room_for_one_of_two_gangs_is_not_kept_when_the_other_has_gone() -> None:
+    cluster = kept_for_both()
+    cluster.delete_pod(cluster.state.pods["uid-a-0"].pod)
+    result = cluster.cycle()
+    assert [(one.name, one.reason) for one in result.cleared] == [("b-0", ClearReason.NO_LONGER_FITS)]

@@ -5,6 +5,8 @@ from itertools import permutations
 import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount
+from kaicore.rules.numa.masks import mask_table
+from kaicore.rules.numa.memory_manager import MemoryZones
 from kaicore.rules.state.invariants import differences
 
 from tests.factory import GI, Cluster, amounts, pod
@@ -71,3 +73,40 @@ def test_pod_that_is_nominated_for_a_group_of_zones_waits_until_their_own_memory
     cluster.delete_pod(small)
     cluster.cycle()
     assert memory(cluster) == ([59, 1], [1, 1], [3, 3])
+
+
+def test_a_group_of_zones_that_is_reserved_over_a_leaving_pod_is_no_others_before_that_pod_is_gone() -> None:
+    """A kubelet would give `late` the second zone alone, and then `wide` could not have both."""
+    cluster = node()
+    small = cluster.add_pod(pod("small", cpu=1, memory=1))
+    cluster.cycle()
+    cluster.run(small)
+    cluster.add_pod(pod("wide", cpu=1, memory=60, priority=1))
+    cluster.cycle()
+    cluster.add_pod(pod("late", cpu=1, memory=30, priority=1, created_at=1))
+    assert cluster.cycle().placements == ()
+    cluster.delete_pod(small)
+    masks = {
+        one.name: one.placement.containers[0].blocks[0].zones for one in cluster.cycle().placements if one.placement
+    }
+    assert masks == {"wide": ("node-0", "node-1"), "late": ("node-0", "node-1")}
+    assert memory(cluster) == ([59, 31], [2, 2], [3, 3])
+
+
+def test_a_zone_that_is_held_in_two_ways_serves_no_request_until_the_first_pods_are_gone() -> None:
+    zones = MemoryZones({"memory": [8, 8]}, {"memory": [8, 8]}, [0, 0], [0, 0])
+    table = mask_table(2)
+
+    def wide_or_alone() -> list[int]:
+        return [mask for mask in (1, 2, 3) if zones.open_masks(table) >> table.places[mask] & 1]
+
+    zones.draw("memory", 1, 2)
+    zones.draw("memory", 1, 2)
+    zones.draw("memory", 3, 6)
+    assert wide_or_alone() == []
+    zones.give_back("memory", 1, 2)
+    assert wide_or_alone() == []
+    zones.give_back("memory", 1, 2)
+    assert wide_or_alone() == [3]
+    zones.give_back("memory", 3, 6)
+    assert (zones.free, zones.assignments, zones.cells) == ({"memory": [8, 8]}, [0, 0], [0, 0])

@@ -31,6 +31,7 @@ from kaicore.rules.state.share import Share
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext
 
+from kai_scheduler.log_clock import LogClock
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Live, ReplicaList
 from kai_scheduler.standby import Standby
@@ -91,8 +92,8 @@ class Scheduler:
         context: of the service.
         metrics: where figures go.
         pace: see `CyclePace`.
-        clock: the cycles' clock, microseconds since the epoch.
-        monotonic: seconds, for the pace.
+        clock: this machine's, microseconds since the epoch; cycles go by the log's (`LogClock`).
+        monotonic: seconds that never jump.
         """
         self._log = log
         self._feed = feed
@@ -104,7 +105,7 @@ class Scheduler:
         self._context = context
         self._metrics = metrics
         self._pace = pace or CyclePace()
-        self._clock = clock
+        self._clock = LogClock(clock, monotonic)
         self._monotonic = monotonic
         self._decided_at_revision = -1
         self._last_cycle_s = -1e9
@@ -119,7 +120,7 @@ class Scheduler:
         )
         # Cycles in a row of which units were stale, and when the next one may begin.
         self._conflicts, self._not_before_s = 0, -1e9
-        metrics.watch(state, config, clock)
+        metrics.watch(state, config, self._clock)
 
     async def run(self) -> None:
         """Follow and decide until the service stops."""
@@ -271,6 +272,8 @@ class Scheduler:
             self._decided_at_revision = -1
         self._back_off(proposal.cycle, conflicts=bool(stale))
         own = [event for outcome in outcomes for event in outcome.events]
+        if own:
+            self._clock.appended(own[0].recorded_at)
         position = max(outcome.positions[-1] for outcome in outcomes if outcome.positions)
         # Where a part was in the log already, all of it is read: there may be anything between.
         await self._catch_up(position, own if len(own) == sum(len(outcome.positions) for outcome in outcomes) else [])

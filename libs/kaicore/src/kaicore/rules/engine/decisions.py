@@ -42,7 +42,7 @@ class EvictionReason(StrEnum):
 
 
 class ClearReason(StrEnum):
-    """Why room is no longer reserved for a pod."""
+    """Why room is no longer reserved for a pod: its own, or that of a pod without which its group cannot start."""
 
     TAKEN = "TakenByHigherPriority"
     NO_LONGER_FITS = "NoLongerFits"

@@ -90,6 +90,14 @@ class GangPlanner:
                 keys += [other for other in workload.group.together if other not in keys]
         return keys
 
+    def lacking_with(self, pending_group: PendingGroup) -> list[str]:
+        """Return the keys of the other groups without their minimum that a group can only start at once with."""
+        if not pending_group.step().gang:
+            return []
+        workloads = self._input.workloads
+        others = [key for key in self.started_with([pending_group.key]) if key != pending_group.key]
+        return [key for key in others if key not in workloads or not self.is_satisfied(workloads[key])]
+
     def is_growing(self, group: str) -> bool:
         """Tell whether this cycle starts pods of a group or room is reserved for it: then nothing is taken from it."""
         pending_group = self._pending_groups.get(group)

@@ -2,9 +2,11 @@
 
 A reservation is charged to the nodes and to its queue, so that no other pod gets the room. A group with a higher place
 may still take it: the reservation is suspended while the group is tried, and reconciled with what the group got.
+For groups that start together room is reserved for all or for none: they are searched for victims together.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 import msgspec
@@ -38,6 +40,7 @@ class Reservations:
         pending_groups: Mapping[str, PendingGroup],
         record: CycleRecord,
         is_allowed: Callable[[Member, int], bool],
+        lacking_with: Callable[[PendingGroup], Iterable[str]],
     ) -> None:
         """Args:
         cycle_input: what the cycle decides on.
@@ -47,6 +50,7 @@ class Reservations:
         pending_groups: groups with waiting pods, by key.
         record: what was decided so far.
         is_allowed: tells whether a pod of ours may be on a row by its group's topology constraints.
+        lacking_with: returns the keys of the groups without their minimum that a group can only start at once with.
         """
         self._input = cycle_input
         self._config = config
@@ -56,6 +60,7 @@ class Reservations:
         self._pending_groups = pending_groups
         self._record = record
         self._is_allowed = is_allowed
+        self._lacking_with = lacking_with
         self._by_group: dict[str, list[Assignment]] = {}
         #: Keys of groups for which this cycle has decided to reserve room.
         self._new: set[str] = set()
@@ -80,6 +85,28 @@ class Reservations:
         nominated = [pending_group for pending_group in self._pending_groups.values() if pending_group.nominated]
         for pending_group in sorted(nominated, key=lambda pending_group: pending_group.reservation_order_key):
             self._restore(pending_group)
+        if cleared := self._clear_left_alone(ClearReason.NO_LONGER_FITS):
+            self._record.clear(cleared)
+
+    def _clear_left_alone(self, reason: ClearReason, *, by: AbstractSet[str] = frozenset()) -> list[NominationCleared]:
+        """Clear what is reserved for groups that can only start at once with others for which nothing is.
+
+        Args:
+            reason: why the others have none.
+            by: keys of the others, where others than these do not count.
+        """
+        cleared: list[NominationCleared] = []
+        for key in list(self._by_group):
+            pending_group = self._pending_groups[key]
+            if not pending_group.group.together or key in self._new:
+                continue
+            lacking = [one for one in self._lacking_with(pending_group) if one not in self._by_group]
+            if any(not by or one in by for one in lacking):
+                self.suspend([pending_group])
+                if self._nodes.has_future:
+                    self.suspend([pending_group], future=True)
+                cleared += self._cleared(pending_group, self._by_group.pop(key), reason)
+        return cleared
 
     def _restore_for_others(self, member: Member) -> None:
         """Reserve the room that another replica keeps for a pod, as long as it is there; that one clears it."""
@@ -170,6 +197,7 @@ class Reservations:
         placed = {assignment.member.pod.uid for assignment in assignments}
         groups = {assignment.member.group for assignment in assignments}
         cleared: list[NominationCleared] = []
+        taken: set[str] = set()
         for pending_group, reserved in suspended:
             key = pending_group.key
             del self._by_group[key]
@@ -179,6 +207,9 @@ class Reservations:
             elif not self._reserve(pending_group, rest):
                 reason = ClearReason.NO_LONGER_FITS if key in groups else ClearReason.TAKEN
                 cleared += self._cleared(pending_group, rest, reason)
+                taken.add(key)
+        if taken:
+            cleared += self._clear_left_alone(ClearReason.TAKEN, by=taken)
         return tuple(cleared)
 
     def add(self, pending_group: PendingGroup, assignments: Sequence[Assignment]) -> list[Assignment]:

@@ -95,6 +95,7 @@ class Session:
             pending_groups=self.pending_groups,
             record=self.record,
             is_allowed=lambda member, row: self.step_placer.is_allowed(member, row, self.nodes.now),
+            lacking_with=self.gangs.lacking_with,
         )
         self.topologies = CycleTopologies(
             cycle_input,

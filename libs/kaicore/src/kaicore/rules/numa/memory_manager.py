@@ -4,6 +4,9 @@ The rule of memory groups: memory that is taken from several zones ties these zo
 held, each zone of the group serves requests for exactly that group only. A zone that holds memory of its own joins no
 group until that memory is free.
 
+Accounts may hold what no kubelet does: room is reserved over pods that leave, and a pod is observed before the end of
+the one whose memory it got. A zone that is held so in two ways serves no request until the first ones are gone.
+
 A block of several zones is drawn from them in ascending order. It is given back in ascending order too, to whatever is
 reserved there. So the state depends on the order of everything that happened, and is folded block by block.
 
@@ -51,6 +54,10 @@ class MemoryHints:
     width: int
 
 
+#: One block of others, in a cell (`MemoryZones.cells`). Masks are below it.
+_OTHER = 1 << 32
+
+
 @dataclass(slots=True)
 class MemoryZones:
     """The zones of one node as its memory manager counts them.
@@ -59,7 +66,8 @@ class MemoryZones:
         allocatable: bytes for pods by type and zone.
         free: bytes not promised to a container by type and zone.
         assignments: number of blocks on each zone.
-        cells: the mask that each zone serves; 0 when it is in no use.
+        cells: the mask that each zone serves; 0 when it is in no use. One below 0 serves none: by
+            `-(others * 2**32 + mask)` it says how many blocks that were there first must go until it serves that mask.
     """
 
     allocatable: dict[str, list[int]]
@@ -123,8 +131,12 @@ class MemoryZones:
         free = self.free.setdefault(resource, [0] * len(self.cells))
         taken: dict[int, int] = {}
         for zone in zones:
+            cell = self.cells[zone]
+            if cell not in (0, mask) and -cell % _OTHER != mask:
+                self.cells[zone] = -(self.assignments[zone] * _OTHER + mask)
+            elif not cell:
+                self.cells[zone] = mask
             self.assignments[zone] += 1
-            self.cells[zone] = mask
             part = max(min(size, free[zone]), 0)
             if part:
                 taken[zone] = part
@@ -140,8 +152,11 @@ class MemoryZones:
         zones = zones_of(mask)
         for zone in zones:
             self.assignments[zone] -= 1
+            cell = self.cells[zone]
             if not self.assignments[zone]:
                 self.cells[zone] = 0
+            elif cell < 0 and -cell % _OTHER != mask:
+                self.cells[zone] = cell + _OTHER if cell + _OTHER <= -_OTHER else -cell % _OTHER
             part = max(min(size, self.allocatable[resource][zone] - self.free[resource][zone]), 0)
             self.free[resource][zone] += part
             size -= part
