@@ -17,7 +17,9 @@ from kaicore.rules.engine.constraints.node_filter import MaskFilter
 from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.device import Allocation, DeviceRequest, NodeSelection
-from kaicore.rules.model.node import Node
+from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.quantity import CPU
 from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.reasons.devices import DevicesTaken, NoMatchingDevices
 
@@ -143,6 +145,15 @@ class DeviceRule:
     def _detail(self, row: int) -> dict[str, object]:
         problem = self._problems.get(row, "")
         return {"wanted": f"{self._what}: {problem}" if problem else self._what}
+
+
+def zones_of_cpus(placement: Placement | None, topology: NodeTopology | None) -> frozenset[int]:
+    """Return the NUMA zones of the CPUs that a pod is predicted to get on a node; without CPUs, of all else."""
+    if placement is None or topology is None:
+        return frozenset()
+    held = [zone for container in placement.containers for zone in container.zones]
+    names = {zone.zone for zone in held if CPU in zone.amount} or {zone.zone for zone in held}
+    return frozenset(zone.numa_id for zone in topology.zones if zone.name in names)
 
 
 def _specs(wanted: Sequence[WantedClaim]) -> list[ClaimSpec]:

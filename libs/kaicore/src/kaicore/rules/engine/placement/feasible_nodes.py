@@ -10,6 +10,7 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
+from kaicore.rules.engine.constraints.device_rule import zones_of_cpus
 from kaicore.rules.engine.constraints.device_supply import GivenClaim
 from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
@@ -19,7 +20,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.ranking import NEVER, Ranking
 from kaicore.rules.engine.placement.row_score import RowScore
 from kaicore.rules.engine.placement.row_states import RowStates
-from kaicore.rules.model.quantity import CPU, is_native
+from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.prediction import PredictedPlacement
 from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.reasons.node import NoNodes
@@ -272,16 +273,8 @@ class FeasibleNodes:
         """Return the devices that a pod's claims get on a row, close to the zones that it is predicted to get there."""
         if not self._class.devices.wanted:
             return ()
-        return self._constraints.devices(row, self._numa_ids(row, predicted))
-
-    def _numa_ids(self, row: int, predicted: PredictedPlacement | None) -> frozenset[int]:
-        """Return the NUMA zones of the CPUs that a pod is predicted to get on a row; without CPUs, of all else."""
-        topology = self._columns.topologies[row]
-        if predicted is None or topology is None:
-            return frozenset()
-        held = [zone for container in predicted.placement.containers for zone in container.zones]
-        names = {zone.zone for zone in held if CPU in zone.amount} or {zone.zone for zone in held}
-        return frozenset(zone.numa_id for zone in topology.zones if zone.name in names)
+        placement = None if predicted is None else predicted.placement
+        return self._constraints.devices(row, zones_of_cpus(placement, self._columns.topologies[row]))
 
     def refresh(self, rows: "array[int]") -> None:
         """Evaluate rows again that were charged; one may be there more than once."""
