@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from kaicore.kube.device_objects import AllocationWire
 from kaicore.kube.normalize_device import read_allocation
-from kaicore.rules.devices.allocation import ClaimSpec, allocate
+from kaicore.rules.devices.allocation import ClaimToServe, allocate
 from kaicore.rules.devices.holdings import Holdings
 from kaicore.rules.devices.pools import PoolId, PoolSlice, pool_slice, pools_of_node
 from kaicore.rules.model.device import Allocation, DeviceClass, DeviceRequest
@@ -31,7 +31,9 @@ def allocations(case: Mapping[str, Any], node: Document) -> tuple[Allocation, ..
     name, labels = node["metadata"]["name"], node["metadata"]["labels"]
     mine = [one for one in slices if one.slice.nodes is None or one.slice.nodes.node in ("", name)]
     claims = [read_claim(one) for one in case["claims"]]
-    specs = [ClaimSpec(tuple(_with_class(each, classes) for each in one.requests), one.constraints) for one in claims]
+    specs = [
+        ClaimToServe(tuple(_with_class(each, classes) for each in one.requests), one.constraints) for one in claims
+    ]
     return allocate(specs, pools_of_node(name, labels, mine, all_of_pool), held, node=name)
 
 

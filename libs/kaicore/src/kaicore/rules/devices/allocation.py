@@ -41,7 +41,7 @@ class Impossible(Exception):
     """Why no device is looked for any further."""
 
 
-class ClaimSpec(NamedTuple):
+class ClaimToServe(NamedTuple):
     """What a claim asks for, the selectors of each request's class before its own."""
 
     requests: tuple[DeviceRequest, ...]
@@ -49,7 +49,7 @@ class ClaimSpec(NamedTuple):
 
 
 def allocate(
-    claims: Sequence[ClaimSpec],
+    claims: Sequence[ClaimToServe],
     pools: Sequence[Pool],
     held: Holdings,
     *,
@@ -110,7 +110,7 @@ class _Search:
     """The state of one search."""
 
     def __init__(
-        self, claims: Sequence[ClaimSpec], pools: Sequence[Pool], held: Holdings, zones: frozenset[int]
+        self, claims: Sequence[ClaimToServe], pools: Sequence[Pool], held: Holdings, zones: frozenset[int]
     ) -> None:
         self._claims = claims
         self._pools = pools

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kaicore.rules.devices.allocation import ClaimSpec, allocate
+from kaicore.rules.devices.allocation import ClaimToServe, allocate
 from kaicore.rules.devices.holdings import Holdings
 from kaicore.rules.devices.pools import Pool, PoolId, usable_from
 from kaicore.rules.engine.constraints.device_demand import WantedClaim
@@ -156,8 +156,8 @@ def zones_of_cpus(placement: Placement | None, topology: NodeTopology | None) ->
     return frozenset(zone.numa_id for zone in topology.zones if zone.name in names)
 
 
-def _specs(wanted: Sequence[WantedClaim]) -> list[ClaimSpec]:
-    return [ClaimSpec(want.requests, want.constraints) for want in wanted]
+def _specs(wanted: Sequence[WantedClaim]) -> list[ClaimToServe]:
+    return [ClaimToServe(want.requests, want.constraints) for want in wanted]
 
 
 def _told(request: DeviceRequest) -> str:
