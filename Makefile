@@ -47,8 +47,11 @@ reference: $(INSTALLED)  ## write the pages of docs/reference and the boards of 
 	@$(BIN)/python scripts/reference.py
 	@$(BIN)/python scripts/boards.py
 
-chart: $(INSTALLED)  ## check the Helm chart for Kubernetes 1.31 to 1.37, write deploy/k8s from it, pack it into build/
-	@$(BIN)/python scripts/chart.py
+image: $(INSTALLED)  ## the image of all services as an OCI layout in build/image, without a container engine; ARGS=--lock, ARGS=--test
+	@$(BIN)/python -m scripts.image $(ARGS)
+
+chart: $(INSTALLED)  ## check the Helm chart for Kubernetes 1.31 to 1.37, write deploy/k8s from it, pack it into build/; ARGS=--test
+	@$(BIN)/python scripts/chart.py $(ARGS)
 
 chaos: $(INSTALLED)  ## real processes under faults of all kinds; SEED=7 MINUTES=5, ARGS="--only kill cut"
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),5) $(ARGS)

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from kai_api.app import make_routes
-from kai_api.auth.access import Access
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.postgres.connections import Connections
+from kaicore.runtime.access.callers import HttpAccess
 
 _INTRODUCTION = """# The API
 
@@ -28,7 +28,7 @@ def api() -> str:
     app = make_routes(
         inquiry,
         long_answers,
-        Access(anonymous="no"),
+        HttpAccess(anonymous="no"),
         LiveLog(inquiry.log),
         ViewStore(Connections("", size=1, patience_s=1, application="reference")),
     )

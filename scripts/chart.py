@@ -2,11 +2,14 @@
 
 The chart is the one source: the manifests in deploy/k8s are its templates, rendered with the values of
 deploy/chart/ci/kustomize-values.yaml. Helm is that of the package helm-python-sdk, which binds Helm's own Go library;
-no program `helm` is needed, and no cluster.
+no program `helm` is needed, and no cluster. With --test: also apply what is rendered to an API server, and run the
+examples with nothing but the chart's rights (tests/e2e/test_chart.py).
 """
 
 import json
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -155,6 +158,10 @@ def main() -> int:
     if without_schemas():
         sys.stdout.write(f"no schemas here for Kubernetes {', '.join(without_schemas())}\n")
     sys.stdout.write(f"{Path(archive).relative_to(ROOT)}\n")
+    sys.stdout.flush()
+    if "--test" in sys.argv[1:]:
+        command = [sys.executable, "-m", "pytest", "--quiet", "tests/e2e/test_chart.py"]
+        return subprocess.run(command, cwd=ROOT, env=os.environ | {"KAI_TEST_LONG": "1"}, check=False).returncode
     return 0
 
 

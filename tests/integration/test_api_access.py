@@ -12,10 +12,7 @@ import msgspec
 import pytest
 import yaml
 from kai_api.app import make_app
-from kai_api.auth.access import Access, Anonymous
-from kai_api.auth.access_file import AccessFile, read_access_file
 from kai_api.auth.redaction import HIDDEN, redacted
-from kai_api.auth.scopes import View
 from kai_api.long_answers import LongAnswers
 from kai_cli.keys import new
 from kaicore.analysis.inquiry.queries import Inquiry
@@ -23,6 +20,9 @@ from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
+from kaicore.runtime.access.access_file import AccessFile, read_access_file
+from kaicore.runtime.access.callers import Anonymous, HttpAccess
+from kaicore.runtime.access.scopes import View
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
 
@@ -70,7 +70,7 @@ async def serving(
     burst: int = 500,
     views: ViewStore | None = None,
 ) -> AsyncIterator[Client]:
-    access = Access(anonymous=anonymous, file=AccessFile(file) if file else None, per_s=per_s, burst=burst)
+    access = HttpAccess(anonymous=anonymous, file=AccessFile(file) if file else None, per_s=per_s, burst=burst)
     app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access, views=views)
     server = HttpServer(app, host="127.0.0.1", port=0)
     stopping = asyncio.Event()

@@ -8,13 +8,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 from kai_api.app import make_app
-from kai_api.auth.access import Access
-from kai_api.auth.access_file import AccessFile
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events import payloads
+from kaicore.runtime.access.access_file import AccessFile
+from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
 
@@ -24,7 +24,7 @@ from tests.integration.test_api_access import make_key
 
 
 @asynccontextmanager
-async def served(log: EventLog, access: Access | None = None) -> AsyncIterator[aiohttp.ClientSession]:
+async def served(log: EventLog, access: HttpAccess | None = None) -> AsyncIterator[aiohttp.ClientSession]:
     health, live = Health("log"), LiveLog(log)
     health.met("log")
     app = make_app(Inquiry(log), health, LongAnswers("", at_once=1, most_s=1), access, live=live)
@@ -134,7 +134,7 @@ async def _lines(answer: aiohttp.ClientResponse, count: int) -> AsyncIterator[st
 async def test_who_is_not_logged_in_is_led_to_the_login_and_back(postgres_log: EventLog, cluster_name: str) -> None:
     await Facts(postgres_log, cluster_name).add_nodes(1)
     async with (
-        served(postgres_log, Access(anonymous="no")) as session,
+        served(postgres_log, HttpAccess(anonymous="no")) as session,
         session.get(f"/clusters/{cluster_name}?at=1", allow_redirects=False) as answer,
     ):
         assert answer.status == 303
@@ -153,7 +153,7 @@ async def test_a_caller_of_a_namespace_sees_his_pages_and_nothing_of_others(
             one = pod(f"{namespace}-train", namespace=namespace, uid=f"uid-{namespace}", cpu=2, gpu=1)
             await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
         await placed(postgres_log, cluster_name, 2)
-    async with served(postgres_log, Access(anonymous="no", file=AccessFile(file))) as session:
+    async with served(postgres_log, HttpAccess(anonymous="no", file=AccessFile(file))) as session:
         session.headers["Authorization"] = f"Bearer {key}"
         assert f'href="{here}"' in await said(session, "/")
         for path in (here, f"{here}?at=5", f"{here}/waiting", f"{here}/stories/Pod/red/red-train"):

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from kaicore.analysis.dispatching.hub_log import hub_of
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.archiving import check_archive
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Filter, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.payloads import ClusterRegistered, DispatchSubmitted, DispatchWithdrawn, QueueBounded
+from kaicore.rules.hub.hub_state import HUB, DispatchStage, cluster_stream, dispatch_stream, queue_stream
 
 from tests.integration.scheduling import Facts, placed, scheduling
 
@@ -181,3 +184,23 @@ async def test_a_file_that_is_not_what_was_sealed_is_noticed(url: str, old: Mont
         file.write_bytes(gzip.compress(b"".join(spoilt)))
         with pytest.raises(CorruptLog, match=f"cluster {C}"):
             check_archive(file, seals, before=before)
+
+
+async def test_a_hub_goes_on_from_the_state_that_was_kept_when_its_first_month_is_retired(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        ((now,),) = connection.execute("SELECT (extract(epoch FROM now()) * 1000000)::bigint").fetchall()
+    month = Month.of(now) + -2
+    async with await PostgresLog.open(url, clock=Clock(month)) as log, hub_of(log) as hub:
+        await hub.append(cluster_stream("a"), ClusterRegistered(cluster="a", data=("images",)), subject="a")
+        await hub.append(queue_stream("team"), QueueBounded(queue="team", limits={"gpu": 3}), subject="team")
+        submitted = DispatchSubmitted("train", "[]", queue="team", demand={"gpu": 2})
+        await hub.append(dispatch_stream("train"), submitted, subject="train")
+        before = hub.state
+    done = kai("retire", str(month), "--database-url", url)
+    assert done.returncode == 0, done.stderr
+    async with await PostgresLog.open(url) as log:
+        assert await log.retired(HUB) == before.position
+        async with hub_of(log) as hub:
+            assert hub.state == before
+            await hub.append(dispatch_stream("train"), DispatchWithdrawn(dispatch="train"), subject="train")
+            assert hub.state.dispatches["train"].stage is DispatchStage.WITHDRAWN

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from kai_cli import cluster_commands, dispatch_commands
-from kai_cli.hub_log import HubLog
 from kai_hub.hub import STATE, Hub, HubOptions
 from kai_hub.metrics import HubMetrics
 from kaicore.analysis.dispatching.choices import replay_choices
+from kaicore.analysis.dispatching.hub_log import HubLog
 from kaicore.analysis.dispatching.reading import read_dispatch
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.simulation import Located

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import uvloop
 from kai_apiserver.process import ApiServerProcess
-from kai_cli.hub_log import HubLog
+from kaicore.analysis.dispatching.hub_log import HubLog
 from kaicore.analysis.dispatching.reading import read_dispatch
 from kaicore.analysis.simulation import Located
 from kaicore.ledger.log.port import Filter

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from kai_api.auth import oidc
-from kai_api.auth.access_file import read_access_file
 from kaicore.errors import ConfigurationError
+from kaicore.runtime.access import oidc
+from kaicore.runtime.access.access_file import read_access_file
 
 from tests.factory import pod
 from tests.integration.test_api_access import Client, serving

@@ -166,6 +166,10 @@ class ConfigurationError(KaiError):
     """Settings that cannot work."""
 
 
+class Conflict(ConfigurationError):
+    """What is asked for does not go with what is there."""
+
+
 class NotMigrated(ConfigurationError):
     """The database has no log of this version in it, yet."""
 

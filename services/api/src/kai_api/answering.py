@@ -21,11 +21,11 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.answers import Answer
 from kaicore.errors import KaiError
+from kaicore.runtime.access.scopes import current_view
 from kaicore.runtime.service.http_errors import error_response
 from kaicore.version import version
 
 from kai_api.auth.redaction import redacted
-from kai_api.auth.scopes import current_view
 from kai_api.error_statuses import status_of
 
 #: Where an operation carries the schemas that its answer refers to, until all of them are put in one place.

@@ -14,6 +14,7 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.analysis.submission.submissions import Submissions
+from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
@@ -21,7 +22,6 @@ from prometheus_client import Histogram
 
 from kai_api.answering import answer_errors, describe, encoded
 from kai_api.audits import make_audit_router
-from kai_api.auth.access import Access
 from kai_api.auth.middleware import authenticated, authorization
 from kai_api.calibrating import Calibrations
 from kai_api.events import make_events_router
@@ -45,7 +45,7 @@ def make_app(
     inquiry: Inquiry,
     health: Health,
     long_answers: LongAnswers,
-    access: Access | None = None,
+    access: HttpAccess | None = None,
     *,
     live: LiveLog | None = None,
     views: ViewStore | None = None,
@@ -60,13 +60,13 @@ def make_app(
         live: for those who follow a log; by default one of its own.
         views: read models; without them what they tell is not answered.
     """
-    access = access or Access(anonymous="anywhere")
+    access = access or HttpAccess(anonymous="anywhere")
     app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log), views)
     return with_health(health, app=_timed(authenticated(app, access)))
 
 
 def make_routes(
-    inquiry: Inquiry, long_answers: LongAnswers, access: Access, live: LiveLog, views: ViewStore | None
+    inquiry: Inquiry, long_answers: LongAnswers, access: HttpAccess, live: LiveLog, views: ViewStore | None
 ) -> FastAPI:
     """Make all routes, as yet without asking who asks."""
     # No interactive pages: they would load their scripts from a server elsewhere.

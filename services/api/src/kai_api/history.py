@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from kaicore.analysis.projections.answers import DecisionSeries, OccupancySeries, PodRecords, QueueSeries
 from kaicore.analysis.projections.questions import ReadModels
+from kaicore.runtime.access.scopes import current_view
 
 from kai_api.answering import AnswerRouter
 from kai_api.auth.middleware import for_namespaces
-from kai_api.auth.scopes import current_view
 
 _Since = Annotated[str, Query(alias="from")]
 _Until = Annotated[str, Query(alias="to")]

@@ -14,10 +14,10 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from kaicore.analysis.inquiry.answers import Answer
+from kaicore.runtime.access.callers import HttpAccess, RequestRefused
+from kaicore.runtime.access.sessions import COOKIE, LOGIN_S, SESSION_S, CallerIdentity
 
 from kai_api.answering import AnswerRouter
-from kai_api.auth.access import Access, Refused
-from kai_api.auth.sessions import COOKIE, LOGIN_S, SESSION_S, Identity
 
 _PAGE = (files(__package__) / "login.html").read_text()
 _SCRIPT = _PAGE.partition("<script>")[2].partition("</script>")[0]
@@ -57,7 +57,7 @@ class WhoAmI(Answer, frozen=True, kw_only=True):
     scopes: list[str]
 
 
-def make_login_router(access: Access) -> APIRouter:
+def make_login_router(access: HttpAccess) -> APIRouter:
     """Make the routes of logging in; only `/login` itself is for those who are not logged in."""
     router = AnswerRouter()
 
@@ -72,7 +72,7 @@ def make_login_router(access: Access) -> APIRouter:
         client = request.client.host if request.client else "?"
         try:
             identity = await access.prove(token, client, login=True)
-        except Refused as error:
+        except RequestRefused as error:
             return _page(target, f"{error}.", status=error.status)
         answer = RedirectResponse(_local(target), status_code=303, headers={"Cache-Control": "no-store"})
         answer.set_cookie(
@@ -94,7 +94,7 @@ def make_login_router(access: Access) -> APIRouter:
     @router.post("/v1/login-tokens")
     async def login_token(request: Request) -> LoginToken:
         """Make a token with which a browser logs in as the caller, once."""
-        identity: Identity = request.scope["kai.identity"]
+        identity: CallerIdentity = request.scope["kai.identity"]
         if not identity.proved:
             raise HTTPException(400, "nobody has to log in here: it answers without a key")
         return LoginToken(path=f"/login#{access.sessions.login_token(identity)}", seconds=LOGIN_S)

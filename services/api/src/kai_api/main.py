@@ -8,6 +8,9 @@ from pathlib import Path
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
+from kaicore.runtime.access.access_file import AccessFile
+from kaicore.runtime.access.callers import Anonymous, HttpAccess
+from kaicore.runtime.access.sessions import Sessions
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
 from kaicore.runtime.service.http_limits import HttpLimits
@@ -18,9 +21,6 @@ from prometheus_client import REGISTRY
 from pydantic import Field
 
 from kai_api.app import make_app
-from kai_api.auth.access import Access, Anonymous
-from kai_api.auth.access_file import AccessFile
-from kai_api.auth.sessions import Sessions
 from kai_api.kept_states import KeptStates
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
@@ -53,7 +53,7 @@ class ApiSettings(ServiceSettings):
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")
 
 
-def open_access(settings: ApiSettings) -> Access:
+def open_access(settings: ApiSettings) -> HttpAccess:
     """Return who may ask.
 
     Raises:
@@ -65,7 +65,7 @@ def open_access(settings: ApiSettings) -> Access:
             "loopback where every program of this machine may"
         )
     secret = settings.session_secret_file
-    return Access(
+    return HttpAccess(
         anonymous=settings.anonymous,
         file=None if settings.access_file is None else AccessFile(settings.access_file),
         sessions=Sessions(None if secret is None else read_secret(secret)),
@@ -83,7 +83,7 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     await server.run_beside(context.stopping, _answer(context, settings, access, app))
 
 
-async def _answer(context: ServiceContext, settings: ApiSettings, access: Access, app: Later) -> None:
+async def _answer(context: ServiceContext, settings: ApiSettings, access: HttpAccess, app: Later) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return

@@ -12,10 +12,10 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.submission.start_forecasts import StartForecasts
 from kaicore.rules.hub.hub_state import HUB
+from kaicore.runtime.access.scopes import current_caller, current_view
 
 from kai_api.answering import AnswerRouter
 from kai_api.auth.middleware import check_kind, for_namespaces
-from kai_api.auth.scopes import current_caller, current_view
 from kai_api.events import PositionQuery
 
 #: Most rows in one answer.

@@ -10,11 +10,11 @@ from kaicore.analysis.simulation.manifest_text import Reading, read_text
 from kaicore.analysis.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup
 from kaicore.analysis.submission.submissions import Submissions
 from kaicore.errors import InvalidObject
+from kaicore.runtime.access.scopes import View, current_view
 
 from kai_api.answering import AnswerRouter
 from kai_api.auth.middleware import for_namespaces
 from kai_api.auth.redaction import HIDDEN
-from kai_api.auth.scopes import View, current_view
 
 #: How a request's documents are called in problems.
 _BODY = "request"

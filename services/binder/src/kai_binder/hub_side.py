@@ -21,6 +21,7 @@ from kaicore.kube.dispatched_objects import Manifest
 from kaicore.ledger.bus.leases.clock import lease_clock
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.hub_snapshot import restored_hub
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import (
@@ -98,7 +99,7 @@ class HubSide:
         lease_us = int(self._options.lease_s * 1e6)
         self._lease = HeldLease(lease_us, lease_us // 6)
         self._objects = DispatchObjects(client)
-        self._feed = EventFeed(log, bus, HUB)
+        self._feed: EventFeed | None = None
         self._moved = asyncio.Condition()
         self._state = HubState()
         self._made: set[Term] = set()
@@ -115,7 +116,8 @@ class HubSide:
             for task in self._working.values():
                 task.cancel()
             await asyncio.gather(*self._working.values(), return_exceptions=True)
-            await self._feed.close()
+            if self._feed is not None:
+                await self._feed.close()
 
     async def admit(self, mark: str) -> None:
         """Let a pod be bound now; records that its dispatch starts, where it is the first.
@@ -156,15 +158,24 @@ class HubSide:
 
     async def _follow(self) -> None:
         head: int | None = None
+        feed = self._feed = await self._opened_feed()
         while True:
             with suppress(LogUnavailable):
                 head = (await self._log.head(HUB)).position if head is None else head
-            self._fold(await self._feed.next_batch(timeout_s=_LOOK_S if self._folded else _CATCH_UP_S))
+            self._fold(await feed.next_batch(timeout_s=_LOOK_S if self._folded else _CATCH_UP_S))
             async with self._moved:
                 self._moved.notify_all()
             if head is not None and self._state.position >= head and not self._folded:
                 self._folded = True
                 self._changed.set()
+
+    async def _opened_feed(self) -> EventFeed:
+        """Return the feed of what follows the newest snapshot of the hub's state."""
+        while True:
+            with suppress(LogUnavailable):
+                self._state = await restored_hub(self._log)
+                return EventFeed(self._log, self._bus, HUB, after=self._state.position)
+            await asyncio.sleep(_LOOK_S)
 
     def _fold(self, events: list[Event]) -> None:
         for event in events:

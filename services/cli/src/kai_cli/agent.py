@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from kaicore.analysis.dispatching.hub_log import hub_of
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import ClusterRegistered
 
 from kai_cli.cluster_commands import absolute_kubeconfigs, register
-from kai_cli.hub_log import hub_of
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
 from kai_cli.ports import Ports

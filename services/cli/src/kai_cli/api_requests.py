@@ -9,7 +9,7 @@ from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
 #: Seconds that an answer may take, besides what the question itself wants to wait.
 _ANSWER_S = 120.0
 #: Statuses that blame the question, or who asks it.
-_BAD_QUESTION = frozenset({400, 401, 403, 414, 422, 431})
+_BAD_QUESTION = frozenset({400, 401, 403, 409, 413, 414, 422, 431})
 
 #: What an API says that has no log yet, or a proxy in front of one that is away.
 _NOT_THERE = (502, 503, 504)
@@ -35,7 +35,7 @@ def request_api(url: str, token: str, *, method: str = "GET", body: bytes | None
     Args:
         url: with path and query.
         token: a key or a token; empty for none.
-        method: GET or POST.
+        method: GET, POST or DELETE.
         body: JSON to send; None for an empty body.
 
     Raises:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from kaicore.analysis.dispatching.hub_log import HubLog, hub_of
 from kaicore.analysis.inquiry.hub_answers import HubClusterRow
 from kaicore.analysis.inquiry.hub_rows import hub_cluster_rows
 from kaicore.analysis.inquiry.log_states import folded
@@ -28,7 +29,6 @@ from kaicore.rules.state.pod_entry import Stage
 from kaicore.spelling import did_you_mean
 
 from kai_cli.answers import open_answers
-from kai_cli.hub_log import HubLog, hub_of
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.log_access import open_log
 from kai_cli.paths import data_directory

@@ -1,26 +1,24 @@
 """`kai submit` and `kai withdraw`: work that is given to the hub, to run in one of its clusters."""
 
 import asyncio
-import re
+import os
+import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
-from kaicore.analysis.dispatching.reading import read_dispatch
+from kaicore.analysis.dispatching.hub_log import hub_of
+from kaicore.analysis.dispatching.submitting import named_dispatch, submit_dispatch, withdraw_dispatch
 from kaicore.analysis.simulation import Located
 from kaicore.errors import ConfigurationError
-from kaicore.rules.events.payloads import DispatchSubmitted, DispatchWithdrawn
-from kaicore.rules.hub.hub_state import ENDED, dispatch_stream
-from kaicore.spelling import did_you_mean
+from kaicore.rules.events.payloads import DispatchSubmitted
 
-from kai_cli.hub_log import hub_of
+from kai_cli.api_requests import request_api
 from kai_cli.log_access import open_log
 from kai_cli.manifests import STDIN, read_located
 from kai_cli.source import LogSource
-
-#: A dispatch's name is part of an annotation and of paths: RFC 1123.
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
 
 
 def submit(
@@ -30,8 +28,12 @@ def submit(
     data: list[str] | None = None,
     data_dir: Path | None = None,
     database_url: str | None = None,
+    hub_url: str | None = None,
+    token: str | None = None,
 ) -> int:
     """Give objects to the hub, which makes them in one of its clusters: all of them in the same.
+
+    The same again changes nothing, so what had no answer is done again.
 
     Args:
         files: manifests (YAML or JSON), folders of them, or - for standard input.
@@ -40,6 +42,8 @@ def submit(
         data: data sets that it reads, likewise; clusters near them are preferred.
         data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
         database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+        hub_url: the address of a `kai-hub` instead, from any machine; also $KAI_HUB_URL, unless another is named.
+        token: key or token for it; better $KAI_API_TOKEN, which no list of processes shows.
     """
     if not files:
         raise ConfigurationError("submit what? Name files or folders, or - for standard input")
@@ -47,67 +51,76 @@ def submit(
         if str(file).startswith("-") and file != STDIN:
             raise ConfigurationError(f"no such option: {file}")
     objects = read_located(list(files))
-    submitted = _dispatch(objects, name, clusters=_names(cluster), data=_names(data))
-    return asyncio.run(_submit(LogSource(data_dir=data_dir, database_url=database_url), submitted))
-
-
-def _dispatch(
-    objects: Sequence[Located], name: str, *, clusters: Sequence[str], data: Sequence[str]
-) -> DispatchSubmitted:
-    if not objects:
-        raise ConfigurationError("no Kubernetes objects in these files")
-    metadata = objects[0].object.get("metadata")
-    first = metadata.get("name") if isinstance(metadata, dict) else None
-    chosen = name or str(first or "")
-    if not _LABEL.fullmatch(chosen):
-        raise ConfigurationError(
-            f"--name {chosen!r}: must be 1 to 63 of a-z, 0-9, - and ., with no - or . at either end"
-        )
-    return read_dispatch(chosen, objects, clusters=clusters, data=data)
-
-
-async def _submit(source: LogSource, submitted: DispatchSubmitted) -> int:
-    name = submitted.dispatch
-    async with open_log(source) as log, hub_of(log) as hub:
-        there = [cluster for cluster, _ in hub.state.present()]
-        for cluster in submitted.clusters:
-            if cluster not in there:
-                raise ConfigurationError(
-                    f"--cluster {cluster}: is not registered{did_you_mean(cluster, there)}; there are: "
-                    f"{', '.join(there) or '-'}"
-                )
-        if not there:
-            raise ConfigurationError("the hub has no cluster; register one: kai cluster add")
-        before = hub.state.dispatches.get(name)
-        if before is not None:
-            where = f" in {before.cluster}" if before.cluster else ""
-            raise ConfigurationError(f"dispatch {name}: is there already ({before.stage}{where}); name another --name")
-        await hub.append(dispatch_stream(name), submitted, subject=name)
-    print(f"dispatch {name}: submitted; kai why dispatch/{name} says where it goes")
+    submitted = named_dispatch(objects, name, clusters=_names(cluster), data=_names(data))
+    address = _hub_address(hub_url, data_dir, database_url)
+    if address:
+        _send(address, token, submitted, objects)
+        new = True
+    else:
+        new = asyncio.run(_submit(LogSource(data_dir=data_dir, database_url=database_url), submitted))
+    done = "submitted" if new else "was submitted before, and is as it was"
+    print(f"dispatch {submitted.dispatch}: {done}; kai why dispatch/{submitted.dispatch} says where it goes")
     return 0
 
 
-def withdraw(name: str, /, *, data_dir: Path | None = None, database_url: str | None = None) -> int:
+def _hub_address(named: str | None, data_dir: Path | None, database_url: str | None) -> str:
+    if named is not None and (data_dir is not None or database_url is not None):
+        raise ConfigurationError("--hub-url: goes without --data-dir and --database-url")
+    if data_dir is not None or database_url is not None:
+        return ""
+    return (named or os.environ.get("KAI_HUB_URL", "")).rstrip("/")
+
+
+def _send(address: str, token: str | None, submitted: DispatchSubmitted, objects: Sequence[Located]) -> None:
+    query = {"name": submitted.dispatch, "clusters": ",".join(submitted.clusters), "data": ",".join(submitted.data)}
+    manifests = {"apiVersion": "v1", "kind": "List", "items": [item.object for item in objects]}
+    request_api(
+        f"{address}/v1/dispatches?{urllib.parse.urlencode({key: value for key, value in query.items() if value})}",
+        _token(token),
+        method="POST",
+        body=msgspec.json.encode(manifests),
+    )
+
+
+async def _submit(source: LogSource, submitted: DispatchSubmitted) -> bool:
+    async with open_log(source) as log, hub_of(log) as hub:
+        return await submit_dispatch(hub, submitted)
+
+
+def withdraw(
+    name: str,
+    /,
+    *,
+    data_dir: Path | None = None,
+    database_url: str | None = None,
+    hub_url: str | None = None,
+    token: str | None = None,
+) -> int:
     """Take a dispatch back, wherever it is: its objects are deleted, what runs of it ends.
 
     Args:
         name: of the dispatch.
         data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
         database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+        hub_url: the address of a `kai-hub` instead, from any machine; also $KAI_HUB_URL, unless another is named.
+        token: key or token for it; better $KAI_API_TOKEN, which no list of processes shows.
     """
-    return asyncio.run(_withdraw(LogSource(data_dir=data_dir, database_url=database_url), name))
-
-
-async def _withdraw(source: LogSource, name: str) -> int:
-    async with open_log(source) as log, hub_of(log) as hub:
-        entry = hub.state.dispatches.get(name)
-        if entry is None:
-            raise ConfigurationError(f"the hub knows of no dispatch {name}{did_you_mean(name, hub.state.dispatches)}")
-        if entry.stage in ENDED:
-            raise ConfigurationError(f"dispatch {name}: has ended already ({entry.stage})")
-        await hub.append(dispatch_stream(name), DispatchWithdrawn(dispatch=name), subject=name)
+    address = _hub_address(hub_url, data_dir, database_url)
+    if address:
+        request_api(f"{address}/v1/dispatches/{urllib.parse.quote(name, safe='')}", _token(token), method="DELETE")
+    else:
+        asyncio.run(_withdraw(LogSource(data_dir=data_dir, database_url=database_url), name))
     print(f"dispatch {name}: withdrawn")
     return 0
+
+
+async def _withdraw(source: LogSource, name: str) -> None:
+    async with open_log(source) as log, hub_of(log) as hub:
+        await withdraw_dispatch(hub, name)
+
+
+def _token(named: str | None) -> str:
+    return named or os.environ.get("KAI_API_TOKEN", "")
 
 
 def _names(given: Sequence[str] | None) -> list[str]:

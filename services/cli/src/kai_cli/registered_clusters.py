@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from kaicore.analysis.dispatching.hub_log import hub_of
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.postgres import PostgresLog
@@ -16,7 +17,6 @@ from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, HubState
 
 from kai_cli.cluster_commands import absolute_kubeconfigs, register
-from kai_cli.hub_log import hub_of
 from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.stack import ClusterSpec, Stack
 

@@ -9,6 +9,7 @@ from kaicore.errors import ConfigurationError, EventsRetired, UnknownMoment
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
+from kaicore.rules.hub.hub_state import HUB
 
 from kai_cli.log_access import open_log_as_owner
 from kai_cli.source import LogSource, LogSourceFlags
@@ -65,6 +66,7 @@ async def _leave_states(log: PostgresLog, month: Month) -> None:
     """Leave each cluster's state at the month's end on its trail: then all that is left can be shown and replayed."""
     # Folding needs the engine and NumPy, which a refusal does not.
     from kaicore.analysis.inquiry.moments import Moment, position_of, state_at  # noqa: PLC0415
+    from kaicore.ledger.log.hub_snapshot import folded_hub, restored_hub, take_hub  # noqa: PLC0415
     from kaicore.ledger.log.state_snapshot import take_state  # noqa: PLC0415
 
     for cluster in await log.clusters():
@@ -74,6 +76,8 @@ async def _leave_states(log: PostgresLog, month: Month) -> None:
             last = await position_of(log, cluster, Moment(time=end))
             snapshot = take_state(await state_at(log, cluster, last))
             await log.trail.save(cluster, snapshot, zlib.compress(snapshot.body))
+            if cluster == HUB:
+                await log.save_snapshot(HUB, take_hub(await folded_hub(log, await restored_hub(log))))
 
 
 async def _summary(log: PostgresLog, seal: Seal, *, dry_run: bool) -> str:

@@ -163,7 +163,8 @@ class Stack:
 
     async def start_hub(self) -> None:
         """Start the service that gives dispatches to clusters."""
-        await self._run(*self._instances("hub", "kai_hub.main", self._bus_and_log()))
+        access = {"KAI_ACCESS_FILE": str(ApiAccess(self.directory.api).access_file)}
+        await self._run(*self._instances("hub", "kai_hub.main", self._bus_and_log() | access))
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready.

@@ -6,7 +6,7 @@ the same, one is late, folds what the other one appended, and goes on.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -16,13 +16,15 @@ from kaicore.errors import LogUnavailable
 from kaicore.kube.dispatched_objects import Manifest
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.hub_snapshot import KEEP_EVERY, restored_hub, take_hub
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason
 from kaicore.rules.hub.choosing import STARTS_NOW, choose, locality_part, over_bound, scored
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState
 from kaicore.rules.hub.lease import LeaseWatch
-from kaicore.rules.hub.steps import HubConfig, give, recall, take_back, unfit_by_itself
+from kaicore.rules.hub.rooms import ClusterRoom, rescored
+from kaicore.rules.hub.steps import HubConfig, bounds_of, give, recall, take_back, unfit_by_itself
 from kaicore.rules.state.fork import fork
 from kaicore.runtime.service import ServiceContext
 
@@ -86,17 +88,23 @@ class Hub:
         self._actor = f"hub/{instance}"
         self._clock, self._monotonic = clock, monotonic
         self._options = options or HubOptions()
+        self._bus = bus
         self._feed = EventFeed(log, bus, HUB)
         self._news = asyncio.Event()
         self._followed = FollowedClusters(log, bus, context=context, changed=self._news.set)
         self._watch = LeaseWatch(started_at=monotonic())
         self.state = HubState()
+        self._kept_at = 0
         self._tried_at = -1e9
         self._begun_at = 0.0
 
     async def run(self) -> None:
         """Decide until the service is to stop."""
         self._begun_at = asyncio.get_running_loop().time()
+        self.state = await restored_hub(self._log)
+        self._kept_at = self.state.position
+        self._feed = EventFeed(self._log, self._bus, HUB, after=self.state.position)
+        self._followed.follow(name for name, _ in self.state.present())
         try:
             head = (await self._log.head(HUB)).position
             while self.state.position < head and not self._context.stopping.is_set():
@@ -111,10 +119,20 @@ class Hub:
                 )
                 if self._news.is_set() and asyncio.get_running_loop().time() - self._tried_at >= self._options.period_s:
                     await self._choose()
+                if self.state.position >= self._kept_at + KEEP_EVERY:
+                    await self._keep()
                 self._report()
         finally:
             await self._feed.close()
             await self._followed.close()
+
+    async def _keep(self) -> None:
+        """Save the state, so that whoever starts next need not fold the whole log."""
+        self._kept_at = self.state.position
+        try:
+            await self._log.save_snapshot(HUB, take_hub(self.state))
+        except LogUnavailable as error:
+            self._context.log.warning("no snapshot was saved", error=str(error))
 
     def _patience_s(self) -> float:
         """How long to wait for events before there may be something to do without any."""
@@ -179,16 +197,20 @@ class Hub:
         sums = queue_sums(self.state, states.values(), now=now)
         waiting.sort(key=lambda entry: (sums.standing(entry.submitted.queue), entry.number))
         tried = [*waiting[: self._options.batch], *impatient[: self._options.batch]]
-        offers = await self._offers(tried, now)
+        offers, rooms = await self._offers(tried, now)
         self._metrics.chose(loop.time() - self._tried_at)
         units, given = [], False
         for entry in tried[: len(waiting[: self._options.batch])]:
-            unit = self._decide(entry, offers[entry.name], sums, given=given)
-            if unit is not None:
-                units.append(unit)
-                given = given or isinstance(unit.events[0].payload, DispatchGiven)
+            unit = self._decide(entry, self._scored(entry, offers, rooms), sums, given=given)
+            if unit is None:
+                continue
+            units.append(unit)
+            payload = unit.events[0].payload
+            if isinstance(payload, DispatchGiven):
+                given = True
+                rooms[payload.cluster].charge(entry.submitted.queue, entry.submitted.demand)
         for entry in impatient[: self._options.batch]:
-            best = choose(offers[entry.name])
+            best = choose(self._scored(entry, offers, rooms))
             if best is not None and best.prospect == STARTS_NOW and best.cluster != entry.cluster:
                 units.append(recall(entry, ReleaseReason.WAITED, clock=self._clock(), actor=self._actor))
         await self._append(units)
@@ -200,7 +222,15 @@ class Hub:
         submitted, config = entry.submitted, self._options.config
         path = sums.path(submitted.queue)
         held_back = over_bound(path, self.state.bounds, sums.held, submitted.demand)
-        unit = give(entry, offers, config, clock=self._clock(), actor=self._actor, held_back=held_back)
+        unit = give(
+            entry,
+            offers,
+            config,
+            clock=self._clock(),
+            actor=self._actor,
+            held_back=held_back,
+            bounded=bounds_of(self.state, path),
+        )
         if unit is None or isinstance(unit.events[0].payload, DispatchGiven):
             if unit is not None:
                 sums.charge(submitted.queue, submitted.demand)
@@ -208,10 +238,22 @@ class Hub:
         # Where others were given away in this round, the next one knows better why it waits.
         return None if given and not held_back else unit
 
-    async def _offers(self, tried: Sequence[DispatchEntry], now: int) -> dict[str, tuple[Offer, ...]]:
+    def _scored(
+        self, entry: DispatchEntry, offers: Mapping[str, Sequence[Offer]], rooms: Mapping[str, ClusterRoom]
+    ) -> tuple[Offer, ...]:
+        """Return a dispatch's offers, scored after the choices of this round so far."""
+        submitted = entry.submitted
+        left = rescored(offers[entry.name], rooms, submitted.queue, submitted.demand)
+        costs = {name: cluster.registered.cost for name, cluster in self.state.present()}
+        return scored(left, costs, self._options.config.weights)
+
+    async def _offers(
+        self, tried: Sequence[DispatchEntry], now: int
+    ) -> tuple[dict[str, list[Offer]], dict[str, ClusterRoom]]:
+        """Return, by dispatch, what each cluster offers, not scored yet; and what each cluster has left."""
+        rooms: dict[str, ClusterRoom] = {}
         lost = self._lost()
         by_dispatch: dict[str, list[Offer]] = {entry.name: [] for entry in tried}
-        costs = {name: entry.registered.cost for name, entry in self.state.present()}
         for name, _ in list(self.state.present()):
             waiting = []
             for entry in tried:
@@ -226,10 +268,10 @@ class Hub:
             if waiting:
                 arriving = [_trial(entry) for entry in self.state.of_cluster(name)]
                 copied = fork(self._followed.states[name])
-                found = await asyncio.to_thread(try_dispatches, copied, arriving, waiting, now=now)
+                tries, rooms[name] = await asyncio.to_thread(try_dispatches, copied, arriving, waiting, now=now)
                 for trial in waiting:
-                    by_dispatch[trial.name].append(self._with_locality(found[trial.name], trial.name))
-        return {name: scored(offers, costs, self._options.config.weights) for name, offers in by_dispatch.items()}
+                    by_dispatch[trial.name].append(self._with_locality(tries[trial.name], trial.name))
+        return by_dispatch, rooms
 
     def _with_locality(self, offer: Offer, dispatch: str) -> Offer:
         wanted = self.state.dispatches[dispatch].submitted.data

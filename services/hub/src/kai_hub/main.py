@@ -4,24 +4,56 @@ import sys
 import time
 from uuid import uuid4
 
+from kaicore.analysis.dispatching.hub_log import HubLog
 from kaicore.ledger.bus import NatsBus
 from kaicore.rules.hub.steps import HubConfig
+from kaicore.runtime.access.access_file import AccessFile
+from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.health import Later, with_health
+from kaicore.runtime.service.http_limits import HttpLimits
+from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
 
+from kai_hub.app import make_app
 from kai_hub.hub import STATE, Hub, HubOptions
 from kai_hub.metrics import HubMetrics
 from kai_hub.settings import HubSettings
 
+#: Manifests are larger than other requests.
+_LIMITS = HttpLimits(body_bytes=4 << 20)
+
 
 async def serve(context: ServiceContext, settings: HubSettings) -> None:
-    """Decide until the process is to stop."""
+    """Decide, and take dispatches, until the process is to stop."""
+    access = None
+    if settings.access_file is not None:
+        access = HttpAccess(anonymous="no", file=AccessFile(settings.access_file))
+    app = Later(context.health)
+    server = HttpServer(
+        app,
+        host=settings.http_host,
+        port=settings.http_port,
+        fd=settings.http_fd,
+        cert_file=settings.tls_cert_file,
+        key_file=settings.tls_key_file,
+        limits=_LIMITS,
+    )
+    context.log.info("listening", address=server.address, takes_dispatches=access is not None)
+    await server.run_beside(context.stopping, _decide(context, settings, access, app))
+
+
+async def _decide(context: ServiceContext, settings: HubSettings, access: HttpAccess | None, app: Later) -> None:
     bus = await NatsBus.open(settings.nats_url, name="kai-hub") if settings.nats_url else None
     config = HubConfig(patience_us=int(settings.patience_s * 1e6), weights=settings.weights())
     try:
         async with open_log(context, settings.database_url) as log:
             if log is None:
                 return
+            if access is None:
+                app.give(with_health(context.health))
+            else:
+                app.give(make_app(HubLog(log), access, context.health))
             hub = Hub(
                 log=log,
                 bus=bus,
@@ -40,7 +72,7 @@ async def serve(context: ServiceContext, settings: HubSettings) -> None:
 
 def main() -> None:
     """Entry point of `kai-hub`."""
-    sys.exit(run_service("hub", HubSettings, serve, conditions=(LOG, STATE)))
+    sys.exit(run_service("hub", HubSettings, serve, conditions=(LOG, STATE), serve_health=False))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Settings of `kai-hub`."""
 
+from pathlib import Path
+
 from kaicore.rules.hub.choosing import WEIGHTS
 from kaicore.runtime.service import ServiceSettings
 from pydantic import Field
@@ -10,12 +12,18 @@ class HubSettings(ServiceSettings):
 
     database_url: str = Field(description="postgresql://… of the event log")
     nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
+    access_file: Path | None = Field(
+        None,
+        description="YAML file of hashed keys with their scopes, who may submit over HTTP; without it nobody may",
+    )
+    tls_cert_file: Path | None = Field(None, description="serve HTTPS with this certificate; default: HTTP")
+    tls_key_file: Path | None = Field(None, description="the certificate's key; default: in the same file")
     period_ms: int = Field(200, ge=0, description="least time between two rounds in which clusters are chosen")
     batch: int = Field(
         8,
         ge=1,
         le=1000,
-        description="dispatches that are tried in one round at most; those of one round do not see each other",
+        description="dispatches that are tried in one round at most",
     )
     patience_s: float = Field(
         60.0, gt=0, description="how long a dispatch may wait in its cluster while it would start in another"

@@ -1,1 +1,1 @@
-"""Who asks, and what may be answered."""
+"""What may be answered to whom (who asks: `kaicore.runtime.access`)."""

@@ -13,11 +13,10 @@ from fastapi import HTTPException, Request
 from fastapi.responses import RedirectResponse
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import without_hub
+from kaicore.runtime.access.callers import HttpAccess, RequestRefused
+from kaicore.runtime.access.scopes import answering, current_caller, current_view, looking
 from kaicore.runtime.service.health import Asgi
 from kaicore.runtime.service.http_errors import error_response
-
-from kai_api.auth.access import Access, Refused
-from kai_api.auth.scopes import answering, current_caller, current_view, looking
 
 #: Paths that are for everybody: the way in, what pages look like, and what can be asked.
 _PUBLIC = frozenset({"/login", "/openapi.json", "/favicon.ico"})
@@ -49,7 +48,7 @@ def check_kind(kind: str, namespace: str) -> None:
         raise HTTPException(403, f"{kind} without a namespace is for callers who may see all of the cluster")
 
 
-def authenticated(app: Asgi, access: Access) -> Asgi:
+def authenticated(app: Asgi, access: HttpAccess) -> Asgi:
     """Return an application that answers known callers only."""
 
     async def known(
@@ -64,7 +63,7 @@ def authenticated(app: Asgi, access: Access) -> Asgi:
         request = Request(scope)
         try:
             identity = await access.identify(request)
-        except Refused as error:
+        except RequestRefused as error:
             await _refusal(request, error)(scope, receive, send)
             return
         scope["kai.identity"] = identity
@@ -74,7 +73,7 @@ def authenticated(app: Asgi, access: Access) -> Asgi:
     return known
 
 
-def _refusal(request: Request, error: Refused) -> Asgi:
+def _refusal(request: Request, error: RequestRefused) -> Asgi:
     path = request.url.path
     wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
     if error.status == 401 and wants_page and not path.startswith("/v1/"):

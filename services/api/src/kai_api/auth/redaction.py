@@ -8,7 +8,7 @@ slash, which no namespace has.
 
 import re
 
-from kai_api.auth.scopes import View
+from kaicore.runtime.access.scopes import View
 
 #: Stands for what may not be named.
 HIDDEN = "(in another namespace)"

@@ -6,9 +6,9 @@ import msgspec
 from kaicore.analysis.inquiry.answers import GroupRow, PodRow, RowSelection, Why
 from kaicore.analysis.inquiry.listing import list_rows
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.access.scopes import View
 
 from kai_api.auth.redaction import redacted
-from kai_api.auth.scopes import View
 from kai_api.pages.story import Story
 from kai_api.pages.waiting import WaitingLine, waiting_line
 

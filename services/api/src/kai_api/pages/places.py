@@ -10,9 +10,9 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.access.scopes import current_caller, current_view
 from kaicore.spelling import did_you_mean
 
-from kai_api.auth.scopes import current_caller, current_view
 from kai_api.pages.frame import Frame
 
 

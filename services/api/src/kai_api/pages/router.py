@@ -17,9 +17,9 @@ from kaicore.analysis.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.hub.hub_state import without_hub
+from kaicore.runtime.access.scopes import current_caller, current_view
 
 from kai_api.auth.middleware import check_kind, for_namespaces
-from kai_api.auth.scopes import current_caller, current_view
 from kai_api.live import LiveLog
 from kai_api.pages.cycles import cycle_page, cycle_steps
 from kai_api.pages.domain import domain_page

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.state.cluster_state import ClusterState
-
-from kai_api.auth.scopes import EVERYTHING, View
+from kaicore.runtime.access.scopes import EVERYTHING, View
 
 #: Hits that are shown.
 MOST_HITS = 100

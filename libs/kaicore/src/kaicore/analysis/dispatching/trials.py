@@ -1,7 +1,8 @@
 """What would become of dispatches in a cluster: tried on a copy of its state by the engine, as its scheduler would.
 
 All are tried at once, and in order, as if the cluster were given all of them. So what fits fits beside those before
-it; what does not may fit yet where some of those are given elsewhere, and is tried again in the next round.
+it; what does not may fit yet where some of those are given elsewhere, and is tried again in the next round. How good an
+offer is depends on where those before it went: `kaicore.rules.hub.rooms`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,9 @@ from kaicore.analysis.submission.submitted_world import submit_objects
 from kaicore.kube.dispatched_objects import Manifest, marked
 from kaicore.rules.events.payloads import Offer, PodPlaced
 from kaicore.rules.groups.ranks import NO_RANK
-from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, capacity_part, share_part, topology_part
+from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS, topology_part
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
+from kaicore.rules.hub.rooms import ClusterRoom
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.resources import counted
@@ -23,9 +25,6 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.queue_shares import ready_amounts
-
-#: The prospect of what would wait.
-WAITS = "Waits"
 
 _ACTOR = "hub"
 
@@ -49,8 +48,10 @@ class TriedDispatch:
 
 def try_dispatches(
     state: ClusterState, arriving: Sequence[TriedDispatch], waiting: Sequence[TriedDispatch], *, now: int
-) -> dict[str, Offer]:
-    """Return what would become of each waiting dispatch, without what depends on other clusters.
+) -> tuple[dict[str, Offer], ClusterRoom]:
+    """Return what would become of each waiting dispatch, and what the cluster has left for them.
+
+    The offers lack what depends on other clusters, and on what else the cluster is given (`ClusterRoom.rescored`).
 
     Args:
         state: a copy of the cluster's state; changed.
@@ -86,17 +87,17 @@ def try_dispatches(
     for trial in waiting:
         problem = next((line for line in submitted.problems if line.startswith(f"dispatch {trial.name}:")), "")
         prospect, unfit = _prospect(pods.get(trial.name, []), config.scheduler_name, problem)
-        left = _left(totals, there, trial.demand)
         offers[trial.name] = Offer(
             cluster=state.cluster,
             position=position,
             prospect=prospect,
             unfit=unfit,
-            capacity=capacity_part(prospect, left=left),
             topology=topology_part(_domains(pods.get(trial.name, []), placed)),
-            share=_share(accounts, trial),
         )
-    return offers
+    room = ClusterRoom(total=totals, held=there)
+    for queue in {trial.queue for trial in waiting}:
+        _add_share(room, accounts, queue)
+    return offers, room
 
 
 def _prospect(pods: Sequence[PodEntry], scheduler_name: str, problem: str) -> tuple[str, str]:
@@ -125,15 +126,13 @@ def _domains(pods: Sequence[PodEntry], placed: Mapping[str, PodPlaced]) -> list[
     return [len(domains) for domains in by_group.values()]
 
 
-def _share(accounts: QueueAccounts, trial: TriedDispatch) -> int:
-    """Return how far the dispatch's queue stays below its fair share; 100 where there are no queues."""
+def _add_share(room: ClusterRoom, accounts: QueueAccounts, queue: str) -> None:
+    """Add what a queue uses in the cluster, and its fair share; nothing where there are no queues."""
     tree = accounts.tree
-    number = tree.find(trial.queue) if tree.configured else None
-    if number is None:
-        return 100
-    fair = dict(zip(tree.resources, accounts.shares.fair[number], strict=True))
-    used = dict(zip(tree.resources, accounts.used[number], strict=True))
-    return share_part(used, fair, trial.demand)
+    number = tree.find(queue) if tree.configured else None
+    if number is not None:
+        room.fair[queue] = dict(zip(tree.resources, accounts.shares.fair[number], strict=True))
+        room.used[queue] = dict(zip(tree.resources, accounts.used[number], strict=True))
 
 
 def _held(state: ClusterState) -> Amounts:
@@ -146,15 +145,3 @@ def _held(state: ClusterState) -> Amounts:
 def _add(amounts: Amounts, more: Mapping[str, int]) -> None:
     for resource, amount in more.items():
         amounts[resource] = amounts.get(resource, 0) + amount
-
-
-def _left(totals: Amounts, held: Amounts, demand: Amounts) -> int:
-    """Return what part of the cluster would be left, in hundredths, by the resource of which there is least."""
-    return min(
-        (
-            100 * max(0, totals[resource] - held.get(resource, 0) - amount) // totals[resource]
-            for resource, amount in demand.items()
-            if totals.get(resource)
-        ),
-        default=0,
-    )

@@ -12,14 +12,13 @@ from kaicore.analysis.inquiry.hub_rows import (
 )
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.errors import UnknownSubject
+from kaicore.ledger.log.hub_snapshot import folded_hub, restored_hub
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import HUB, HubState, dispatch_stream
 from kaicore.spelling import did_you_mean
-
-_PAGE = 2000
 
 
 class HubInquiry:
@@ -28,16 +27,15 @@ class HubInquiry:
     def __init__(self, log: EventLog) -> None:
         """Args: log: of the hub and of all clusters."""
         self._log = log
-        self._state = HubState()
+        self._state: HubState | None = None
         self._folding = asyncio.Lock()
 
     async def state(self) -> HubState:
         """Return the hub's state at its log's end; it changes again, so answer from it before the next `await`."""
         async with self._folding:
-            while page := await self._log.read(HUB, after=self._state.position, limit=_PAGE):
-                for event in page:
-                    self._state.fold(event)
-        return self._state
+            if self._state is None:
+                self._state = await restored_hub(self._log)
+            return await folded_hub(self._log, self._state)
 
     async def clusters(self, *, now: int) -> list[HubClusterRow]:
         """Return the hub's clusters; `now` in microseconds since the epoch."""

@@ -3,6 +3,7 @@
 from kaicore.analysis.inquiry.hub_answers import DispatchRow, HubClusterRow, OfferAnswer
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.rules.events.payloads import Offer
+from kaicore.rules.hub.choosing import WAITS
 from kaicore.rules.hub.hub_state import ENDED, HELD, ClusterEntry, DispatchEntry, DispatchStage, HubState
 from kaicore.rules.hub.lease import waiting_us
 
@@ -100,4 +101,4 @@ def _message(entry: DispatchEntry) -> str:
 
 
 def _prospect(offer: Offer) -> str:
-    return "would wait" if offer.prospect == "Waits" else offer.prospect
+    return "would wait" if offer.prospect == WAITS else offer.prospect

@@ -16,7 +16,7 @@ from kaicore.rules.model.pod import Amounts
 WEIGHTS: Mapping[str, int] = {"capacity": 6, "locality": 5, "topology": 3, "share": 2, "cost": 1}
 
 #: Prospects, as `kai what-if submit` calls them.
-STARTS_NOW, STARTS_AFTER_EVICTIONS = "StartsNow", "StartsAfterEvictions"
+STARTS_NOW, STARTS_AFTER_EVICTIONS, WAITS = "StartsNow", "StartsAfterEvictions", "Waits"
 
 _WHOLE = 100
 _AFTER_EVICTIONS = 20

@@ -116,6 +116,7 @@ class DispatchEntry:
         return self.submitted.dispatch
 
 
+@dataclass(slots=True)
 class HubState:
     """The hub at one position of its log.
 
@@ -127,12 +128,11 @@ class HubState:
         versions: of all streams.
     """
 
-    def __init__(self) -> None:
-        self.position = 0
-        self.clusters: dict[str, ClusterEntry] = {}
-        self.dispatches: dict[str, DispatchEntry] = {}
-        self.bounds: dict[str, Amounts] = {}
-        self.versions: dict[str, int] = {}
+    position: int = 0
+    clusters: dict[str, ClusterEntry] = field(default_factory=dict)
+    dispatches: dict[str, DispatchEntry] = field(default_factory=dict)
+    bounds: dict[str, Amounts] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
 
     def fold(self, event: Event) -> None:
         """Take in the next event.

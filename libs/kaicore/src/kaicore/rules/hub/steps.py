@@ -4,7 +4,7 @@ Every unit is conditional on the versions that the decision was taken on. So two
 decide at the same time, and the log takes one of two decisions that exclude each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from kaicore.rules.hub.hub_state import (
     HubState,
     dispatch_stream,
     lease_stream,
+    queue_stream,
 )
 from kaicore.rules.hub.lease import LeaseWatch
 
@@ -110,8 +111,15 @@ def recall(entry: DispatchEntry, reason: ReleaseReason, *, clock: int, actor: st
     return dispatch_unit(entry, recalled, actor=actor, now=clock)
 
 
-def give(
-    entry: DispatchEntry, offers: Sequence[Offer], config: HubConfig, *, clock: int, actor: str, held_back: str = ""
+def give(  # long: one argument for each thing that a giving depends on
+    entry: DispatchEntry,
+    offers: Sequence[Offer],
+    config: HubConfig,
+    *,
+    clock: int,
+    actor: str,
+    held_back: str = "",
+    bounded: Mapping[str, int] | None = None,
 ) -> Unit | None:
     """Return what gives a waiting dispatch to the best cluster, or says why it waits; None where that was said before.
 
@@ -122,6 +130,8 @@ def give(
         clock: microseconds since the epoch.
         actor: who appends it.
         held_back: why no cluster may be given it; empty where one may.
+        bounded: versions of the streams of the queues whose bounds over all clusters it counts against. The giving
+            moves them, so that of two that only fit one by one the log takes one.
     """
     chosen = None if held_back else choose(offers)
     if chosen is not None:
@@ -132,11 +142,33 @@ def give(
             offers=tuple(offers),
             weights=config.weights,
         )
-        return dispatch_unit(entry, given, actor=actor, now=clock)
+        unit = dispatch_unit(entry, given, actor=actor, now=clock, expect=dict(bounded or {}))
+        charges = (_charge(entry, given, queue, actor=actor, now=clock) for queue in sorted(bounded or {}))
+        return Unit((*unit.events, *charges), unit.expect)
     waits = payloads.DispatchKeptWaiting(dispatch=entry.name, reason=held_back, offers=tuple(offers))
     if entry.waits is not None and _why(entry.waits) == _why(waits):
         return None
     return dispatch_unit(entry, waits, actor=actor, now=clock)
+
+
+def bounds_of(state: HubState, queue_path: Sequence[str]) -> dict[str, int]:
+    """Return the versions of the streams of those queues of a path that have a bound over all clusters."""
+    streams = [queue_stream(queue) for queue in queue_path if queue in state.bounds]
+    return {stream: state.versions.get(stream, 0) for stream in streams}
+
+
+def _charge(entry: DispatchEntry, given: payloads.DispatchGiven, stream: str, *, actor: str, now: int) -> NewEvent:
+    queue = stream.partition("/")[2]
+    return NewEvent(
+        id=derived_id(HUB, stream, entry.name, str(given.term), actor),
+        stream=stream,
+        payload=payloads.QueueCharged(queue=queue, dispatch=entry.name, term=given.term),
+        actor=actor,
+        occurred_at=now,
+        subject=queue,
+        cause=UUID(hex=entry.event),
+        correlation=dispatch_stream(entry.name),
+    )
 
 
 def _why(waits: payloads.DispatchKeptWaiting) -> tuple[str, tuple[tuple[str, str, str], ...]]:

@@ -55,6 +55,7 @@ from kaicore.rules.events.payloads.hub import (
     LeaseRenewed,
     Offer,
     QueueBounded,
+    QueueCharged,
     ReleaseReason,
 )
 from kaicore.rules.events.payloads.nodes import NodeDeleted, NodeObserved, TopologyDeleted, TopologyObserved
@@ -172,6 +173,7 @@ __all__ = [
     "ProvisioningRequested",
     "ProvisioningWithdrawn",
     "QueueBounded",
+    "QueueCharged",
     "QueueDeleted",
     "QueueFigures",
     "QueueObserved",

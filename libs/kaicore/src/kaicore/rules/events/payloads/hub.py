@@ -93,6 +93,19 @@ class QueueBounded(Payload, frozen=True):
     limits: Amounts = msgspec.field(default_factory=dict)
 
 
+class QueueCharged(Payload, frozen=True):
+    """A dispatch was given to a cluster on the bound of a queue: any other giving decided on an older state is stale.
+
+    Attributes:
+        dispatch: that was given.
+        term: of that giving.
+    """
+
+    queue: str
+    dispatch: str
+    term: int
+
+
 class DispatchSubmitted(Payload, frozen=True):
     """Objects were given to the hub, to run as a whole in one of its clusters.
 
@@ -252,6 +265,7 @@ HubPayload = (
     | ClusterRemoved
     | LeaseRenewed
     | QueueBounded
+    | QueueCharged
     | DispatchSubmitted
     | DispatchGiven
     | DispatchKeptWaiting

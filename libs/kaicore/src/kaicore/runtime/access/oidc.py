@@ -16,10 +16,10 @@ import aiohttp
 import jwt
 import msgspec
 import structlog
-from kaicore.errors import KaiError
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from kai_api.auth.scopes import Scope, parse_scope
+from kaicore.errors import KaiError
+from kaicore.runtime.access.scopes import AccessScope, parse_scope
 
 _logger = structlog.get_logger()
 
@@ -88,7 +88,7 @@ class IssuerEntry(Strict):
             raise ValueError(f"{url!r} is no https:// address")
         return url
 
-    def scopes_of(self, claims: Mapping[str, Any]) -> tuple[Scope, ...]:
+    def scopes_of(self, claims: Mapping[str, Any]) -> tuple[AccessScope, ...]:
         """Return what a token's claims give.
 
         Raises:
@@ -137,7 +137,7 @@ class TokenHolder:
     """
 
     name: str
-    scopes: tuple[Scope, ...]
+    scopes: tuple[AccessScope, ...]
     issuer: str
     until: int
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import structlog
 import yaml
-from kaicore.errors import ConfigurationError, InvalidObject
-from kaicore.runtime.service.api_keys import HASH_PREFIX, key_hash
 from pydantic import AwareDatetime, Field, ValidationError
 
-from kai_api.auth.oidc import IssuerEntry, Strict
-from kai_api.auth.scopes import Caller, parse_scope
+from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.runtime.access.oidc import IssuerEntry, Strict
+from kaicore.runtime.access.scopes import Caller, parse_scope
+from kaicore.runtime.service.api_keys import HASH_PREFIX, key_hash
 
 _logger = structlog.get_logger()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import jwt
 
-from kai_api.auth.access_file import AccessRules, wall_clock
-from kai_api.auth.scopes import ANONYMOUS, Caller, parse_scope
+from kaicore.runtime.access.access_file import AccessRules, wall_clock
+from kaicore.runtime.access.scopes import ANONYMOUS, Caller, parse_scope
 
 #: Of the cookie.
 COOKIE = "kai_session"
@@ -26,7 +26,7 @@ _SESSION, _LOGIN = "session", "login"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class CallerIdentity:
     """Who has proved who he is, and by what.
 
     Attributes:
@@ -47,7 +47,7 @@ class Identity:
         return bool(self.key or self.issuer)
 
 
-NOBODY = Identity(ANONYMOUS)
+NOBODY = CallerIdentity(ANONYMOUS)
 
 
 class Sessions:
@@ -58,15 +58,15 @@ class Sessions:
         self._secret = secret or secrets.token_bytes(32)
         self._used: dict[str, float] = {}
 
-    def login_token(self, identity: Identity) -> str:
+    def login_token(self, identity: CallerIdentity) -> str:
         """Return a token that a browser can make a session of, once."""
         return self._signed(identity, _LOGIN, LOGIN_S)
 
-    def cookie(self, identity: Identity) -> str:
+    def cookie(self, identity: CallerIdentity) -> str:
         """Return the value of a session's cookie."""
         return self._signed(identity, _SESSION, SESSION_S)
 
-    def of_login_token(self, token: str, rules: AccessRules | None) -> Identity | None:
+    def of_login_token(self, token: str, rules: AccessRules | None) -> CallerIdentity | None:
         """Return who a login token was made for, and let it not be used again; None where it is none, or was used."""
         claims = self._claims(token, _LOGIN)
         if claims is None or claims["jti"] in self._used:
@@ -76,12 +76,12 @@ class Sessions:
         self._used[claims["jti"]] = claims["exp"]
         return self._identity(claims, rules)
 
-    def of_cookie(self, value: str, rules: AccessRules | None) -> Identity | None:
+    def of_cookie(self, value: str, rules: AccessRules | None) -> CallerIdentity | None:
         """Return whose session it is; None where it is none, or has ended."""
         claims = self._claims(value, _SESSION)
         return None if claims is None else self._identity(claims, rules)
 
-    def _signed(self, identity: Identity, use: str, most_s: float) -> str:
+    def _signed(self, identity: CallerIdentity, use: str, most_s: float) -> str:
         claims: dict[str, Any] = {
             "use": use,
             "sub": identity.caller.name,
@@ -107,12 +107,12 @@ class Sessions:
             return None
         return claims if claims.get("use") == use else None
 
-    def _identity(self, claims: dict[str, Any], rules: AccessRules | None) -> Identity | None:
+    def _identity(self, claims: dict[str, Any], rules: AccessRules | None) -> CallerIdentity | None:
         name, key = claims["sub"], claims["key"]
         if issuer := claims.get("by"):
             if rules is None or issuer not in rules.issuers:
                 return None
             scopes = tuple(parse_scope(text, f"session of {name}") for text in claims["scopes"])
-            return Identity(Caller(name, scopes), issuer=issuer, until=claims["until"])
+            return CallerIdentity(Caller(name, scopes), issuer=issuer, until=claims["until"])
         caller = None if rules is None else rules.named(name, hash=key, now=wall_clock())
-        return None if caller is None else Identity(caller, key)
+        return None if caller is None else CallerIdentity(caller, key)

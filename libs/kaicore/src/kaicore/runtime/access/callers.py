@@ -11,26 +11,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
-from kaicore.errors import KaiError
-from kaicore.runtime.service.api_keys import KEY_PREFIX, key_hash
-from kaicore.runtime.service.rate_limit import RateLimits
 from starlette.requests import Request
 
-from kai_api.auth.access_file import AccessFile, AccessRules, wall_clock
-from kai_api.auth.oidc import NoScope, TokenChecker, TokenRefused
-from kai_api.auth.scopes import Caller
-from kai_api.auth.sessions import COOKIE, NOBODY, Identity, Sessions
+from kaicore.errors import KaiError
+from kaicore.runtime.access.access_file import AccessFile, AccessRules, wall_clock
+from kaicore.runtime.access.oidc import NoScope, TokenChecker, TokenRefused
+from kaicore.runtime.access.scopes import Caller
+from kaicore.runtime.access.sessions import COOKIE, NOBODY, CallerIdentity, Sessions
+from kaicore.runtime.service.api_keys import KEY_PREFIX, key_hash
+from kaicore.runtime.service.rate_limit import RateLimits
 
 #: Who may ask without proving who he is.
 Anonymous = Literal["no", "loopback", "anywhere"]
 
-#: Refused proofs of one address: at once, and in a second; and addresses that are remembered.
+#: RequestRefused proofs of one address: at once, and in a second; and addresses that are remembered.
 _REFUSALS, _REFUSALS_PER_S, _ADDRESSES = 20, 1.0, 10_000
 #: Callers whose limits are remembered.
 _CALLERS = 10_000
 
 
-class Refused(KaiError):
+class RequestRefused(KaiError):
     """A request is not answered.
 
     Attributes:
@@ -44,7 +44,7 @@ class Refused(KaiError):
         self.retry_s = retry_s
 
 
-class Access:
+class HttpAccess:
     """Decides who a request comes from, and whether he asks too often."""
 
     def __init__(
@@ -78,24 +78,24 @@ class Access:
         """What the access file says now."""
         return None if self._file is None else self._file.rules
 
-    async def identify(self, request: Request) -> Identity:
+    async def identify(self, request: Request) -> CallerIdentity:
         """Return who a request comes from.
 
         Raises:
-            Refused: 401 for nobody, 403 for a place that may not be called so, 429 for too often.
+            RequestRefused: 401 for nobody, 403 for a place that may not be called so, 429 for too often.
         """
         identity = await self._identify(request)
         now = self._clock()
         limit = self._callers.of(identity.caller.name if identity is not NOBODY else _address(request), now)
         if not limit.take(now):
-            raise Refused(429, f"{identity.caller.name} asks too often", retry_s=limit.wait_s(now))
+            raise RequestRefused(429, f"{identity.caller.name} asks too often", retry_s=limit.wait_s(now))
         return identity
 
-    async def _identify(self, request: Request) -> Identity:
+    async def _identify(self, request: Request) -> CallerIdentity:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme:
             if scheme.lower() != "bearer" or not token.strip():
-                raise Refused(401, "header Authorization: no bearer token")
+                raise RequestRefused(401, "header Authorization: no bearer token")
             return await self.prove(token.strip(), _address(request))
         if (cookie := request.cookies.get(COOKIE)) is not None:
             identity = self.sessions.of_cookie(cookie, self.rules)
@@ -103,12 +103,12 @@ class Access:
                 _check_same_site(request)
                 return identity
         if self._anonymous == "no":
-            raise Refused(401, "who are you? A key or a token goes into the header Authorization: Bearer …")
+            raise RequestRefused(401, "who are you? A key or a token goes into the header Authorization: Bearer …")
         if self._anonymous == "loopback":
             _check_loopback(request)
         return NOBODY
 
-    async def prove(self, token: str, address: str, *, login: bool = False) -> Identity:
+    async def prove(self, token: str, address: str, *, login: bool = False) -> CallerIdentity:
         """Return whose key or token it is.
 
         Args:
@@ -117,34 +117,34 @@ class Access:
             login: whether a login token counts.
 
         Raises:
-            Refused: it is worth nothing, or too many from this address were.
+            RequestRefused: it is worth nothing, or too many from this address were.
         """
         now = self._clock()
         refusals = self._refusals.of(address, now)
         if not refusals.take(now):
-            raise Refused(429, f"too many tokens of {address} were refused", retry_s=refusals.wait_s(now))
+            raise RequestRefused(429, f"too many tokens of {address} were refused", retry_s=refusals.wait_s(now))
         if (rules := self.rules) is not None and rules.issuers:
             await self._tokens.prepare(token, rules.issuers.values())
         identity = self._proved(token, login=login)
         refusals.give_back()
         return identity
 
-    def _proved(self, token: str, *, login: bool) -> Identity:
+    def _proved(self, token: str, *, login: bool) -> CallerIdentity:
         rules = self.rules
         if token.startswith(KEY_PREFIX):
             caller = None if rules is None else rules.of_key(token, now=wall_clock())
             if caller is None:
-                raise Refused(401, "this key is not known, or has expired")
-            return Identity(caller, key_hash(token))
+                raise RequestRefused(401, "this key is not known, or has expired")
+            return CallerIdentity(caller, key_hash(token))
         if login and (identity := self.sessions.of_login_token(token, rules)) is not None:
             return identity
         if rules is not None and rules.issuers:
             try:
                 holder = self._tokens.holder(token, rules.issuers.values())
             except TokenRefused as error:
-                raise Refused(403 if isinstance(error, NoScope) else 401, str(error)) from error
-            return Identity(Caller(holder.name, holder.scopes), issuer=holder.issuer, until=holder.until)
-        raise Refused(401, "this token is worth nothing here" + (", or was used before" if login else ""))
+                raise RequestRefused(403 if isinstance(error, NoScope) else 401, str(error)) from error
+            return CallerIdentity(Caller(holder.name, holder.scopes), issuer=holder.issuer, until=holder.until)
+        raise RequestRefused(401, "this token is worth nothing here" + (", or was used before" if login else ""))
 
 
 def _address(request: Request) -> str:
@@ -155,25 +155,27 @@ def _check_same_site(request: Request) -> None:
     """Refuse what another site's page has a browser send; the cookie's SameSite does so, too.
 
     Raises:
-        Refused: it is such a request.
+        RequestRefused: it is such a request.
     """
     site = request.headers.get("sec-fetch-site", "none")
     if request.method not in ("GET", "HEAD") and site not in ("none", "same-origin"):
-        raise Refused(403, "a page of another site may not ask in your name")
+        raise RequestRefused(403, "a page of another site may not ask in your name")
 
 
 def _check_loopback(request: Request) -> None:
     """Refuse whoever is not on this machine, and pages whose site has its name point to it (DNS rebinding).
 
     Raises:
-        Refused: it is such a request.
+        RequestRefused: it is such a request.
     """
     if not _loopback(_address(request)):
-        raise Refused(401, "without a key or token only this machine is answered")
+        raise RequestRefused(401, "without a key or token only this machine is answered")
     host = request.headers.get("host", "").strip()
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     if name != "localhost" and not _loopback(name):
-        raise Refused(403, f"without a key or token only localhost and 127.0.0.1 are answered, not {name[:100]!r}")
+        raise RequestRefused(
+            403, f"without a key or token only localhost and 127.0.0.1 are answered, not {name[:100]!r}"
+        )
 
 
 def _loopback(address: str) -> bool:

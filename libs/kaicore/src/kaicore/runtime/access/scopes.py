@@ -13,7 +13,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class AccessScope:
     """A part of what there is.
 
     Attributes:
@@ -28,7 +28,7 @@ class Scope:
         return self.cluster if self.namespace == ANY else f"{self.cluster}/{self.namespace}"
 
 
-def parse_scope(text: str, subject: str) -> Scope:
+def parse_scope(text: str, subject: str) -> AccessScope:
     """Read `*`, `CLUSTER`, `CLUSTER/NAMESPACE` or `*/NAMESPACE`.
 
     Args:
@@ -42,7 +42,7 @@ def parse_scope(text: str, subject: str) -> Scope:
     right = (cluster == ANY or _NAME.fullmatch(cluster)) and (not slash or _NAME.fullmatch(namespace))
     if not right:
         raise InvalidObject(subject, "scopes", text, "is none of CLUSTER, CLUSTER/NAMESPACE, */NAMESPACE or *")
-    return Scope(cluster, namespace or ANY)
+    return AccessScope(cluster, namespace or ANY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Caller:
     """
 
     name: str
-    scopes: tuple[Scope, ...]
+    scopes: tuple[AccessScope, ...]
 
     def view(self, cluster: str) -> View | None:
         """Return what the caller may see of a cluster; None where it may not learn that there is one."""
@@ -94,7 +94,7 @@ class Caller:
 
 
 #: Who asks where nobody has to say who he is.
-ANONYMOUS = Caller("anonymous", (Scope(ANY, ANY),))
+ANONYMOUS = Caller("anonymous", (AccessScope(ANY, ANY),))
 
 _caller: ContextVar[Caller] = ContextVar("caller", default=ANONYMOUS)
 _view: ContextVar[View] = ContextVar("view", default=EVERYTHING)

@@ -1,4 +1,4 @@
-"""The hub's log, as commands of operators read it and append to it."""
+"""The hub's log, as operators and those who submit read it and append to it."""
 
 import time
 from collections.abc import AsyncIterator
@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from kaicore.errors import ConfigurationError, StaleExpectation
+from kaicore.ledger.log.hub_snapshot import folded_hub, restored_hub
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import HubPayload
 from kaicore.rules.hub.hub_state import HUB, HubState
 
-_PAGE = 2000
+#: Who appends where nobody else is named: whoever runs `kai`.
+OPERATOR = "kai"
 
 
 class HubLog:
@@ -24,10 +26,9 @@ class HubLog:
 
     async def refresh(self) -> HubState:
         """Fold to the log's end."""
-        while page := await self.log.read(HUB, after=self.state.position, limit=_PAGE):
-            for event in page:
-                self.state.fold(event)
-        return self.state
+        if not self.state.position:
+            self.state = await restored_hub(self.log)
+        return await folded_hub(self.log, self.state)
 
     async def append(self, stream: str, payload: HubPayload, *, subject: str) -> None:
         """Append an operator's decision to a stream, if nobody has changed that since it was read.
@@ -36,21 +37,31 @@ class HubLog:
             ConfigurationError: somebody has.
             LogUnavailable: it is not known whether it was appended.
         """
+        if not await self.try_append(stream, payload, subject=subject):
+            raise ConfigurationError(f"{subject}: was changed by somebody else just now; look again")
+
+    async def try_append(self, stream: str, payload: HubPayload, *, subject: str, actor: str = OPERATOR) -> bool:
+        """Append an actor's decision to a stream; return False if somebody has changed that since it was read.
+
+        Raises:
+            LogUnavailable: it is not known whether it was appended.
+        """
         version = self.state.versions.get(stream, 0)
         event = NewEvent(
             id=derived_id(HUB, stream, str(version), uuid4().hex),
             stream=stream,
             payload=payload,
-            actor="kai",
+            actor=actor,
             occurred_at=time.time_ns() // 1000,
             subject=subject,
             correlation=stream,
         )
         try:
             await self.log.append(HUB, [Unit((event,))], expect={stream: version})
-        except StaleExpectation as error:
-            raise ConfigurationError(f"{subject}: was changed by somebody else just now; look again") from error
+        except StaleExpectation:
+            return False
         await self.refresh()
+        return True
 
 
 @asynccontextmanager

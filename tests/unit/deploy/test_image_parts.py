@@ -1,0 +1,130 @@
+"""Parts of `make image`: the same files give the same layers, and what is in an image is told of by hash."""
+
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from scripts.image import base, bill, wheels
+from scripts.image.layers import File, Layer, Tree, digest, folder, packed
+from scripts.image.layout import Layout
+
+ROOT = Path(__file__).parents[3]
+LOCK = base.read_lock(ROOT / "deploy/image/base.lock")
+
+
+def content_of(layer: Layer) -> dict[str, tarfile.TarInfo]:
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(layer.blob)
+    with tarfile.open(fileobj=io.BytesIO(plain)) as tar:
+        return {member.name: member for member in tar}
+
+
+def wheel(path: Path, name: str, files: dict[str, str]) -> Path:
+    place = path / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(place, "w") as archive:
+        archive.writestr(f"{name}-1.0.dist-info/METADATA", f"Name: {name}\nVersion: 1.0\nLicense-Expression: MIT\n")
+        for file, text in files.items():
+            archive.writestr(file, text)
+    return place
+
+
+def test_layer_is_the_same_whatever_the_order_and_has_times_and_owners_of_none() -> None:
+    tree: Tree = {"a/b/c": File(b"x", mode=0o755), "a/link": File(target="b/c"), "data": folder(owner=65532)}
+    one, other = packed(tree, epoch=7), packed(dict(reversed(tree.items())), epoch=7)
+    assert one == other
+    assert one.digest != packed(tree, epoch=8).digest
+    members = content_of(one)
+    assert list(members) == ["a", "a/b", "a/b/c", "a/link", "data"]
+    assert {(member.mtime, member.uname, member.gname) for member in members.values()} == {(7, "", "")}
+    assert (members["a/b/c"].mode, members["a/link"].linkname, members["data"].uid) == (0o755, "b/c", 65532)
+
+
+def test_lock_of_the_base_has_each_package_for_each_architecture_by_hash() -> None:
+    assert all(len(package.sha256) == 64 for package in LOCK)
+    names = {
+        architecture: sorted(one.name for one in base.of(LOCK, architecture)) for architecture in ("amd64", "arm64")
+    }
+    assert names["amd64"] == names["arm64"]
+    assert f"python{base.PYTHON}-minimal" in names["amd64"]
+    versions = {(one.name, one.version) for one in LOCK}
+    assert len(versions) == len(names["amd64"]), "both architectures are of one version"
+
+
+def test_requirements_are_those_of_the_images_python_and_architecture() -> None:
+    lock = (
+        "a==1 ; python_full_version < '3.12' \\\n    --hash=sha256:1\n    # via x\n"
+        "a==2 ; python_full_version >= '3.12' \\\n    --hash=sha256:2\n"
+        "b[c]==3 ; platform_machine == 'aarch64' \\\n    --hash=sha256:3\n"
+    )
+    assert wheels.requirements_of(lock, "amd64").split("\n")[0] == "a==2 \\"
+    assert "b[c]==3" in wheels.requirements_of(lock, "arm64")
+    assert "b[c]==3" not in wheels.requirements_of(lock, "amd64")
+
+
+def test_wheels_are_where_python_looks_and_programs_of_ours_alone(tmp_path: Path) -> None:
+    points = "[console_scripts]\nkai = kai_cli.main:main\n"
+    files = {
+        "ours/__init__.py": "x = 1\n",
+        "ours-1.0.dist-info/entry_points.txt": points,
+        "ours-1.0.data/scripts/y": "",
+    }
+    ours = wheels.described(wheel(tmp_path, "ours", files))
+    assert (ours.name, ours.version, ours.licence) == ("ours", "1.0", "MIT")
+    tree = wheels.installed([ours])
+    assert f"{wheels.SITE}/ours/__init__.py" in tree
+    assert not [path for path in tree if path.endswith("/y")]
+    programs = wheels.programs(ours)
+    assert programs["opt/kai/bin/kai"].content == (
+        b"#!/opt/kai/bin/python\nimport sys\n\nfrom kai_cli.main import main\n\nsys.exit(main())\n"
+    )
+    assert programs["opt/kai/bin/python"].target == "/usr/bin/python3.13"
+
+
+def test_bill_and_provenance_name_every_part_by_hash_and_are_the_same_twice(tmp_path: Path) -> None:
+    ours = wheels.described(wheel(tmp_path, "ours", {}))
+    document = bill.bill("1.0", "arm64", base.of(LOCK, "arm64"), [ours])
+    assert document == bill.bill("1.0", "arm64", base.of(LOCK, "arm64"), [ours])
+    parts = {part["name"]: part for part in json.loads(document)["components"]}
+    assert parts["ours"]["hashes"][0]["content"] == digest(ours.path.read_bytes()).removeprefix("sha256:")
+    assert parts["libc6"]["purl"].startswith("pkg:deb/debian/libc6@")
+    assert all(part["hashes"] for part in parts.values())
+    statement = json.loads(bill.provenance("sha256:ab", "c0ffee", 7, LOCK, {"arm64": [ours]}))
+    assert statement["subject"] == [{"name": "kai-ledger", "digest": {"sha256": "ab"}}]
+    of = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert len(of) == len(LOCK) + 2
+    assert "unsigned" in statement["predicate"]["runDetails"]["builder"]["id"]
+
+
+def test_layout_names_index_and_what_is_about_it(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "image")
+    layer = packed({"a": File(b"x")}, epoch=0)
+    config = {"User": "65532:65532", "Labels": {"org.opencontainers.image.version": "1.0"}}
+    images = [layout.image(one, [layer], config, "1970-01-01T00:00:00Z") for one in base.ARCHITECTURES]
+    index = layout.index(images, "1.0", {})
+    layout.attach(index, b"{}", bill.BILL_TYPE, "bill.json")
+    layout.finish()
+
+    def read(reference: dict[str, str]) -> dict[str, object]:
+        blob = (tmp_path / "image/blobs" / reference["digest"].replace(":", "/")).read_bytes()
+        assert (digest(blob), len(blob)) == (reference["digest"], reference["size"])
+        return dict(json.loads(blob))
+
+    named, attached = json.loads((tmp_path / "image/index.json").read_text())["manifests"]
+    assert named["annotations"] == {"org.opencontainers.image.ref.name": "1.0"}
+    assert read(attached)["subject"]["digest"] == named["digest"]  # type: ignore[index]
+    platforms = [one["platform"] for one in read(named)["manifests"]]  # type: ignore[attr-defined]
+    assert [one["architecture"] for one in platforms] == ["amd64", "arm64"]
+    manifest = read(images[0])
+    assert read(manifest["config"])["rootfs"] == {"type": "layers", "diff_ids": [layer.diff_id]}  # type: ignore[arg-type]
+
+
+def test_package_that_is_not_to_be_had_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LookupError, match="apt-get is not installed here"):
+        base.Archive(tmp_path).fetch(LOCK)
