@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install production run test check types rules docs reference chart image chaos prove bench fidelity devices digest format lock clean
+.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench fidelity devices digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ devices: $(INSTALLED)  ## allocation of devices against Kubernetes' own allocato
 
 digest: $(INSTALLED)  ## whether cycles decide as when the digests were last renewed
 	@$(BIN)/python -m tests.digest $(ARGS)
+
+headlamp:  ## the Headlamp plugin: its types, tests and build; needs node 20 and 900 MB
+	@command -v npm >/dev/null || { echo "skipped: the plugin needs node and npm, and there is no npm here"; exit 0; }; \
+		cd deploy/headlamp && npm install --no-audit --no-fund --ignore-scripts --no-package-lock --loglevel error \
+		&& npm run --silent tsc && npm run --silent test && npm run --silent build
 
 format: $(INSTALLED)  ## format and fix what can be fixed
 	@$(BIN)/ruff format --quiet .

@@ -53,6 +53,7 @@ class LiveStack:
         scheduler_config: Path | None = None,
         clusters: int = 1,
         ha: bool = False,
+        schedulers: int = 1,
     ) -> None:
         self.directory = DataDirectory(root)
         self.namespace = "default" if cluster is None else cluster.namespace
@@ -64,6 +65,8 @@ class LiveStack:
             self._cluster += ["--clusters", str(clusters)]
         if ha:
             self._cluster.append("--ha")
+        if schedulers > 1:
+            self._cluster += ["--schedulers", str(schedulers)]
         self._process: subprocess.Popen[str] | None = None
         #: What it said until it was ready.
         self.said: list[str] = []

@@ -174,6 +174,8 @@ async def test_keys_are_checked_and_the_file_is_read_again_when_it_changes(
     assert one not in file.read_text()
     async with serving(postgres_log, file=file) as client:
         assert await client.get("/v1/clusters", key=one) == []
+        assert await client.get("/v1/clusters", **{"X-Kai-Key": one, "Authorization": "Bearer the-proxys"}) == []
+        assert "not known" in (await client.get("/v1/clusters", status=401, **{"X-Kai-Key": "kai_wrong"}))["error"]
         assert "Authorization" in (await client.get("/v1/clusters", status=401))["error"]
         assert "not known" in (await client.get("/v1/clusters", key="kai_wrong", status=401))["error"]
         assert "worth nothing" in (await client.get("/v1/clusters", key="a.b.c", status=401))["error"]

@@ -57,6 +57,17 @@ def test_hub_and_spoke_are_two_releases_that_come_to_the_whole() -> None:
     assert all("namespace" in hub[key]["metadata"] for key in hub.keys() & spoke.keys() if key[0] != _DEFINITION)
 
 
+def test_shard_that_is_shared_is_a_stateful_set_whose_replicas_are_named_as_their_pods() -> None:
+    shards = [{"name": "default", "shared": True, "replicas": 3}, {"name": "red"}]
+    there = by_name(chart.objects({"hub": {"scheduler": {"shards": shards}}}))
+    shared = there["StatefulSet", "kai-scheduler"]
+    (container,) = shared["spec"]["template"]["spec"]["containers"]
+    named = {"name": "KAI_REPLICA", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    assert (shared["spec"]["replicas"], named in container["env"]) == (3, True)
+    assert there["Service", shared["spec"]["serviceName"]]["spec"]["clusterIP"] == "None"
+    assert ("Deployment", "kai-scheduler-red") in there
+
+
 _DEFINITION = "CustomResourceDefinition"
 
 

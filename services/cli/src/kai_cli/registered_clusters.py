@@ -12,6 +12,7 @@ from pathlib import Path
 from kaicore.analysis.dispatching.hub_log import hub_of
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.feed import EventFeed
+from kaicore.ledger.log.hub_snapshot import restored_hub
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, HubState
@@ -43,7 +44,8 @@ class RegisteredClusters:
     async def run(self) -> None:
         """Follow the hub's log until cancelled."""
         async with await PostgresLog.open(self._stack.database_url, application="kai-up") as log:
-            state, feed = HubState(), EventFeed(log, None, HUB)
+            state = await restored_hub(log)
+            feed = EventFeed(log, None, HUB, after=state.position)
             try:
                 while True:
                     with suppress(LogUnavailable):
@@ -81,7 +83,8 @@ class RegisteredClusters:
         wanted = {name: entry.registered for name, entry in state.present()}
         for name, registered in wanted.items():
             task = self._tasks.get(name)
-            if (task is None or task.done()) and name not in self._stack.clusters:
+            # One whose agent dials out is none of the stack's clusters, and runs all the same once its task has ended.
+            if (task is None or _failed(task)) and name not in self._stack.clusters:
                 self._tasks[name] = asyncio.create_task(self._start(registered))
         for name, entry in state.clusters.items():
             if entry.removed and (name in self._tasks or name in self._stack.clusters):
@@ -108,6 +111,10 @@ class RegisteredClusters:
             await asyncio.gather(task, return_exceptions=True)
         await self._stack.remove_cluster(name)
         self._report(f"cluster {name}: was removed; its processes have ended")
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _registration(spec: ClusterSpec) -> ClusterRegistered:

@@ -41,6 +41,7 @@ class ClusterSpec:
         exporter: whether placements are observed.
         shadow: names of other schedulers (`NAME,NAME`, `*` for all), whose pods are decided on and nothing else;
             empty to schedule.
+        schedulers: how many share its groups, as replicas of one shard.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ClusterSpec:
     scheduler_config: Path | None = None
     exporter: bool = True
     shadow: str = ""
+    schedulers: int = 1
 
 
 class Stack:
@@ -223,7 +225,13 @@ class Stack:
             shadow = common | config | {"KAI_SHADOW": spec.shadow}
             specs.append(self._service(f"{spec.name}-shadow", "kai_scheduler.main", shadow))
         else:
-            specs += self._instances(f"{spec.name}-scheduler", "kai_scheduler.main", common | config)
+            specs += self._instances(
+                f"{spec.name}-scheduler",
+                "kai_scheduler.main",
+                common | config,
+                named=spec.schedulers > 1,
+                count=spec.schedulers,
+            )
             specs += self._instances(f"{spec.name}-binder", "kai_binder.main", access("binder"), named=True)
         if spec.exporter:
             ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(node_secret)}
@@ -298,23 +306,31 @@ class Stack:
         return {"KAI_DATABASE_URL": self.database_url, "KAI_NATS_URL": self.nats_url}
 
     def _instances(
-        self, name: str, module: str, environment: Mapping[str, str], *, one_port: bool = False, named: bool = False
+        self,
+        name: str,
+        module: str,
+        environment: Mapping[str, str],
+        *,
+        one_port: bool = False,
+        named: bool = False,
+        count: int = 1,
     ) -> list[ProcessSpec]:
-        """Return a service, and its second instance where there is to be one.
+        """Return a service, and its other instances where there are to be any.
 
         Args:
-            name: of the service; the second instance has `-2` behind it.
+            name: of the service; the second instance has `-2` behind it, and so on.
             module: that is run.
-            environment: of both.
-            one_port: whether both answer at one address: they take connections from one socket.
+            environment: of all.
+            one_port: whether all answer at one address: they take connections from one socket.
             named: whether they share work by their names.
+            count: how many there are; at least two where each service has a second instance.
         """
-        names = (name, f"{name}-2") if self._ha else (name,)
+        names = [name, *(f"{name}-{number}" for number in range(2, max(count, 2 if self._ha else 1) + 1))]
         return [
             self._service(
                 one,
                 module,
-                {**environment, "KAI_REPLICA": one} if named and self._ha else environment,
+                {**environment, "KAI_REPLICA": one} if named and len(names) > 1 else environment,
                 port=name if one_port else one,
             )
             for one in names

@@ -39,6 +39,7 @@ def up(  # long: one parameter a line, and one line for each
     database_url: str | None = None,
     nats_url: str | None = None,
     ha: bool = False,
+    schedulers: Annotated[int, Parameter(validator=Number(gte=1, lte=16))] = 1,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> int:
     """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
@@ -56,6 +57,7 @@ def up(  # long: one parameter a line, and one line for each
         database_url: an existing Postgres, instead of the embedded one; also $KAI_DATABASE_URL.
         nats_url: an existing NATS with JetStream, instead of the embedded one; also $KAI_NATS_URL.
         ha: run two of each service: one does the work of the other when that fails.
+        schedulers: so many share the groups of each cluster on the same nodes, and take over from each other.
         log_level: of the services.
     """
     directory = data_directory(data_dir)
@@ -65,7 +67,10 @@ def up(  # long: one parameter a line, and one line for each
         profile=profile if not kubeconfig else None,
         scheduler_config=scheduler_config,
         shadow=shadow,
+        schedulers=schedulers,
     )
+    if shadow and schedulers > 1:
+        raise ConfigurationError("--shadow: has one scheduler; leave --schedulers out")
     if shadow and clusters > 1:
         raise ConfigurationError("--shadow: is of one cluster; --clusters would have a hub give work to several")
     if clusters > 1 and kubeconfig:

@@ -44,6 +44,10 @@ class RequestRefused(KaiError):
         self.retry_s = retry_s
 
 
+#: Has a key or token where something in between takes `Authorization` for itself, as the proxy of an API server does.
+_KEY_HEADER = "x-kai-key"
+
+
 class HttpAccess:
     """Decides who a request comes from, and whether he asks too often."""
 
@@ -92,6 +96,8 @@ class HttpAccess:
         return identity
 
     async def _identify(self, request: Request) -> CallerIdentity:
+        if key := request.headers.get(_KEY_HEADER, "").strip():
+            return await self.prove(key, _address(request))
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme:
             if scheme.lower() != "bearer" or not token.strip():
