@@ -152,7 +152,9 @@ class ResourceClaimController(Controller[str]):
             delete(self.backend, stored, resource=self._claim_resource, options=options, operation=Operation())
             return
         finalizers = claim["metadata"].get("finalizers") or []
-        if FINALIZER in finalizers and not (claim.get("status") or {}).get("allocation"):
+        # A scheduler puts it on before it allocates.
+        going = claim["metadata"].get("deletionTimestamp")
+        if going and FINALIZER in finalizers and not (claim.get("status") or {}).get("allocation"):
             self._without_finalizer(stored, claim, [one for one in finalizers if one != FINALIZER])
 
     def _without_finalizer(self, stored: Stored, claim: Object, finalizers: list[str]) -> None:
