@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class LiveStack:
         profile: str = "mini",
         scheduler_config: Path | None = None,
         clusters: int = 1,
+        shadow: str = "",
         ha: bool = False,
         schedulers: int = 1,
     ) -> None:
@@ -61,6 +62,10 @@ class LiveStack:
         self._cluster = ["--profile", profile] if cluster is None else cluster.flags
         if scheduler_config is not None:
             self._cluster += ["--scheduler-config", str(scheduler_config)]
+        self._shadow = shadow
+        if shadow:
+            own = [] if cluster is None else ["--kubeconfig", f"watcher={cluster.kubeconfig_of('watcher')}"]
+            self._cluster = [*(own or self._cluster), "--shadow", shadow]
         if clusters > 1:
             self._cluster += ["--clusters", str(clusters)]
         if ha:
@@ -86,7 +91,7 @@ class LiveStack:
         for line in self._process.stdout:
             self.said.append(line.rstrip("\n"))
             if line.startswith("Ctrl-C"):
-                if self._on is not None:
+                if self._on is not None and not self._shadow:
                     self._on.observe(f"http://127.0.0.1:{self._port('ingest')}", cluster="e2e")
                 return
         raise AssertionError("kai up ended: " + "\n".join(self.said))
@@ -129,6 +134,30 @@ class LiveStack:
         """What the services' logs say of rights that they lacked."""
         logs = sorted(self.directory.logs.glob("e2e-*.log"))
         return [f"{log.stem}: {match[0]}" for log in logs for match in _FORBIDDEN.finditer(log.read_text())]
+
+    def secrets(self) -> dict[str, str]:
+        """The secrets of the stack, by what they are of."""
+        root = self.directory.root
+        files = [root / "postgres/password", root / "nats/nkey", *root.glob("clusters/*/node-token-secret")]
+        secrets = {str(file): file.read_text().strip() for file in files if file.exists()}
+        running = self.running
+        for url in (running.database_url, running.nats_url):
+            login = url.partition("//")[2].rpartition("@")[0]
+            secrets[f"login of {url.partition(':')[0]}"] = login.rpartition(":")[2]
+        return {name: secret for name, secret in secrets.items() if secret}
+
+    def leaks(self) -> list[str]:
+        """Where a secret of the stack stands that it does not belong: in a process's arguments, or in a log."""
+        places = {str(log): log.read_text(errors="replace") for log in self.directory.root.rglob("*.log")}
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                places[str(process)] = (process / "cmdline").read_text(errors="replace")
+        return [
+            f"{name} in {place}"
+            for name, secret in self.secrets().items()
+            for place, text in places.items()
+            if secret in text
+        ]
 
     def pid_of(self, module: str) -> int:
         """The process id of a service, by its module."""

@@ -50,8 +50,14 @@ def differences(case: Mapping[str, Any], answers: list[Document]) -> Iterator[st
         expected = tuple(
             read_allocation(msgspec.convert(one, AllocationWire, strict=False), subject="the oracle") for one in theirs
         )
-        if ours != expected:
+        if without_zones(ours) != expected:
             yield f"{name}: ours {ours}, theirs {expected}"
+
+
+def without_zones(allocations: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
+    """Return allocations as the API server tells of them."""
+    replace = msgspec.structs.replace
+    return tuple(replace(one, devices=tuple(replace(device, numa=()) for device in one.devices)) for one in allocations)
 
 
 def _with_class(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> DeviceRequest:

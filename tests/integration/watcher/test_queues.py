@@ -1,8 +1,13 @@
 """Queues of KAI and Kueue, of which a cluster may serve any or none, become the queues of the state."""
 
+import asyncio
+
+import pytest
+from kai_watcher.main import left_out
+from kaicore.errors import ConfigurationError
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.integration.watcher.conftest import World
+from tests.integration.watcher.conftest import PATIENCE_S, World
 from tests.kube import Json
 
 
@@ -36,3 +41,24 @@ async def test_queues_of_kai_and_kueue_are_recorded(world: World) -> None:
     await world.api.client.delete(f"{local_queues}/lq")
     await world.converged()
     assert sorted((await state(world)).queues) == ["ClusterQueue/k", "broken"]
+
+
+async def test_kinds_of_a_group_that_is_left_out_are_not_read_and_what_was_recorded_of_them_is_gone(
+    world: World,
+) -> None:
+    queues = await world.api.install_queues()
+    cluster_queues = await world.api.install("kueue.x-k8s.io", "v1beta2", "ClusterQueue", scope="Cluster")
+    await world.api.post(queues, {"metadata": {"name": "a"}, "spec": {"resources": {"gpu": {"quota": 4, "limit": -1}}}})
+    await world.api.post(cluster_queues, cluster_queue("k"))
+    await (await world.start().ready()).stop()
+    assert sorted((await state(world)).queues) == ["ClusterQueue/k", "a"]
+    await world.start(leave_out=left_out("kueue.x-k8s.io")).ready()
+    await world.api.post(cluster_queues, cluster_queue("later"))
+    async with asyncio.timeout(PATIENCE_S):
+        while sorted((await state(world)).queues) != ["a"]:
+            await world.log.wait_beyond(world.cluster, (await state(world)).position, timeout_s=0.5)
+
+
+def test_a_group_that_cannot_be_left_out_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"leave_out: kueue\.x-k8s\.oi is .*mean 'kueue\.x-k8s\.io'"):
+        left_out("kueue.x-k8s.oi")

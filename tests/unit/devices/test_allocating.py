@@ -6,6 +6,7 @@ from kaicore.rules.model.device import AllocatedDevice, Allocation
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.reasons.devices import DevicesTaken, NoMatchingDevices, ResourceClaimNotReady
 from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.rules.state.why import story_of
 
 from tests.devices import (
     DRIVER,
@@ -125,3 +126,7 @@ def test_device_is_taken_on_the_zone_of_the_exclusive_cpus() -> None:
     given = {name: one.devices[f"{name}-gpu"].devices[0].device for name, one in decisions.items()}
     assert zones == {"first": "node-0", "second": "node-1"}
     assert given == {"first": "gpu-1", "second": "gpu-0"}
+    story = " ".join(
+        line.text for line in story_of([event for event in cluster.events if event.stream == "pod/uid-first"])
+    )
+    assert f"claim first-gpu gets gpu-1 ({DRIVER}, pool a1, NUMA 0)" in story

@@ -179,6 +179,13 @@ audit.command(
     help="List what was decided about a group: placements, evictions and why, by which cycle and which rules.",
 )
 app.command(audit)
+shadow = App(name="shadow", help="What a shadow of another scheduler decided (kai up --shadow).", group=_ASK)
+shadow.command(
+    "kai_cli.shadow_report:report",
+    name="report",
+    help="Compare what a shadow decided with what the other scheduler did, pod by pod, and with the window simulated.",
+)
+app.command(shadow)
 what_if = App(name="what-if", help="What would come of it if something were different.", group=_ASK)
 what_if.command(
     "kai_cli.what_if_submit:submit_command",

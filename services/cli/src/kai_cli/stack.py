@@ -223,7 +223,7 @@ class Stack:
         config = {} if spec.scheduler_config is None else {"KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
         if spec.shadow:
             shadow = common | config | {"KAI_SHADOW": spec.shadow}
-            specs.append(self._service(f"{spec.name}-shadow", "kai_scheduler.main", shadow))
+            specs += self._instances(f"{spec.name}-shadow", "kai_scheduler.main", shadow)
         else:
             specs += self._instances(
                 f"{spec.name}-scheduler",

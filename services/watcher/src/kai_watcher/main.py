@@ -10,14 +10,16 @@ from contextlib import suppress
 from itertools import count
 from uuid import uuid4
 
-from kaicore.errors import KaiError, StaleExpectation
+from kaicore.errors import ConfigurationError, KaiError, StaleExpectation
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
 from kaicore.kube.kinds import KINDS
 from kaicore.kube.reflector import ReflectorOptions
+from kaicore.kube.resources import OptionalResource
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.leadership import leadership
 from kaicore.runtime.service.log_access import open_log
+from kaicore.spelling import did_you_mean
 
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.settings import WatcherSettings
@@ -56,6 +58,7 @@ async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
                     snapshot_every=settings.snapshot_events,
                     recheck_s=settings.recheck_s,
                     reflector=ReflectorOptions(page=settings.page),
+                    leave_out=left_out(settings.leave_out),
                 ),
             )
             await watcher.run()
@@ -78,6 +81,19 @@ async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
             finally:
                 warming.cancel()
                 await asyncio.gather(warming, return_exceptions=True)
+
+
+def left_out(text: str) -> frozenset[str]:
+    """Read API groups that are not to be followed, divided by commas.
+
+    Raises:
+        ConfigurationError: kinds of one of them are not followed anyway, or are of every cluster.
+    """
+    groups = frozenset(filter(None, (name.strip() for name in text.split(","))))
+    optional = {kind.resource.group for kind in KINDS if isinstance(kind.resource, OptionalResource)}
+    for group in sorted(groups - optional):
+        raise ConfigurationError(f"leave_out: {group} is no group of optional kinds{did_you_mean(group, optional)}")
+    return groups
 
 
 async def _ask_version(client: KubeClient) -> None:

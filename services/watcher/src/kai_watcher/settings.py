@@ -11,6 +11,11 @@ class WatcherSettings(LeaseSettings):
     database_url: str = Field(description="postgresql://… of the event log")
     kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
     kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
+    leave_out: str = Field(
+        "",
+        description="API groups whose objects are not read (GROUP,GROUP), such as kueue.x-k8s.io where Kueue keeps the "
+        "quotas; only of kinds that a cluster need not serve",
+    )
     batch: int = Field(1000, ge=1, le=10_000, description="facts per append at most")
     buffer: int = Field(20_000, ge=1, description="facts that may wait for the log before reading stops")
     page: int = Field(500, ge=1, le=10_000, description="objects per page of a list")

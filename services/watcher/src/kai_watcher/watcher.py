@@ -9,7 +9,7 @@ from the log and a list what is left to say. `docs/explanation/watcher.md` tells
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -58,6 +58,7 @@ class WatcherOptions:
         log_retry_s: how long a log that did not answer is left alone.
         flush_s: how long the log is given, in the end, to take what it does not have yet.
         reflector: how kinds are followed.
+        leave_out: API groups of optional kinds that are not followed.
     """
 
     batch: int = 1000
@@ -67,6 +68,7 @@ class WatcherOptions:
     log_retry_s: float = 1.0
     flush_s: float = 5.0
     reflector: ReflectorOptions = field(default_factory=ReflectorOptions)
+    leave_out: Collection[str] = ()
 
 
 class Watcher:
@@ -156,7 +158,11 @@ class Watcher:
     # The parts that run together.
 
     async def _follow_kind(self, kind: Kind[ObjectT]) -> None:
-        if isinstance(kind.resource, OptionalResource):
+        if isinstance(kind.resource, OptionalResource) and kind.resource.group in self._options.leave_out:
+            # What an earlier watcher recorded of it is not so any more, as far as the log is to know.
+            await self._take_all_gone(kind)
+            await self._context.stopping.wait()
+        elif isinstance(kind.resource, OptionalResource):
             await self._follow_optional(kind, kind.resource)
         else:
             await self._follow(kind, kind.resource)
@@ -180,10 +186,7 @@ class Watcher:
 
     async def _follow_optional(self, kind: Kind[ObjectT], resource: OptionalResource[ObjectT]) -> None:
         async def absent(*, sure: bool) -> None:
-            changes: list[Change[ObjectT]] = []
-            if sure:
-                changes = [ObjectGone(key, uid, "", missed=True) for key, uid in self._facts.uids(kind.name).items()]
-            await self._take(kind, changes, listed=True)
+            await (self._take_all_gone(kind) if sure else self._take(kind, [], listed=True))
 
         await follow_optional(
             self._client,
@@ -193,6 +196,10 @@ class Watcher:
             observer=self,
             recheck_s=self._options.recheck_s,
         )
+
+    async def _take_all_gone(self, kind: Kind[ObjectT]) -> None:
+        gone = [ObjectGone(key, uid, "", missed=True) for key, uid in self._facts.uids(kind.name).items()]
+        await self._take(kind, gone, listed=True)
 
     async def _save_snapshots(self) -> None:
         while True:

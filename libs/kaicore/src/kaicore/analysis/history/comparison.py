@@ -25,9 +25,13 @@ from kaicore.analysis.inquiry.ranges import range_of
 from kaicore.analysis.simulation.kubelets import FleetKubelets
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.cluster_state import ClusterState
 
 RECORDED, BASELINE = "recorded", "baseline"
+
+#: How the baseline is called where another scheduler decided: it stands for that one.
+STAND_IN = "stand-in"
 
 #: Waiting times count as the same if they differ by no more than this: seconds, and a share of the longer one.
 _SAME_S, _SAME_SHARE = 10.0, 0.1
@@ -145,6 +149,7 @@ async def compare_history(
     question: HistoryQuestion,
     model: KubeletModel,
     *,
+    set_as: EngineConfig | None = None,
     progress: Progress = lambda _, __: None,
 ) -> HistoryComparison:
     """Answer a question.
@@ -154,6 +159,7 @@ async def compare_history(
         cluster: whose history.
         question: what is asked.
         model: of kubelets.
+        set_as: the settings of the baseline, which say whose pods it is about; None for those that were recorded.
         progress: called with how much is done, and how much there is, in thousandths of a pass over the window.
 
     Raises:
@@ -170,9 +176,9 @@ async def compare_history(
         return lambda done, of: progress(1000 * number + 1000 * done // max(of, 1), 1000 * passes)
 
     state = await state_at(log, cluster, begin)
-    history = await read_history(log, state, end, progress=part(0))
+    history = await read_history(log, state, end, set_as=set_as, progress=part(0))
     recorded = _recorded(history, state)
-    changes = [changes_of(Patch(name=BASELINE), history, lambda _: [])]
+    changes = [changes_of(Patch(name=BASELINE if set_as is None else STAND_IN), history, lambda _: [])]
     changes += [changes_of(patch, history, lambda name: model(name).objects()) for patch in patches]
     runs = [_run(history, change, model, part(1 + number)) for number, change in enumerate(changes)]
     progress(1000 * passes, 1000 * passes)

@@ -24,11 +24,19 @@ _WAITS = (1, 10, 60, 600, 3600, 36_000, 360_000)
 _UNITS = (("days", 1 / 24, 3.0), ("hours", 1.0, 3.0), ("minutes", 60.0, 3.0), ("seconds", 3600.0, 0.0))
 
 
-def page(comparison: HistoryComparison) -> str:
-    """Return the report."""
+def page(comparison: HistoryComparison, *, title: str = "What if, over history", lead: str = "") -> str:
+    """Return the report.
+
+    Args:
+        comparison: the answer.
+        title: of the page.
+        lead: HTML that comes before all else.
+    """
     runs = runs_of(comparison)
     return _template().render(
         comparison=comparison,
+        title=title,
+        lead=lead,
         names=[run.name for run in runs],
         figures=[_figure(figure, runs) for figure in FIGURES],
         plots=_plots(comparison, runs),

@@ -152,7 +152,12 @@ class History:
 
 
 async def read_history(
-    log: EventLog, state: ClusterState, upto: int, *, progress: Callable[[int, int], None] = lambda _, __: None
+    log: EventLog,
+    state: ClusterState,
+    upto: int,
+    *,
+    set_as: EngineConfig | None = None,
+    progress: Callable[[int, int], None] = lambda _, __: None,
 ) -> History:
     """Read a window.
 
@@ -160,11 +165,12 @@ async def read_history(
         log: to read.
         state: at the position after which the window begins; it is folded on.
         upto: position of the window's last event.
+        set_as: settings of one scheduler for all of the window, whose pods it is about; None for what was recorded.
         progress: called with how many events are read, and how many there are.
     """
     begin_position = state.position
     end = (await log.read(state.cluster, after=upto - 1, upto=upto, limit=1))[0].recorded_at
-    reader = _Reader(state, end=end)
+    reader = _Reader(state, end=end, set_as=set_as)
     while state.position < upto:
         for event in await log.read(state.cluster, after=state.position, upto=upto, limit=_PAGE):
             payload = decode_payload(event)
@@ -177,8 +183,9 @@ async def read_history(
 class _Reader:
     """Takes the window's events, each after it was folded."""
 
-    def __init__(self, state: ClusterState, *, end: int) -> None:
+    def __init__(self, state: ClusterState, *, end: int, set_as: EngineConfig | None = None) -> None:
         self._state = state
+        self._set_as = set_as
         self._position, self._encoded = state.position, encode_state(state)
         self._begin, self._end = state.recorded_at, end
         self._facts: list[Fact] = []
@@ -293,7 +300,7 @@ class _Reader:
             lineages=lineages,
             foreign=foreign,
             configs=configs,
-            cycle_times=self._cycle_times,
+            cycle_times=self._cycle_times if self._set_as is None else {},
             delays=self._delays(ours, lineages),
             observing=self._observing,
             stories={story.pod.uid: story for story in ours},
@@ -303,6 +310,8 @@ class _Reader:
         )
 
     def _configs(self) -> list[ShardConfig]:
+        if self._set_as is not None:
+            return [ShardConfig(self._begin, "default", self._set_as)]
         documents = self._state.configs
         configs = [
             ShardConfig(at, shard, msgspec.convert(documents[digest], EngineConfig))

@@ -11,15 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from kaicore.errors import BusUnavailable, ConfigurationError
-from kaicore.ledger.bus.nkeys import NatsClient, key_of
+from kaicore.errors import BusUnavailable
+from kaicore.ledger.bus.nkeys import NatsClient
+from kaicore.ledger.bus.server_urls import server_access
 
 _log = logging.getLogger(__name__)
 
@@ -84,21 +84,18 @@ class Connection:
 
     def __init__(self, url: str, *, name: str) -> None:
         """Args:
-            url: of the servers, with commas between them: `nats://user:password@host:4222`, or `nats://SEED@host:4222`
-                with the seed of a key (see `kaicore.ledger.bus.nkeys`).
+            url: of the servers, with commas between them (`kaicore.ledger.bus.server_urls`).
             name: the client's, for the server's logs.
 
         Raises:
             ConfigurationError: a url cannot be one.
         """
-        checked = [key_of(_checked(server.strip())) for server in url.split(",")]
-        self._servers = [server for server, _ in checked]
+        self._access = server_access(url)
         # When the first of the questions was asked that had no good answer since the last one that had.
         self._unanswered_since: float | None = None
         # First and last time that it answered to have lost the majority.
         self._alone: tuple[float, float] | None = None
         self._leaving: asyncio.Future[None] | None = None
-        self._key = next((key for _, key in checked if key is not None), None)
         self._name = name
         self._client: Client | None = None
         self._up = asyncio.Event()
@@ -223,7 +220,7 @@ class Connection:
     def _leave(self) -> None:
         """Connect to another server, where there is one."""
         self._unanswered_since = self._alone = None
-        if len(self._servers) < 2 or not self.up:
+        if len(self._access.servers) < 2 or not self.up:
             return
         self._mark_lost("it has no good answers: trying another server")
         if self._client is not None and not self._client.is_closed:
@@ -240,18 +237,19 @@ class Connection:
 
     async def _dial(self) -> None:
         while True:
-            client = NatsClient(self._key)
+            client = NatsClient(self._access.key, tls=self._access.tls is not None)
             answers: Inbox | None = None
             lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             try:
                 await client.connect(
-                    self._servers,
+                    list(self._access.servers),
                     name=self._name,
                     error_cb=self._on_error,
                     disconnected_cb=self._on_disconnected,
                     reconnected_cb=self._on_reconnected,
                     closed_cb=self._on_closed,
                     signature_cb=client.signature,
+                    tls=self._access.tls,
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=_RECONNECT_S,  # type: ignore[arg-type]  # seconds, whole or not
                     ping_interval=_PING_S,
@@ -345,15 +343,3 @@ def _translated() -> Iterator[None]:
         raise BusUnavailable(f"NATS: no answer in {_ANSWER_S:.0f} s") from error
     except _TROUBLE as error:
         raise BusUnavailable(f"NATS: {type(error).__name__}: {error}") from error
-
-
-def _checked(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"nats", "tls", "ws", "wss"} and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        # Without user information, which may hold a password.
-        raise ConfigurationError(f"no url of a NATS server, such as nats://host:4222: {url.rpartition('@')[2]!r}")
-    return url

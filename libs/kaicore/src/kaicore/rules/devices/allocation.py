@@ -77,10 +77,14 @@ def allocate(
 
 def is_close(device: PooledDevice, zones: frozenset[int]) -> bool | None:
     """Tell whether a device is close to any of some NUMA zones; None where its driver does not say."""
+    numa = numa_zones(device)
+    return not zones.isdisjoint(numa) if numa else None
+
+
+def numa_zones(device: PooledDevice) -> tuple[int, ...]:
+    """Return the NUMA zones that a device is close to; none where its driver does not say."""
     attribute = device.device.attributes.get(NUMA_NODE)
-    if attribute is None or attribute.kind != "int":
-        return None
-    return any(value in zones for value in attribute.values)
+    return () if attribute is None else tuple(value for value in attribute.values if type(value) is int)
 
 
 class _Wish(NamedTuple):
@@ -233,6 +237,7 @@ class _Search:
             consumed=consumed if one.shared else None,
             conditions=one.binding_conditions,
             failures=one.failure_conditions,
+            numa=numa_zones(device),
         )
         self.given[wish.claim].append(_Given(device, result))
         return True

@@ -215,6 +215,8 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
         consumed: what it takes of a shared device's capacity; None of one that is not shared.
         conditions: that have to be true before a pod that uses it is bound (`bindingConditions`).
         failures: that end waiting for those.
+        numa: NUMA zones that it is close to, as its driver said when it was chosen; empty where it did not, and in what
+            the API server tells of claims.
     """
 
     request: str
@@ -225,6 +227,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     consumed: Thousandths | None = None
     conditions: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    numa: tuple[int, ...] = ()
 
     @property
     def id(self) -> tuple[str, str, str]:

@@ -1,0 +1,333 @@
+"""What a shadow's decisions come to: rejections avoided, waiting, fragmentation and distance, by queue."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from kaicore.analysis.history.comparison import STAND_IN, HistoryComparison, KubeletModel, Progress, compare_history
+from kaicore.analysis.history.question import HistoryQuestion, PatchText
+from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.analysis.inquiry.moments import END, parse_moment, position_of, state_at
+from kaicore.analysis.shadow.comparing import AfterBinding, ForeignBinding, ShadowAnswer, ShadowComparison
+from kaicore.errors import UnknownSubject
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import ShadowDecided
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.spelling import did_you_mean
+
+#: Rejected pods that a report names.
+_MOST_PODS = 100
+
+#: How the simulated shadow is called.
+SHADOW = "kai-ledger"
+
+_RECORDS = Filter(types=("ShadowDecided",))
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Part of a report."""
+
+
+class Rejections(_Part, frozen=True, kw_only=True):
+    """Pods that kubelets rejected where the other scheduler put them, by what the shadow had decided.
+
+    Attributes:
+        observed: all of them.
+        avoided: the shadow had chosen another node, whose kubelet was predicted to admit the pod.
+        waits: the shadow would have let the pod wait.
+        not_foreseen: the shadow had chosen the same node.
+        not_decided: the shadow was away.
+        by_reason: how many, by the kubelet's reason.
+    """
+
+    observed: int
+    avoided: int
+    waits: int
+    not_foreseen: int
+    not_decided: int
+    by_reason: dict[str, int]
+
+
+class Predictions(_Part, frozen=True, kw_only=True):
+    """What was predicted of the nodes that the other scheduler took, against what their kubelets did.
+
+    Attributes:
+        rejected_rightly: predicted to be rejected, and rejected.
+        admitted_rightly: predicted to be admitted, and ran.
+        false_alarms: predicted to be rejected, and ran.
+        missed: predicted to be admitted, and rejected.
+    """
+
+    rejected_rightly: int
+    admitted_rightly: int
+    false_alarms: int
+    missed: int
+
+
+class QueueReport(_Part, frozen=True, kw_only=True):
+    """A queue's pods, as `ShadowReport` has them for all."""
+
+    queue: str
+    pods: int
+    rejections: int
+    avoided: int
+    would_wait: int
+
+
+class RejectedPod(_Part, frozen=True, kw_only=True):
+    """A pod that a kubelet rejected.
+
+    Attributes:
+        node: where the other scheduler had put it.
+        reason: of the kubelet.
+        predicted: why it was predicted to be rejected there; empty where it was not.
+        choice: what the shadow had decided.
+        chosen: the node that the shadow had chosen; empty for none.
+    """
+
+    namespace: str
+    name: str
+    node: str
+    reason: str
+    predicted: str
+    choice: str
+    chosen: str
+
+
+class ShadowReport(_Part, frozen=True, kw_only=True):
+    """The answer.
+
+    Attributes:
+        scheduler: whose pods.
+        begin: of the window, RFC 3339; `end` likewise.
+        pods: that the other scheduler bound in it.
+        choices: how many of them the shadow had decided on how.
+        zones: over how many NUMA zones a pod spreads, the mean over the pods that both placed and that hold any; as the
+            other scheduler placed them, predicted. None without such pods.
+        chosen_zones: likewise, as the shadow did.
+        would_start: pods that wait at the end, and that the shadow would start.
+        trajectory: the window simulated; None where that was not asked for. `baseline` is the stand-in for the other
+            scheduler, the alternative is the shadow's engine with its settings.
+        notes: what it cannot know.
+    """
+
+    cluster: str
+    scheduler: str
+    from_position: int
+    to_position: int
+    begin: str
+    end: str
+    pods: int
+    choices: dict[str, int]
+    rejections: Rejections
+    predictions: Predictions
+    zones: float | None
+    chosen_zones: float | None
+    would_start: int
+    queues: tuple[QueueReport, ...]
+    rejected: tuple[RejectedPod, ...]
+    trajectory: HistoryComparison | None
+    notes: tuple[str, ...]
+
+
+async def shadow_report(
+    log: EventLog,
+    cluster: str,
+    model: KubeletModel,
+    *,
+    scheduler: str = "",
+    since: str = "",
+    until: str = "",
+    simulate: bool = True,
+    progress: Progress = lambda _, __: None,
+) -> ShadowReport:
+    """Compare what a shadow decided with what the other scheduler did.
+
+    Args:
+        log: to read.
+        cluster: whose log.
+        model: of kubelets.
+        scheduler: whose pods; may be left out where there is one shadow.
+        since: the window's first moment; empty for the shadow's first record.
+        until: its last; empty for the log's end.
+        simulate: whether the window is simulated, too.
+        progress: called with how much is done, and how much there is.
+
+    Raises:
+        UnknownSubject: there is no such shadow in the window, or there are several and none is named.
+        UnknownMoment: there is no such moment.
+        EventsRetired: the window's events are gone.
+    """
+    last = await position_of(log, cluster, parse_moment(until) if until else END)
+    records = await _records(log, cluster, scheduler, last)
+    config = await _config(log, cluster, records)
+    first = await position_of(log, cluster, parse_moment(since)) if since else records[0].input_position
+    state = await state_at(log, cluster, first)
+    begin, comparison = state.recorded_at, ShadowComparison(state, config, records)
+    await _compare(comparison, state, log, last, progress)
+    bound = list(comparison.bound.values())
+    trajectory = None
+    if simulate:
+        question = HistoryQuestion(since=str(first + 1), until=str(last), patches=(_as_set(config),))
+        later, stand_in = _later(progress), _stand_in(config)
+        trajectory = await compare_history(log, cluster, question, model, set_as=stand_in, progress=later)
+    return ShadowReport(
+        cluster=cluster,
+        scheduler=config.scheduler_name,
+        from_position=first + 1,
+        to_position=last,
+        begin=time_text(begin),
+        end=time_text(state.recorded_at),
+        pods=len(bound),
+        choices={choice.value: sum(one.choice is choice for one in bound) for choice in ShadowAnswer},
+        rejections=_rejections(bound),
+        predictions=_predictions(bound),
+        zones=_mean(bound, lambda one: one.zones),
+        chosen_zones=_mean(bound, lambda one: one.chosen_zones),
+        would_start=_would_start(state, config.scheduler_name),
+        queues=tuple(_queue(queue, bound) for queue in sorted({one.queue for one in bound})),
+        rejected=tuple(_rejected(one) for one in bound if one.outcome is AfterBinding.REJECTED)[:_MOST_PODS],
+        trajectory=trajectory,
+        notes=_notes(bound, simulate=simulate),
+    )
+
+
+async def _compare(
+    comparison: ShadowComparison, state: ClusterState, log: EventLog, last: int, progress: Progress
+) -> None:
+    """Have a comparison take the window's events, and fold them."""
+    first = state.position
+    async for event in events_of(log, state.cluster, after=first, upto=last):
+        comparison.take(decode_payload(event), position=event.position)
+        state.fold(event)
+        if event.position % 500 == 0:
+            progress(event.position - first, 4 * (last - first))
+
+
+def _would_start(state: ClusterState, scheduler: str) -> int:
+    """Count the pods that wait, and that the shadow would start."""
+    waiting = (uid for uid in state.waiting if state.pods[uid].pod.scheduler_name == scheduler)
+    choices = (state.shadows.choices.get(uid) for uid in waiting)
+    return sum(choice is not None and not choice.kept for choice in choices)
+
+
+async def _records(log: EventLog, cluster: str, scheduler: str, last: int) -> list[ShadowDecided]:
+    """Return the records of one shadow."""
+    everything = [decode_payload(event) async for event in events_of(log, cluster, upto=last, where=_RECORDS)]
+    records = [one for one in everything if isinstance(one, ShadowDecided)]
+    names = sorted({record.scheduler for record in records})
+    if not names:
+        raise UnknownSubject(f"cluster {cluster}: no shadow has recorded anything; start one with kai up --shadow NAME")
+    if scheduler and scheduler not in names:
+        close = did_you_mean(scheduler, names)
+        raise UnknownSubject(f"cluster {cluster}: no shadow of {scheduler!r}{close}; there are {', '.join(names)}")
+    if not scheduler and len(names) > 1:
+        raise UnknownSubject(f"cluster {cluster}: a report of which shadow? There are {', '.join(names)}")
+    return [record for record in records if record.scheduler == (scheduler or names[0])]
+
+
+async def _config(log: EventLog, cluster: str, records: Sequence[ShadowDecided]) -> EngineConfig:
+    """Return the settings of the last record."""
+    digest = records[-1].config_digest
+    document = next((one.config for one in records if one.config is not None and one.config_digest == digest), None)
+    if document is None:
+        document = (await state_at(log, cluster, records[-1].input_position)).configs[digest]
+    return msgspec.convert(document, EngineConfig)
+
+
+def _stand_in(config: EngineConfig) -> EngineConfig:
+    """Return settings that place pods about as a scheduler does that knows nothing of zones and evicts nothing."""
+    return msgspec.structs.replace(
+        config, numa=False, actions=(Action.ALLOCATE,), placement_strategy=PlacementStrategy.SPREAD
+    )
+
+
+def _as_set(config: EngineConfig) -> PatchText:
+    """Return the alternative: the shadow's own settings, where the stand-in has others."""
+    settings = {
+        "numa": config.numa,
+        "actions": [str(action) for action in config.actions],
+        "placement_strategy": str(config.placement_strategy),
+    }
+    return PatchText(name=SHADOW, text=msgspec.json.encode({"name": SHADOW, "settings": settings}).decode())
+
+
+def _later(progress: Progress) -> Progress:
+    """Tell of the simulation as of the last three quarters."""
+    return lambda done, of: progress(of + 3 * done, 4 * of)
+
+
+def _rejections(bound: Sequence[ForeignBinding]) -> Rejections:
+    rejected = [one for one in bound if one.outcome is AfterBinding.REJECTED]
+    by_choice = Counter(one.choice for one in rejected)
+    return Rejections(
+        observed=len(rejected),
+        avoided=by_choice[ShadowAnswer.OTHER],
+        waits=by_choice[ShadowAnswer.WAIT],
+        not_foreseen=by_choice[ShadowAnswer.SAME],
+        not_decided=by_choice[ShadowAnswer.NONE],
+        by_reason=dict(sorted(Counter(one.reason for one in rejected).items())),
+    )
+
+
+def _predictions(bound: Sequence[ForeignBinding]) -> Predictions:
+    def count(*, admits: bool, outcome: AfterBinding) -> int:
+        return sum(one.admits is admits and one.outcome is outcome for one in bound)
+
+    return Predictions(
+        rejected_rightly=count(admits=False, outcome=AfterBinding.REJECTED),
+        admitted_rightly=count(admits=True, outcome=AfterBinding.RAN),
+        false_alarms=count(admits=False, outcome=AfterBinding.RAN),
+        missed=count(admits=True, outcome=AfterBinding.REJECTED),
+    )
+
+
+def _mean(bound: Sequence[ForeignBinding], value: Callable[[ForeignBinding], int]) -> float | None:
+    """Return the mean over the pods that hold zones on both nodes."""
+    values = [value(one) for one in bound if one.zones and one.chosen_zones]
+    return sum(values) / len(values) if values else None
+
+
+def _queue(queue: str, bound: Sequence[ForeignBinding]) -> QueueReport:
+    own = [one for one in bound if one.queue == queue]
+    rejections = _rejections(own)
+    return QueueReport(
+        queue=queue,
+        pods=len(own),
+        rejections=rejections.observed,
+        avoided=rejections.avoided,
+        would_wait=sum(one.choice is ShadowAnswer.WAIT for one in own),
+    )
+
+
+def _rejected(one: ForeignBinding) -> RejectedPod:
+    return RejectedPod(
+        namespace=one.namespace,
+        name=one.name,
+        node=one.node,
+        reason=one.reason,
+        predicted=one.why,
+        choice=one.choice.value,
+        chosen=one.chosen,
+    )
+
+
+def _notes(bound: Sequence[ForeignBinding], *, simulate: bool) -> tuple[str, ...]:
+    """Say what the report cannot know."""
+    notes = [
+        "a rejection counts as avoided where the shadow had chosen another node: that its kubelet would have admitted "
+        "the pod is predicted, not seen"
+    ]
+    away = sum(one.choice is ShadowAnswer.NONE for one in bound)
+    if away:
+        notes.append(f"the shadow was away when {away} pods were bound: nothing is recorded of them")
+    if simulate:
+        notes.append(
+            f"in the simulation the other scheduler is a stand-in: this engine without zones, which spreads pods and "
+            f"evicts nothing. Compare {STAND_IN} with recorded to see how far to believe it"
+        )
+    return tuple(notes)
