@@ -111,19 +111,20 @@ class Replicas:
             period_s: least time between the beginnings of a replica's cycles.
             append_s: how long an append takes, besides the decision.
         """
-        due = [(self.now_s, number, name, False) for number, name in enumerate(names)]
-        heapq.heapify(due)
-        number, idle_since = len(due), dict.fromkeys(names, -1)
-        while due and due[0][0] < until_s:
-            at, _, name, ends = heapq.heappop(due)
+        queue = [(self.now_s, number, name, False) for number, name in enumerate(names)]
+        heapq.heapify(queue)
+        number, idle_since = len(queue), dict.fromkeys(names, -1)
+        while queue and queue[0][0] < until_s:
+            at, _, name, ends = heapq.heappop(queue)
             self.now_s = at
             number += 1
             if ends:
-                if self.end(name):
+                due = self.begun[name].result.due
+                if self.end(name) or due:
                     idle_since = dict.fromkeys(names, -1)
                 else:
                     idle_since[name] = len(self.ledger.events)
-                heapq.heappush(due, (at, number, name, False))
+                heapq.heappush(queue, (at, number, name, False))
                 continue
             if all(since >= 0 for since in idle_since.values()):
                 return
@@ -131,7 +132,7 @@ class Replicas:
             begun = self.begin(name)
             took = time.process_time() - started
             if begun:
-                heapq.heappush(due, (at + max(period_s, took + append_s), number, name, True))
+                heapq.heappush(queue, (at + max(period_s, took + append_s), number, name, True))
             else:
                 idle_since[name] = len(self.ledger.events)
-                heapq.heappush(due, (at + max(period_s, 0.01), number, name, False))
+                heapq.heappush(queue, (at + max(period_s, 0.01), number, name, False))

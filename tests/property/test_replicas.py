@@ -151,6 +151,7 @@ class Story:
             before = len(self.cluster.events)
             for name in sorted(self.live):
                 self.replicas.begin(name)
+            waits = any(proposal.result.due for proposal in self.replicas.begun.values())
             for name in sorted(self.replicas.begun):
                 self.replicas.end(name)
             self._bind(Step("bind"))
@@ -158,7 +159,7 @@ class Story:
                 if entry.eviction is not None:
                     self.cluster.delete_pod(entry.pod)
             self.check_limits()
-            if not any(event.type in {"PodPlaced", "PodDeleted"} for event in self.cluster.events[before:]):
+            if not (waits or any(event.type in {"PodPlaced", "PodDeleted"} for event in self.cluster.events[before:])):
                 return
         raise AssertionError("it never settles")
 

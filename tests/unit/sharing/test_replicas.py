@@ -90,3 +90,78 @@ def test_groups_that_charge_one_account_have_one_owner() -> None:
     assert by_queue["left"] == by_queue["right"]
     assert len(by_queue["left"]) == 1
     assert by_queue["open"] == set(NAMES)
+
+
+def _shared_by_two() -> tuple[Replicas, dict[str, str], dict[str, int]]:
+    """Ten nodes for a pod each; replicas a and b; who has which node first, and how many nodes each."""
+    cluster = Workloads()
+    names = [f"n{number}" for number in range(10)]
+    for name in names:
+        cluster.add_node(name, cpu=1)
+    replicas = Replicas(cluster)
+    replicas.list(("a", "b"))
+    first = {name: owner(name, ("a", "b")) for name in names}
+    return replicas, first, {name: list(first.values()).count(name) for name in ("a", "b")}
+
+
+def _add_pods_of(replica: str, replicas: Replicas, count: int) -> None:
+    cluster, number = replicas.ledger, len(replicas.ledger.events)
+    assert isinstance(cluster, Workloads)
+    while count:
+        number += 1
+        one = pod(f"p{number}", cpu=1)
+        cluster.add_pod(one)
+        group = cluster.state.pods[one.uid].group
+        if Share(cluster.state, "default/a").owner(group) == replica:
+            count -= 1
+        else:
+            cluster.delete_pod(one)
+
+
+def test_a_replica_takes_others_nodes_once_they_have_left_room_there() -> None:
+    replicas, first, nodes = _shared_by_two()
+    _add_pods_of("a", replicas, 1)
+    _add_pods_of("b", replicas, nodes["b"] + 1)
+    assert replicas.cycle("b") == nodes["b"]
+    assert replicas.cycle("b") == 0, "a has not decided yet"
+    assert replicas.begin("a")
+    waiting = replicas.begun["a"].result.placements
+    assert [first[one.node] for one in waiting] == ["a"]
+    assert replicas.end("a") == 1
+    assert replicas.cycle("b") == 1
+    assert replicas.tally.conflicts == 0
+
+
+def test_a_replica_takes_the_nodes_of_one_that_has_nothing_to_decide_at_once() -> None:
+    replicas, _, nodes = _shared_by_two()
+    _add_pods_of("b", replicas, nodes["b"] + 1)
+    assert replicas.cycle("b") == nodes["b"] + 1
+
+
+def test_room_that_becomes_free_is_first_for_whose_node_it_is() -> None:
+    replicas, first, nodes = _shared_by_two()
+    cluster = replicas.ledger
+    assert isinstance(cluster, Workloads)
+    _add_pods_of("a", replicas, nodes["a"] + 1)
+    _add_pods_of("b", replicas, nodes["b"] + 1)
+    for name in ("a", "b", "a", "b"):
+        replicas.cycle(name)
+    gone = next(entry.pod for entry in cluster.state.pods.values() if first.get(entry.node) == "a")
+    cluster.delete_pod(gone)
+    assert replicas.cycle("b") == 0
+    assert replicas.cycle("a") == 1
+    assert replicas.tally.conflicts == 0
+
+
+def test_replicas_seldom_meet_where_more_waits_than_there_is_room_for() -> None:
+    cluster = Workloads()
+    for number in range(40):
+        cluster.add_node(f"n{number}", cpu=8)
+    for number in range(600):
+        cluster.add_pod(pod(f"p{number}", cpu=1))
+    replicas = Replicas(cluster)
+    names = ("a", "b", "c", "d")
+    replicas.list(names)
+    replicas.run(names, until_s=60.0)
+    assert replicas.tally.placed == 320
+    assert replicas.tally.conflict_rate < 0.05

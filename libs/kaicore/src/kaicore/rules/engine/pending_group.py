@@ -25,6 +25,7 @@ class PendingGroup:
         nominated: whether room is reserved for pods of it.
         reasons: why it goes no further.
         blocked: whether this cycle is done with it.
+        deferred: whether it fits where another replica is to decide first, and waits for that.
         class_counts: how many pods of each class its next step has; None until it is worked out.
         request: what its next step asks for; None until it is worked out.
     """
@@ -35,6 +36,7 @@ class PendingGroup:
         "blocked",
         "class_counts",
         "counts",
+        "deferred",
         "group",
         "held_back",
         "key",
@@ -58,6 +60,7 @@ class PendingGroup:
         self.nominated = any(member.nomination for members in waiting.values() for member in members)
         self.reasons: tuple[Reason, ...] = ()
         self.blocked = False
+        self.deferred = False
         self._step: Step | None = None
         self.class_counts: Counter[str] | None = None
         self.request: Amounts | None = None

@@ -24,6 +24,7 @@ from kaicore.rules.engine.victims.running_groups import RunningGroups
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.ranks import NO_RANK
+from kaicore.rules.numa.zone_arrays import Flags
 from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.reason import Reason
 
@@ -209,17 +210,21 @@ class Session:
         return [workloads[key] for key in self.gangs.started_with([workload.group.key]) if key in workloads]
 
     def placers_now(self, steps: Steps) -> Iterator[Placer]:
-        """Yield what places steps on the nodes as they are now: as all is certain, then as their pods are accounted.
+        """Yield what places steps on the nodes as they are now, one after the other until they find a place.
 
-        The second one is there if the first has refused a node only for what pods of the same steps get
-        (`TrustingDoubts`).
+        1. Where no other replica is to decide first (`ExcludedNodes.left_to_others`).
+        2. Everywhere; what it places is not to start where another replica is to decide first.
+        3. Everywhere, with pods taken to get what they are accounted to hold, if a node was refused only for what pods
+           of the same steps get (`TrustingDoubts`).
         """
         nodes, doubts = self.nodes, self._doubts
-        if doubts is None:
-            yield nodes.now
-            return
-        doubts.since = nodes.statement.savepoint()
+        if doubts is not None:
+            doubts.since = nodes.statement.savepoint()
+        if self._left_to_others is not None:
+            yield self._beside_others
         yield nodes.now
+        if doubts is None:
+            return
         if doubts.were_of_companions(
             self.pods.class_of(member).aligned.without(frozenset(self.config.ignore_list))
             for member in members_of(steps)
@@ -227,6 +232,24 @@ class Session:
             placer, trusting = self._trusting
             trusting.since = nodes.statement.savepoint()
             yield placer
+
+    def defers(self, assignments: Sequence[Assignment]) -> bool:
+        """Tell whether pods are not to start on their rows before another replica has decided about what is free there.
+
+        Whoever takes the nodes of others before it knows what their owners make of them decides in vain.
+        """
+        left = self._left_to_others
+        return left is not None and any(left[assignment.row] for assignment in assignments)
+
+    @cached_property
+    def _left_to_others(self) -> Flags | None:
+        left = self.cycle_input.excluded_nodes.left_to_others
+        return left if left is not None and left.any() else None
+
+    @cached_property
+    def _beside_others(self) -> Placer:
+        assert self._left_to_others is not None, "asked where rows are left to others"
+        return self._placer(self.nodes.statement, self._doubts, rows=~self._left_to_others)
 
     @cached_property
     def _trusting(self) -> tuple[Placer, Doubts]:
@@ -241,13 +264,14 @@ class Session:
         self._doubts = None if matters is None else Doubts(matters, statement)
         return self._placer(statement, self._doubts)
 
-    def _placer(self, statement: Statement, doubts: Doubts | None = None) -> Placer:
+    def _placer(self, statement: Statement, doubts: Doubts | None = None, *, rows: Flags | None = None) -> Placer:
         return Placer(
             statement,
             self.pods.class_of,
             self.cycle_input.excluded_nodes,
             self.config,
             doubts,
+            rows=rows,
             observer=self.observer,
         )
 

@@ -236,6 +236,7 @@ class ClusterState(PodIndexes):
             self.node_readiness.node_gone(payload.name, with_pods=self.charges.on_node)
             self.node_changed(payload.name)
             self.rejections.forget_node(payload.name)
+            self.freed_at.pop(payload.name, None)
             self.counters.forget_node(payload.name)
 
     def _topology_observed(self, payload: payloads.TopologyObserved) -> None:

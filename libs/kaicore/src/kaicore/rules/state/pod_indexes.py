@@ -57,6 +57,7 @@ class PodIndexes:
         misaligned: uids of pods whose zones are not what their own NUMA policy asks for.
         repairs: evictions of misaligned pods, and their replacements.
         rejections: rejections by node and class.
+        freed_at: by node, the position of the last event by which room may have become free there.
         moved_at: when pods were last decided to be moved to make room, by `move_key`: those of the last day, in
             microseconds since the epoch.
         reasons: why pods wait, as last recorded.
@@ -83,6 +84,7 @@ class PodIndexes:
         self.repairs = RepairLedger()
         self.rejections = RejectionIndex()
         self.moved_at: dict[str, int] = {}
+        self.freed_at: dict[str, int] = {}
         self.reasons = RecordedReasons()
         self.shadows = ShadowBook()
         self.revision = 0
@@ -335,6 +337,7 @@ class PodIndexes:
     def node_changed(self, node: str) -> None:
         """Something of a node changed that may change its kubelet's mind."""
         self.rejections.node_changed(node)
+        self.freed_at[node] = self.context.position
         self.revision += 1
 
     def set_topology(self, node: str, topology: NodeTopology | None) -> None:

@@ -16,10 +16,10 @@ import numpy as np
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.group import Group
-from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
 from kaicore.rules.sharing.rendezvous import owner, turns
-from kaicore.rules.sharing.replicas import split_shard
+from kaicore.rules.sharing.replicas import replica_shard, split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: What one replica alone of a shard does for all.
@@ -73,6 +73,28 @@ class Share:
         by_row = np.zeros(len(columns.present), np.int64)
         by_row[: len(columns.names)] = turns(columns.names, self.replicas, self.replica)
         return by_row
+
+    def left_to_others(self) -> Flags | None:
+        """Return the rows where room became free that another replica, which comes before this one there, has not seen.
+
+        That is: none of its recorded cycles knew of it, and it has groups to decide about. None where this replica is
+        the only one.
+        """
+        if self.alone:
+            return None
+        state = self._state
+        busy = {self.owner(key) for key in state.workload_index.pending if self._in_pool(key)}
+        names = state.columns.names
+        freed_at = np.array([state.freed_at.get(name, 0) for name in names], np.int64)
+        left: Flags = np.zeros(len(state.columns.present), np.bool_)
+        for other in self.replicas:
+            if other != self.replica and other in busy:
+                _, seen = state.last_cycles.get(replica_shard(self.shard, other), ("", 0))
+                unseen = np.flatnonzero(freed_at > seen)
+                if len(unseen):
+                    unseen_names = [names[row] for row in unseen.tolist()]
+                    left[unseen] |= turns(unseen_names, (other, self.replica), self.replica) > 0
+        return left
 
     def _in_pool(self, key: str) -> bool:
         """Tell whether a group's pods have the label of the shard's node pool; what has no pods has none."""

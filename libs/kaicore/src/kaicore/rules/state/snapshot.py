@@ -32,7 +32,7 @@ from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-16-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-17-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -56,6 +56,7 @@ class _StateRecord(msgspec.Struct):
     priority_classes: list[PriorityClassObserved]
     versions: dict[str, int]
     changes: dict[str, int]
+    freed_at: dict[str, int]
     rejections: dict[str, dict[str, Rejection]]
     configs: dict[str, dict[str, Any]]
     reasons: dict[str, dict[str, ClassPending]]
@@ -133,6 +134,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             priority_classes=[state.priority_classes[name] for name in sorted(state.priority_classes)],
             versions=state.versions,
             changes=state.rejections.changes,
+            freed_at=state.freed_at,
             rejections=state.rejections.by_node,
             configs=state.configs,
             reasons=state.reasons.by_class,
@@ -178,6 +180,7 @@ def decode_state(body: bytes) -> ClusterState:
     context.position, context.recorded_at, context.last_cycles = record.position, record.recorded_at, record.last_cycles
     state.versions, state.configs, state.config_digest = record.versions, record.configs, record.config_digest
     state.rejections.by_node, state.rejections.changes = record.rejections, record.changes
+    state.freed_at = record.freed_at
     state.reasons.by_class, state.reasons.by_group = record.reasons, record.group_reasons
     state.repairs.records, state.moved_at = record.repairs, record.moved_at
     state.counters.restore(record.counters)

@@ -18,6 +18,9 @@ from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.group import GangDoesNotFit
 from kaicore.rules.reasons.reason import Reason
 
+#: After so long a group is tried again that another replica is to decide before, microseconds.
+_DEFERRED_US = 50_000
+
 
 class Allocate(CycleAction):
     """Start what fits on what is free now."""
@@ -69,6 +72,11 @@ class Allocate(CycleAction):
             refusal = self._refusal(steps)
             if not refusal and not known_to_fail:
                 outcome = session.step_placer.place(steps, placer, plans=True)
+                if outcome.unplaced is None and session.defers(outcome.assignments):
+                    session.nodes.statement.rollback(savepoint)
+                    session.accounts.undo(accounts)
+                    self._defer(steps)
+                    return False
                 if outcome.unplaced is None:
                     if session.nodes.has_future:
                         session.reservations.suspend([*own, *taken], future=True)
@@ -92,6 +100,12 @@ class Allocate(CycleAction):
                 self._no_room[shape] = no_room
         self._leave_reasons(steps, placed=placed, no_room=no_room)
         return False
+
+    def _defer(self, steps: Steps) -> None:
+        """Leave groups for which there is room to a cycle after that of the replica whose nodes it is on."""
+        for pending_group, _ in steps:
+            pending_group.deferred = True
+        self.session.record.wait_until(self.session.cycle_input.now + _DEFERRED_US)
 
     def _tries(self, steps: Steps, takeable: Sequence[PendingGroup]) -> Iterator[tuple[Placer, Sequence[PendingGroup]]]:
         """Yield how steps are tried: on which placer, and over whose reservations."""

@@ -80,7 +80,7 @@ class EvictionAction(CycleAction, VictimRules):
             [
                 pending_group
                 for pending_group in session.pending_groups.values()
-                if not pending_group.nominated and any(pending_group.waiting.values())
+                if not (pending_group.nominated or pending_group.deferred) and any(pending_group.waiting.values())
             ],
         )
         growing: set[str] = set()

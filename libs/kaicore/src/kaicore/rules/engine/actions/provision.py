@@ -82,7 +82,7 @@ class Provision(CycleAction):
                 classes = ", ".join(session.config.provisioning.classes)
                 self._tell(pending_group, ProvisioningClassNotAllowed(provisioning_class=name, allowed=classes))
             return
-        if pending_group.assignments or pending_group.nominated:
+        if pending_group.assignments or pending_group.nominated or pending_group.deferred:
             return
         if self._has_started(pending_group):
             if request is not None:

@@ -52,9 +52,10 @@ def summarize(
     number_of_ids: dict[tuple[int, ...], int] = {}
     for one in groups_left:
         group = one.workload.group
+        if not one.reasons:
+            continue
         if one.workload.is_gang or len(one.classes) > 1 or any(map(_is_of_one_group, one.reasons)):
-            if one.reasons:
-                groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
+            groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
             continue
         # Reasons are mostly the very same objects, and comparing them is costly.
         ids = tuple(map(id, one.reasons))

@@ -56,6 +56,7 @@ class FeasibleNodes:
         rejecting: Mapping[int, str],
         avoid: Collection[int] = (),
         turns: Ints | None = None,
+        among: Flags | None = None,
         doubts: Doubts | None = None,
     ) -> None:
         """Evaluate the class on all rows.
@@ -68,16 +69,14 @@ class FeasibleNodes:
             rejecting: rows whose kubelet rejected such a pod and where nothing changed since, with the reason.
             avoid: rows that come last.
             turns: by row, how many other replicas take it before this one; None where this one has all rows.
-            doubts: about the rows; None where pods do not come to them now.
+            among: rows that are looked at; None for all.
+        doubts: about the rows; None where pods do not come to them now.
         """
-        self._class = pod_class
-        self._columns = columns
-        self._config = config
+        self._class, self._columns, self._config = pod_class, columns, config
         self._need = columns.vector(pod_class.requests)
         #: Decides which rows may take a pod, and tells why others may not.
         self.filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts)
-        self._numa = self.filters.numa
-        self._constraints = self.filters.constraints
+        self._numa, self._constraints = self.filters.numa, self.filters.constraints
         self._states = states
         #: What a row's rank is below its state's: its place by name, and more if it is avoided.
         self._handicap: Ints = columns.name_order()
@@ -86,7 +85,7 @@ class FeasibleNodes:
         if avoid:
             self._handicap = self._handicap.copy()
             self._handicap[list(avoid)] += _AVOIDED * _PLACE
-        self._eligible = self.filters.eligible
+        self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
         #: States whose kubelets admit a pod for certain, whatever comes.
         self._admitting: set[int] = set()

@@ -16,7 +16,7 @@ from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.arrivals import Arrival
-from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
 _NOTHING = ZoneCharge()
@@ -58,11 +58,14 @@ class ExcludedNodes:
             reason.
         avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
         turns: by row, how many other replicas take it before this one; None where this one has all rows.
+        left_to_others: rows where another replica is to decide first about what became free; None where this one has
+            all rows.
     """
 
     rejecting: Mapping[str, dict[int, str]] = field(default_factory=dict)
     avoid: Mapping[str, set[int]] = field(default_factory=dict)
     turns: Ints | None = None
+    left_to_others: Flags | None = None
 
 
 def in_placement_order(
@@ -110,12 +113,22 @@ class Placer:
         config: EngineConfig,
         doubts: Doubts | None = None,
         *,
+        rows: Flags | None = None,
         observer: PlacingObserver | None = None,
     ) -> None:
+        """Args:
+        statement: on the nodes.
+        class_of: returns the class as which a pod is placed.
+        excluded_nodes: rows that certain classes do not get, or get last.
+        config: the shard's settings.
+        doubts: about the rows; None where pods do not come to them now.
+        rows: that pods are put on; None for all.
+        observer: looks on; None for nobody.
+        """
         self.statement = statement
+        self._rows = rows
         self._observer = observer
         self._doubts = doubts
-        #: Returns the class as which a pod is placed.
         self.class_of = class_of
         self._excluded_nodes = excluded_nodes
         self._config = config
@@ -135,6 +148,7 @@ class Placer:
                 states=self.statement.states,
                 avoid=self._excluded_nodes.avoid.get(class_key, ()),
                 turns=self._excluded_nodes.turns,
+                among=self._rows,
                 doubts=self._doubts,
             )
         elif feasible.charges_seen < len(touched):
