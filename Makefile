@@ -59,8 +59,9 @@ chaos: $(INSTALLED)  ## real processes under faults of all kinds; SEED=7 MINUTES
 		tests/chaos/test_clusters_lost.py tests/chaos/test_nats_cluster.py tests/chaos/test_takeover.py \
 		tests/chaos/test_second_instances.py)
 
-prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults; SEEDS=500, ARGS="--first 20001"
+prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults, 1,000 of two clusters and a hub; SEEDS=500
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) $(ARGS)
+	@$(BIN)/python -m tests.simulation --hub --seeds $$(($(or $(SEEDS),10000) / 10)) $(ARGS)
 
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)

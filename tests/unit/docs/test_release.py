@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[3]
 
 def test_version_is_the_same_in_package_images_and_changelog() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    manifests = [*(ROOT / "deploy/k8s").glob("*.yaml"), ROOT / "deploy/k8s/README.md"]
+    manifests = [path for folder in ("k8s", "hub") for path in (ROOT / "deploy" / folder).glob("*.yaml")]
+    manifests.append(ROOT / "deploy/k8s/README.md")
     images = {tag for path in manifests for tag in re.findall(r"kai-ledger:(\d[\w.]*)", path.read_text())}
     assert images == {version}
     assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
