@@ -238,20 +238,25 @@ def _impossible(pod: Pod, placement: Placement) -> InvalidObject | None:
 
 def _pod_news(before: Pod | None, pod: Pod) -> str:
     if before is None:
-        asked = ", ".join(
-            f"{container.name}: "
-            + " ".join(f"{name}={format_amount(name, amount)}" for name, amount in sorted(container.requests.items()))
-            for container in pod.containers
-        )
         where = f", already on {pod.node_name}" if pod.node_name else ""
-        return f"seen: {pod.qos} pod, {asked or 'no containers'}{where}"
+        return f"seen: {pod.qos} pod, {_asked(pod) or 'no containers'}{where}"
     if pod.deletion_at is not None and before.deletion_at is None:
         return "deletion began"
     if pod.phase != before.phase:
         return f"{pod.phase.lower()}" + (f": {pod.reason}" if pod.reason else "")
+    if pod.node_name and pod.containers != before.containers:
+        return f"resized in place: {_asked(pod)}"
     if pod.scheduling_gates != before.scheduling_gates:
         return f"scheduling gates: {', '.join(pod.scheduling_gates) or 'none left'}"
     return ""
+
+
+def _asked(pod: Pod) -> str:
+    return ", ".join(
+        f"{container.name}: "
+        + " ".join(f"{name}={format_amount(name, amount)}" for name, amount in sorted(container.requests.items()))
+        for container in pod.containers
+    )
 
 
 def _amounts(amounts: Amounts) -> str:
