@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench fidelity digest format lock clean
+.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench fidelity devices digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 
 fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kubelet
 	@$(BIN)/python -m tests.fidelity $(VECTORS) $(ARGS)
+
+devices: $(INSTALLED)  ## allocation of devices against Kubernetes' own allocator, built with Go; SEEDS=20000
+	@$(BIN)/python -m tests.fidelity.device_oracle $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 digest: $(INSTALLED)  ## whether cycles decide as when the digests were last renewed
 	@$(BIN)/python -m tests.digest $(ARGS)
