@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench fidelity digest format lock clean
+.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench fidelity devices digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,14 +59,18 @@ chaos: $(INSTALLED)  ## real processes under faults of all kinds; SEED=7 MINUTES
 		tests/chaos/test_clusters_lost.py tests/chaos/test_nats_cluster.py tests/chaos/test_takeover.py \
 		tests/chaos/test_second_instances.py)
 
-prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults; SEEDS=500, ARGS="--first 20001"
+prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults, 1,000 of two clusters and a hub; SEEDS=500
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) $(ARGS)
+	@$(BIN)/python -m tests.simulation --hub --seeds $$(($(or $(SEEDS),10000) / 10)) $(ARGS)
 
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kubelet
 	@$(BIN)/python -m tests.fidelity $(VECTORS) $(ARGS)
+
+devices: $(INSTALLED)  ## allocation of devices against Kubernetes' own allocator, built with Go; SEEDS=20000
+	@$(BIN)/python -m tests.fidelity.device_oracle $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 digest: $(INSTALLED)  ## whether cycles decide as when the digests were last renewed
 	@$(BIN)/python -m tests.digest $(ARGS)

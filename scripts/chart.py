@@ -27,6 +27,8 @@ from scripts.kube_schemas import VERSIONS, problems, without_schemas  # noqa: E4
 
 CHART = ROOT / "deploy/chart"
 MANIFESTS = ROOT / "deploy/k8s"
+#: What is applied by itself, where several clusters have one hub.
+SEVERAL_CLUSTERS = {name: ROOT / "deploy/hub" / name for name in ("hub.yaml", "rights-for-dispatches.yaml")}
 NAMESPACE = "kai-system"
 #: Values by which each thing that is off by default is rendered as well.
 EVERYTHING = CHART / "ci/everything-values.yaml"
@@ -75,11 +77,13 @@ def objects(values: Json) -> list[Json]:
     return [document for text in texts for document in documents(text)]
 
 
-def manifests() -> dict[str, str]:
-    """Return the files of deploy/k8s that are made from the chart, by name."""
+def manifests() -> dict[Path, str]:
+    """Return the files of deploy/k8s and deploy/hub that are made from the chart."""
     values = yaml.safe_load((CHART / "ci/kustomize-values.yaml").read_text())
     return {
-        Path(path).name: f"# Made from deploy/chart/{path} by `make chart`: change that.\n{text}"
+        SEVERAL_CLUSTERS.get(
+            name := Path(path).name, MANIFESTS / name
+        ): f"# Made from deploy/chart/{path} by `make chart`: change that.\n{text}"
         for path, text in rendered(values).items()
     }
 
@@ -130,7 +134,7 @@ def _shown(value: Any) -> str:
 
 def versions_written(text: str) -> str:
     """Return a Chart.yaml with the version of the package."""
-    return re.sub(r"^(version|appVersion): .*$", rf"\1: {version()}", text, flags=re.MULTILINE)
+    return re.sub(r"^(version|appVersion): .*$", rf"\g<1>: {version()}", text, flags=re.MULTILINE)
 
 
 def main() -> int:
@@ -144,8 +148,8 @@ def main() -> int:
         sys.stderr.write(f"{line}\n")
     if wrong:
         return 1
-    for name, text in manifests().items():
-        (MANIFESTS / name).write_text(text)
+    for path, text in manifests().items():
+        path.write_text(text)
     REFERENCE.write_text(reference())
     target = ROOT / "build"
     target.mkdir(exist_ok=True)

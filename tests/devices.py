@@ -54,6 +54,10 @@ def read_class(name: str, *selectors: str, version: str = "v1", **spec: Any) -> 
     return normalize_device_class(DEVICE_CLASSES.at(version).decode(msgspec.json.encode(document)))
 
 
+def read_class_document(document: Document) -> DeviceClass:
+    return normalize_device_class(DEVICE_CLASSES.at("v1").decode(msgspec.json.encode(document)))
+
+
 def exactly(name: str = "gpu", device_class: str = DRIVER, *selectors: str, **more: Any) -> Document:
     """A request for devices of a class."""
     expressions = [{"cel": {"expression": text}} for text in selectors]

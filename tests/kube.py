@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,15 @@ class Api:
     async def delete_pod(self, name: str) -> None:
         """Delete a pod at once."""
         await self.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+    async def until(self, path: str, holds: Callable[[Json], bool]) -> Json:
+        """Wait until an object is as it should be, and return it."""
+        async with asyncio.timeout(20):
+            while True:
+                seen = await self.get(path)
+                if holds(seen):
+                    return seen
+                await asyncio.sleep(0.02)
 
     async def items(self, path: str) -> list[Json]:
         """All objects of a collection."""

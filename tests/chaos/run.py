@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -42,6 +43,9 @@ PATIENCE_S = 150.0
 
 #: Seconds without an event after which everything is said.
 _QUIET_S = 2.5
+
+#: How a supervisor tells that a process is left down for a while: for longer each time that it ends within a minute.
+_PAUSE = re.compile(r"again in ([0-9.]+) s")
 
 #: Events after which the indexes of a state are compared with a rebuild, a hundred times at most.
 _INDEXES_CHECKED_EVERY = 250
@@ -157,6 +161,8 @@ async def run(  # long: a run from its start to its verdict, in order
         if readers is not None:
             outcome.wrong += await read_models_differ(world)
         outcome.figures["restarts"] = sum("again in" in line or "starting it again" in line for line in world.said)
+        pauses = [float(match[1]) for line in world.said if (match := _PAUSE.search(line))]
+        outcome.figures["longestRestartPauseSeconds"] = round(max(pauses, default=0))
         outcome.figures["made"] = len(load.created)
     try:
         outcome.verdict = await asyncio.to_thread(verdict_of, root / "recording")

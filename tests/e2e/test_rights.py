@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from kai_watcher.optional_resources import served_version
 from kaicore.errors import ApiStatus
 from kaicore.kube.client import KubeClient
 from kaicore.kube.group_kinds import GROUP_KINDS
@@ -60,7 +61,7 @@ async def serve_every_kind(cluster: Cluster) -> None:
     """Install the definitions of all kinds that the watcher follows where they are served."""
     async with cluster.client() as client:
         for resource in (kind.resource for kind in KINDS):
-            if not isinstance(resource, OptionalResource):
+            if not isinstance(resource, OptionalResource) or await served_version(client, resource):
                 continue
             try:
                 await client.post(DEFINITIONS, definition(resource))
@@ -129,6 +130,7 @@ async def test_an_account_may_do_what_the_manifests_say_and_nothing_else(cluster
 async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, stack: LiveStack) -> None:
     async with cluster.client() as admin:
         await claims_are_provisioned_and_bound(stack, admin)
+        await claims_get_devices(stack, admin)
         await a_binding_is_not_answered(stack, admin)
         await a_pod_makes_way(stack, admin)
         await nodes_are_asked_for(stack, admin)
@@ -210,6 +212,22 @@ async def claims_are_provisioned_and_bound(stack: LiveStack, admin: KubeClient) 
     provisioned = {"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}}
     await admin.patch(f"{claims}/late", {**provisioned, "spec": {"volumeName": "provisioned"}})
     await stack.until(bound(1, "claims"))
+
+
+async def claims_get_devices(stack: LiveStack, admin: KubeClient) -> None:
+    """A pod with a resource claim that is made of a template."""
+    group, driver = "/apis/resource.k8s.io/v1", "gpu.example.com"
+    await admin.post(f"{group}/deviceclasses", {"metadata": {"name": driver}, "spec": {}})
+    pool = {"name": "everywhere", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "pool": pool, "allNodes": True, "devices": [{"name": "gpu-0"}]}
+    await admin.post(f"{group}/resourceslices", {"metadata": {"name": "everywhere"}, "spec": spec})
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": driver}}]
+    template = {"metadata": {"name": "gpu"}, "spec": {"spec": {"devices": {"requests": requests}}}}
+    await admin.post(f"{group}/namespaces/{stack.namespace}/resourceclaimtemplates", template)
+    pod = pod_manifest("devices", cpu="1", memory="1Gi", gpu="1")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    await stack.create(pod)
+    await stack.until(bound(1, "devices"))
 
 
 async def a_binding_is_not_answered(stack: LiveStack, admin: KubeClient) -> None:

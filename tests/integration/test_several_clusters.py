@@ -302,7 +302,7 @@ def test_commands_of_the_hub_refuse_what_makes_no_sense_and_say_why(database_url
         (lambda: cluster_commands.cluster_resume("near", **url), "near: is not being drained"),
         (lambda: cluster_commands.cluster_bound("q", "gpu", **url), "must be RESOURCE=AMOUNT"),
         (lambda: dispatch_commands.submit(work, **url), "dispatch work: is there already"),
-        (lambda: dispatch_commands.submit(work, name="w", cluster=["fra"], **url), "--cluster fra: is not registered"),
+        (lambda: dispatch_commands.submit(work, name="w", cluster=["fra"], **url), "cluster fra: is not registered"),
         (lambda: dispatch_commands.withdraw("wrok", **url), "knows of no dispatch wrok.*did you mean 'work'"),
     ):
         with pytest.raises(KaiError, match=message):

@@ -6,10 +6,14 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from kai_cli.shadow_report import report_text
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kai_scheduler.shadowing import EVERY, Shadow
 from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.shadow.report import shadow_report
+from kaicore.analysis.simulation.kubelets import find_kubelets
+from kaicore.errors import UnknownSubject
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
@@ -24,7 +28,7 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
-from tests.factory import pod
+from tests.factory import amounts, pod, topology
 from tests.integration.scheduling import Facts
 from tests.new_events import as_new
 
@@ -158,3 +162,34 @@ async def test_of_two_shadows_one_records(log: MemoryLog) -> None:
             await recorded(log, number + 1)
     placed = [one.name for decided in await recorded(log) for one in decided.placed]
     assert sorted(placed) == [f"p{number}" for number in range(5)]
+
+
+async def test_a_report_tells_rejections_that_the_shadow_avoids_from_those_that_it_does_not(log: MemoryLog) -> None:
+    facts = Facts(log, CLUSTER)
+    await facts.add_nodes(2)
+    async with shadowing(log, EVERY):
+        for name in ("a", "b"):
+            await facts.append(seen(name, cpu=2, gpu=3, node="n0"))
+        zone, free = amounts(cpu=16, memory=64, gpu=4), amounts(cpu=14, memory=64, gpu=1)
+        published = topology("n0", zone, zone, available=(free, free))
+        await facts.append(("nrt/n0", payloads.TopologyObserved(published)))
+        for name, node in (("moved", "n0"), ("fine", "n1")):
+            await facts.append(seen(name, cpu=2, gpu=2), seen(name, cpu=2, gpu=2, node=node))
+            await recorded(log, 1 if name == "moved" else 2)
+        moved = pod("moved", scheduler_name="default-scheduler", node_name="n0", cpu=2, gpu=2)
+        ended = msgspec.structs.replace(moved, phase="Failed", reason="TopologyAffinityError")
+        fine = pod("fine", scheduler_name="default-scheduler", node_name="n1", cpu=2, gpu=2)
+        running = msgspec.structs.replace(fine, phase="Running")
+        await facts.append(
+            ("pod/uid-moved", payloads.PodObserved(ended)), ("pod/uid-fine", payloads.PodObserved(running))
+        )
+    report = await shadow_report(log, CLUSTER, find_kubelets, simulate=False)
+    assert report.choices == {"same node": 1, "other node": 1, "would wait": 0, "not decided": 0}
+    assert (report.rejections.observed, report.rejections.avoided) == (1, 1)
+    assert (report.predictions.rejected_rightly, report.predictions.admitted_rightly) == (1, 1)
+    (rejected,) = report.rejected
+    assert (rejected.name, rejected.chosen, bool(rejected.predicted)) == ("moved", "n1", True)
+    assert [(one.queue, one.pods, one.avoided) for one in report.queues] == [("namespace/default", 2, 1)]
+    assert "avoids 1" in report_text(report)
+    with pytest.raises(UnknownSubject, match="no shadow of 'default-schedular'; did you mean 'default-scheduler'"):
+        await shadow_report(log, CLUSTER, find_kubelets, scheduler="default-schedular")

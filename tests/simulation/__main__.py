@@ -12,6 +12,7 @@ from os import cpu_count
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.hub_plan import hub_plan_of
 from tests.simulation.plan import Plan, decode, described, encode, plan_of
 from tests.simulation.shrinking import shrunk
 from tests.simulation.world import Outcome, run
@@ -24,7 +25,7 @@ KEPT = Path(__file__).parent / "kept"
 Record = dict[str, Any]
 
 
-def run_chunk(first: int, count: int, seconds: float, plant: str) -> Record:
+def run_chunk(first: int, count: int, given: argparse.Namespace) -> Record:
     """Run seeds one after the other; return what became of them as plain data."""
     begun = time.process_time()
     failed: dict[int, list[str]] = {}
@@ -32,7 +33,7 @@ def run_chunk(first: int, count: int, seconds: float, plant: str) -> Record:
     faults: Counter[str] = Counter()
     virtual = 0.0
     for seed in range(first, first + count):
-        outcome = run(plan_of(seed, seconds=seconds, plant=plant))
+        outcome = run(_plan(seed, given))
         if outcome.violations:
             failed[seed] = outcome.violations[:3]
         counts += outcome.counts
@@ -47,6 +48,11 @@ def run_chunk(first: int, count: int, seconds: float, plant: str) -> Record:
         "virtual": virtual,
         "cpu": time.process_time() - begun,
     }
+
+
+def _plan(seed: int, given: argparse.Namespace) -> Plan:
+    draw = hub_plan_of if given.hub else plan_of
+    return draw(seed, seconds=given.seconds, plant=given.plant)
 
 
 def main() -> int:
@@ -65,17 +71,14 @@ def main() -> int:
     parser.add_argument(
         "--plant", default="", metavar="NAME", help="plant a fault in the code (tests/simulation/plants.py)"
     )
+    parser.add_argument("--hub", action="store_true", help="two clusters under one hub")
     parser.add_argument("--seed", type=int, metavar="SEED", help="run one seed and tell what happened")
     parser.add_argument("--kept", type=Path, metavar="FILE", help="run one kept plan and tell what happened")
     parser.add_argument("--trace", action="store_true", help="with --seed or --kept: everything that happened")
     parser.add_argument("--shrink", type=Path, metavar="FILE", help="with --seed: shrink the plan and keep it here")
     given = parser.parse_args()
     if given.seed is not None or given.kept is not None:
-        plan = (
-            decode(given.kept.read_bytes())
-            if given.kept
-            else plan_of(given.seed, seconds=given.seconds, plant=given.plant)
-        )
+        plan = decode(given.kept.read_bytes()) if given.kept else _plan(given.seed, given)
         return _one(plan, trace=given.trace, shrink=given.shrink)
     return _many(given)
 
@@ -101,7 +104,7 @@ def _tell_outcome(outcome: Outcome) -> None:
 
 
 def _many(given: argparse.Namespace) -> int:
-    state = given.state / f"{_version()}-{given.seconds:g}-{given.plant or 'as-it-is'}.jsonl"
+    state = given.state / f"{_version()}-{given.seconds:g}-{given.plant or 'as-it-is'}{'-hub' * given.hub}.jsonl"
     state.parent.mkdir(parents=True, exist_ok=True)
     records = [json.loads(line) for line in state.read_text().splitlines()] if state.exists() else []
     done = {(record["first"], record["count"]) for record in records}
@@ -111,7 +114,7 @@ def _many(given: argparse.Namespace) -> int:
     ]
     begun = time.monotonic()
     with ProcessPoolExecutor(given.processes) as pool, state.open("a") as kept:
-        waiting = [pool.submit(run_chunk, *chunk, given.seconds, given.plant) for chunk in chunks]
+        waiting = [pool.submit(run_chunk, *chunk, given) for chunk in chunks]
         for future in as_completed(waiting):
             if future.cancelled():
                 continue
@@ -159,7 +162,7 @@ def _summary(records: list[Record], given: argparse.Namespace) -> int:
         f"{sum(counts.values())} events and others: " + ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()))
     )
     for seed, violations in sorted(failed.items(), key=lambda item: int(item[0])):
-        command = f"python -m tests.simulation --seed {seed} --seconds {given.seconds:g}"
+        command = f"python -m tests.simulation --seed {seed} --seconds {given.seconds:g}{' --hub' * given.hub}"
         print(
             f"seed {seed} fails: {violations[0]}\n  {command}\n  {command} --shrink tests/simulation/kept/{seed}.json"
         )

@@ -35,8 +35,8 @@ class Faults:
             if role.process is not None:
                 role.process.dies_at_step = 0
             world.start_again(role.name)
-        for name in world.node_names:
-            world.api.patch("", "nodes", name, {"spec": {"unschedulable": False}})
+        for site, name in ((site, name) for site in world.sites for name in world.node_names):
+            site.api.patch("", "nodes", name, {"spec": {"unschedulable": False}})
 
     def _until(self, seconds: float, end: Callable[[], None]) -> None:
         """Have something end after a while, or when all is healed; once."""
@@ -104,12 +104,12 @@ class Faults:
         def unknown() -> None:
             if not back[0]:
                 body = {"status": {"conditions": [condition]}}
-                world.api.patch("", "nodes", fault.target, body, subresource="status")
+                world.sites[0].api.patch("", "nodes", fault.target, body, subresource="status")
 
         def gone() -> None:
-            pods = [pod.name for pod in world.checker.api_pods.values() if pod.node == fault.target]
+            pods = [pod.name for pod in world.sites[0].checker.api_pods.values() if pod.node == fault.target]
             for name in pods if not back[0] else ():
-                world.api.delete("pods", name, grace_s=0)
+                world.sites[0].api.delete("pods", name, grace_s=0)
 
         def again() -> None:
             back[0] = True
@@ -154,6 +154,17 @@ class Faults:
         for link in links:
             link.heals_at = max(link.heals_at, end)
 
+    def _cluster_lost(self, fault: Fault) -> None:
+        """A cluster's processes reach neither log nor bus; everything in the cluster goes on."""
+        world = self._world
+        end = min(world.loop.time() + fault.seconds, world.plan.seconds)
+        suffix = next(site.suffix for site in world.sites if site.cluster == fault.target)
+        for role in world.roles:
+            if role.partition("-c")[2] == suffix[2:] and not role.startswith(("hub", "relay", "kubelet")):
+                for server in ("log", "bus"):
+                    (link,) = world.network.links(role, server)
+                    link.heals_at = max(link.heals_at, end)
+
     # --- servers ----------------------------------------------------------------------------------------------------
 
     def _log_restart(self, fault: Fault) -> None:
@@ -193,17 +204,17 @@ class Faults:
 
     def _api_restart(self, fault: Fault) -> None:
         world = self._world
-        world.api_server.up = False
-        world.api_server.break_connections()
-        world.api.compact()
+        world.sites[0].api_server.up = False
+        world.sites[0].api_server.break_connections()
+        world.sites[0].api.compact()
 
         def up() -> None:
-            world.api_server.up = True
+            world.sites[0].api_server.up = True
 
         self._until(fault.seconds, up)
 
     def _compact(self, fault: Fault) -> None:
         """The API server forgets what happened, and all watches end: they begin anew with a list."""
         del fault
-        self._world.api.compact()
-        self._world.api_server.break_connections()
+        self._world.sites[0].api.compact()
+        self._world.sites[0].api_server.break_connections()

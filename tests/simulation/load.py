@@ -4,8 +4,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import msgspec
 from kai_fleet.nodes import NodeSpec, expand
 from kai_fleet.profile import parse_profile
+from kaicore.analysis.dispatching.reading import read_dispatch
+from kaicore.analysis.simulation import Located
+from kaicore.rules.events.payloads import DispatchSubmitted
 
 from tests.simulation.api import ApiServer
 from tests.simulation.plan import GANG_GRACE_S, LIMITS, NODES, Arrival
@@ -78,6 +82,22 @@ def come(api: ApiServer, one: Arrival) -> list[str]:
         stored = api.create("", "pods", pod)
         uids += [stored.uid] if stored is not None else []
     return uids
+
+
+def dispatch(one: Arrival) -> DispatchSubmitted:
+    """What is submitted to the hub: a pod, or a gang with its group."""
+    whole = msgspec.structs.replace(one, kind="gang")
+    objects = [_pod_group(whole)] if one.pods > 1 else []
+    objects += [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": _metadata(f"{one.name}-{number}", whole if one.pods > 1 else one),
+            "spec": _spec(one),
+        }
+        for number in range(one.pods)
+    ]
+    return read_dispatch(one.name, [Located(one.name, item) for item in objects])
 
 
 def _pod_group(one: Arrival) -> dict[str, Any]:

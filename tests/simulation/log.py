@@ -42,10 +42,12 @@ class LogServer(MemoryLog):
 class Witness(Protocol):
     """Sees what processes append."""
 
-    def proposing(self, process: Process, units: Sequence[Unit]) -> None:
+    def proposing(self, process: Process, cluster: str, units: Sequence[Unit]) -> None:
         """Take note of what a process is about to append."""
 
-    def acknowledged(self, process: Process, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]) -> None:
+    def acknowledged(
+        self, process: Process, cluster: str, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]
+    ) -> None:
         """Take note of what it was told."""
 
 
@@ -72,9 +74,9 @@ class NetworkLog:
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
     ) -> list[UnitOutcome]:
         """See `EventLog.append`."""
-        self._witness.proposing(self._process, units)
+        self._witness.proposing(self._process, cluster, units)
         outcomes = await self._ask("append", lambda: self._log.append(cluster, units, expect=expect))
-        self._witness.acknowledged(self._process, units, outcomes)
+        self._witness.acknowledged(self._process, cluster, units, outcomes)
         return outcomes
 
     async def head(self, cluster: str) -> Head:

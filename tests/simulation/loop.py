@@ -36,12 +36,14 @@ class Process:
     Attributes:
         name: unlike any other's, also after a restart: `scheduler-0.2` is the second of its name.
         offset_s: how far its time of day is ahead.
+        boot_rate: how fast its other clock goes, which is never set.
         steps: how many callbacks of it have run, which is one more than the awaits that have ended.
     """
 
     def __init__(self, loop: "SimulatedLoop", name: str) -> None:
         self.name = name
         self.offset_s = 0.0
+        self.boot_rate = 1.0
         self.dead = False
         self.paused = False
         self.steps = 0
@@ -62,6 +64,10 @@ class Process:
     def clock(self) -> int:
         """Its time of day, microseconds since the epoch."""
         return int((EPOCH_S + self._loop.time() + self.offset_s) * 1e6)
+
+    def boot_us(self) -> int:
+        """Microseconds of its clock that is never set, and is only a little too fast or too slow."""
+        return int((1e4 + self._loop.time()) * self.boot_rate * 1e6)
 
     def start(self, body: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run something as a part of it."""
@@ -101,6 +107,11 @@ class Process:
 _PROCESS: ContextVar[Process] = ContextVar("process")
 
 
+def boot_us_here() -> int:
+    """Return what the process that runs now reads from its clock that is never set."""
+    return _PROCESS.get().boot_us()
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """See the module."""
 
@@ -118,6 +129,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Seconds that have passed in the simulation."""
         return self._now
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
+        """Have a thread do something: here it is done at once, and its outcome comes with the next turn."""
+        del executor
+        outcome: asyncio.Future[T] = self.create_future()
+        try:
+            outcome.set_result(func(*args))
+        except Exception as error:
+            outcome.set_exception(error)
+        return outcome
 
     def take_back(self, handles: list[asyncio.Handle]) -> None:
         """Have callbacks run that were kept from it."""
@@ -165,6 +186,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """Nobody else is there who could wake the loop."""
+
+
+def at_once(body: Coroutine[Any, Any, T]) -> T:
+    """Return what something comes to that waits for nothing."""
+    try:
+        body.send(None)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    body.close()
+    raise AssertionError("it waits")
 
 
 def _registered(loop: asyncio.AbstractEventLoop, body: Coroutine[Any, Any, T], **kwargs: Any) -> "asyncio.Task[T]":

@@ -32,7 +32,8 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         at: seconds since the beginning.
-        kind: `pod`, `job`, `gang` come; `delete`, `evict` a pod, `delete-job`; `cordon`, `uncordon` a node.
+        kind: `pod`, `job`, `gang` come; `delete`, `evict` a pod, `delete-job`; `cordon`, `uncordon` a node;
+            `dispatch` is submitted to the hub; `drain`, `resume` a cluster.
         name: of what comes or goes.
         pods: how many.
         cpu: cores of each.
@@ -90,6 +91,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         shared: whether the two schedulers share the groups; otherwise one decides and the other one stands by.
         side_writes: whether binders write annotations and conditions.
         skew_s: how far the processes' clocks are apart at most.
+        clusters: how many clusters there are; more than one have a hub.
         plant: a fault of the code that is planted, for tests of the simulation.
     """
 
@@ -103,6 +105,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     side_writes: bool = False
     skew_s: float = 0.0
     plant: str = ""
+    clusters: int = 1
 
 
 def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
@@ -110,7 +113,7 @@ def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
     chance = random.Random(f"plan/{seed}")
     arrivals = _arrivals(chance, seconds)
     faults = sorted(
-        (_fault(chance, seconds) for _ in range(_number_of_faults(chance, seconds))), key=lambda one: one.at
+        (drawn_fault(chance, seconds) for _ in range(_number_of_faults(chance, seconds))), key=lambda one: one.at
     )
     return Plan(
         seed,
@@ -178,7 +181,8 @@ def _interference(chance: random.Random, one: Arrival, at: float) -> Arrival:
     return Arrival(at, chance.choice(("delete", "evict")), one.name)
 
 
-def _fault(chance: random.Random, seconds: float) -> Fault:
+def drawn_fault(chance: random.Random, seconds: float) -> Fault:
+    """Draw a fault of a cluster."""
     at = round(chance.uniform(0.05, seconds), 3)
     lasting = round(chance.choice((0.3, 1.0, 3.0, 6.0)) * chance.uniform(0.5, 1.0), 3)
     role = chance.choice(ROLES)

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from kai_binder import binder, carrier
+from kai_binder.hub_side import HubSide
 from kai_binder.outcomes import outcome_unit
 from kai_scheduler.scheduler import Scheduler
 from kaicore.errors import LogUnavailable
@@ -58,7 +59,7 @@ def _false_acknowledgement() -> Context[Any]:
             for unit in units:
                 outcomes.append(UnitOutcome(tuple(range(position + 1, position + 1 + len(unit.events)))))
                 position += len(unit.events)
-            self._witness.acknowledged(self._process, units, outcomes)
+            self._witness.acknowledged(self._process, cluster, units, outcomes)
             return outcomes
 
     return patch.object(NetworkLog, "append", append)
@@ -122,6 +123,15 @@ def _early_outcomes() -> Context[Any]:
     return patch.object(binder.Binder, "_ask", early)
 
 
+def _unasked() -> Context[Any]:
+    """A binder binds pods of dispatches without a word to the hub."""
+
+    async def admit(self: HubSide, mark: str) -> None:
+        del self, mark
+
+    return patch.object(HubSide, "admit", admit)
+
+
 @contextmanager
 def _both(one: Context[Any], other: Context[Any]) -> Iterator[None]:
     with one, other:
@@ -138,4 +148,5 @@ PLANTS: dict[str, Callable[[], Context[Any]]] = {
     "free-outcomes": _free_outcomes,
     "missed-deletions": _no_missed_deletions,
     "early-outcomes": _early_outcomes,
+    "unasked-hub": _unasked,
 }

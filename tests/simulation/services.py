@@ -8,6 +8,8 @@ from typing import Any
 from kai_binder.binder import Binder
 from kai_binder.metrics import BinderMetrics
 from kai_binder.options import BinderOptions
+from kai_hub.hub import Hub, HubOptions
+from kai_hub.metrics import HubMetrics
 from kai_ingest.answer import Answer
 from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
@@ -26,6 +28,7 @@ from kaicore.kube.client import KubeClient
 from kaicore.ledger.bus.leases import Members
 from kaicore.ledger.feed import EventFeed, FeedOptions
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.hub.steps import HubConfig
 from kaicore.runtime.service import Health, ServiceContext
 from prometheus_client import CollectorRegistry
 
@@ -34,6 +37,7 @@ from tests.simulation.leases import LoopAnnouncer, NetworkLeaseStore
 from tests.simulation.log import NetworkLog
 from tests.simulation.loop import Process
 
+#: Of a run that has one.
 CLUSTER = "simulated"
 
 
@@ -63,6 +67,7 @@ class Silence:
 class Place:
     """What a process of a service is given."""
 
+    cluster: str
     process: Process
     log: NetworkLog
     bus: NetworkBus
@@ -82,6 +87,8 @@ class Pace:
     snapshot_events: int = 60
     give_up_s: float = 8.0
     side_writes: bool = True
+    hub_lease_s: float = 3.0
+    hub_patience_s: float = 5.0
 
 
 def context_of(role: str, tell: Callable[[str], None]) -> ServiceContext:
@@ -95,12 +102,12 @@ async def watch(place: Place, pace: Pace) -> None:
     process = place.process
     registry = CollectorRegistry()
     await Watcher(
-        cluster=CLUSTER,
+        cluster=place.cluster,
         instance=process.name,
         log=place.log,
         client=place.client,
         context=place.context,
-        metrics=WatcherMetrics(CLUSTER, registry=registry, clock=lambda: process.clock() / 1e6),
+        metrics=WatcherMetrics(place.cluster, registry=registry, clock=lambda: process.clock() / 1e6),
         clock=process.clock,
         options=WatcherOptions(snapshot_every=pace.snapshot_events, recheck_s=60.0),
         jitter=place.chance.random,
@@ -132,12 +139,12 @@ async def schedule(place: Place, pace: Pace, config: EngineConfig, now: Callable
         shared: whether schedulers share the groups.
     """
     process, log = place.process, place.log
-    state = await restored(log, CLUSTER)
+    state = await restored(log, place.cluster)
     replica = process.role if shared else ""
     member = replica or f"{now():020.6f}-{process.name.replace('.', '-')}"
     role = "scheduler/default" if shared else "standby/default"
     announcer = LoopAnnouncer(
-        Members(place.leases, CLUSTER, role, member=member.replace(".", "-"), ttl_s=pace.standby_s, clock=now)
+        Members(place.leases, place.cluster, role, member=member.replace(".", "-"), ttl_s=pace.standby_s, clock=now)
     )
     standby = Standby(
         standby_s=pace.standby_s,
@@ -147,7 +154,7 @@ async def schedule(place: Place, pace: Pace, config: EngineConfig, now: Callable
     )
     await Scheduler(
         log=log,
-        feed=EventFeed(log, place.bus, CLUSTER, after=state.position, options=FeedOptions(retry_max_s=2.0)),
+        feed=EventFeed(log, place.bus, place.cluster, after=state.position, options=FeedOptions(retry_max_s=2.0)),
         state=state,
         config=config,
         shard="default",
@@ -166,12 +173,12 @@ async def schedule(place: Place, pace: Pace, config: EngineConfig, now: Callable
 async def bind(place: Place, pace: Pace) -> None:
     """`kai-binder`."""
     await Binder(
-        cluster=CLUSTER,
+        cluster=place.cluster,
         log=place.log,
         bus=place.bus,
         client=place.client,
         context=place.context,
-        metrics=BinderMetrics(CLUSTER, registry=CollectorRegistry()),
+        metrics=BinderMetrics(place.cluster, registry=CollectorRegistry()),
         clock=place.process.clock,
         options=BinderOptions(
             concurrency=8,
@@ -183,8 +190,24 @@ async def bind(place: Place, pace: Pace) -> None:
             failed_scheduling_events=False,
             scheduled_events=False,
             snapshot_events=pace.snapshot_events,
+            hub_lease_s=pace.hub_lease_s,
         ),
         jitter=place.chance.random,
+    ).run()
+
+
+async def hub(place: Place, pace: Pace) -> None:
+    """`kai-hub`."""
+    process = place.process
+    await Hub(
+        log=place.log,
+        bus=place.bus,
+        context=place.context,
+        metrics=HubMetrics(registry=CollectorRegistry()),
+        instance=process.name,
+        clock=process.clock,
+        monotonic=process.boot_us,
+        options=HubOptions(config=HubConfig(patience_us=int(pace.hub_patience_s * 1e6))),
     ).run()
 
 
@@ -195,7 +218,7 @@ class IngestService:
         self._place = place
         self._ingest = Ingest(
             log=place.log,
-            cluster=CLUSTER,
+            cluster=place.cluster,
             metrics=IngestMetrics(registry=CollectorRegistry()),
             logger=place.context.log,
             clock=place.process.clock,
@@ -207,7 +230,11 @@ class IngestService:
         """Take what the log says, and reports meanwhile."""
         await self._ingest.load()
         feed = EventFeed(
-            self._place.log, self._place.bus, CLUSTER, after=self._ingest.projection.position, options=FeedOptions()
+            self._place.log,
+            self._place.bus,
+            self._place.cluster,
+            after=self._ingest.projection.position,
+            options=FeedOptions(),
         )
         self.ready = True
         await self._ingest.follow(feed)

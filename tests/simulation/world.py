@@ -10,36 +10,37 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any
+from unittest.mock import patch
 
-import msgspec
-from kai_apiserver.store import Collection, EventType
-from kai_apiserver.store import Event as Written
-from kai_fleet.checkpoint import NodeState
-from kai_ingest.answer import Answer
-from kai_ingest.reports import Report
-from kaicore.errors import KaiError, LogUnavailable
+from kai_binder import hub_side
+from kaicore.errors import KaiError
 from kaicore.ledger.bus.leases.memory import MemoryLeaseStore
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
+from kaicore.rules.events.payloads import ClusterDrained, ClusterRegistered, ClusterResumed, HubPayload
+from kaicore.rules.hub.hub_state import HUB, cluster_stream, dispatch_stream
 
 from tests.simulation import load, services
-from tests.simulation.api import ApiServer, NetworkKubeClient
 from tests.simulation.bus import BusServer, NetworkBus
 from tests.simulation.checker import Checker
 from tests.simulation.ending import check_end
-from tests.simulation.kubelets import Kubelet
+from tests.simulation.hub_checker import HubChecker
 from tests.simulation.leases import NetworkLeaseStore
 from tests.simulation.log import LogServer, NetworkLog
-from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop, Stuck, bury
+from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop, Stuck, at_once, boot_us_here, bury
 from tests.simulation.network import Fate, Network, Server
 from tests.simulation.plan import GANG_GRACE_S, NODES, Arrival, Plan
 from tests.simulation.plants import PLANTS
+from tests.simulation.site import Site
 
 #: Seconds that a supervisor leaves a process down that has ended by itself.
 _RESTART_S = 0.5
 
 #: Seconds after the last fault until everything that can run must have run.
 _SETTLE_S = 150.0
+
+#: How far a clock that is never set is wrong at most: a hub's and a binder's together by less than 1 in 100 (0340).
+_BOOT_DRIFT = 0.004
 
 #: Seconds without any event or write before the end is looked at.
 _SILENCE_S = 3.0
@@ -85,9 +86,6 @@ class World:
         self.loop = SimulatedLoop()
         self.trace: list[str] = []
         self.faults: Counter[str] = Counter()
-        self.gangs: dict[str, int] = {}
-        self.members: dict[str, list[str]] = {}
-        self.checker = Checker(gangs=self.gangs)
         self.network = Network(self.loop, plan.seed)
         self.network.on_fate = self._fate
         self._chance = random.Random(f"world/{plan.seed}")
@@ -98,17 +96,15 @@ class World:
         )
         self._graves: list[Process] = []
         self._servers: list[Process] = []
-        self.log_server = self._server("log")
-        self.bus_server = self._server("bus")
-        self.api_server = self._server("api")
-        self.ingest_server = self._server("ingest")
+        self.log_server = self.server("log")
+        self.bus_server = self.server("bus")
         self.log = LogServer(lambda: int((EPOCH_S + self.loop.time()) * 1e6), self._appended)
         self.leases = MemoryLeaseStore()
         self.bus: BusServer
-        self.api: ApiServer
-        self.disks: dict[str, NodeState] = {}
         self.roles: dict[str, Role] = {}
-        self.rejected: list[tuple[str, str]] = []
+        self.sites = [Site(self, services.CLUSTER, "")]
+        self.sites += [Site(self, f"c{number}", f"-c{number}") for number in range(2, plan.clusters + 1)]
+        self.hub_checker = HubChecker()
 
     # --- the run ----------------------------------------------------------------------------------------------------
 
@@ -118,7 +114,7 @@ class World:
         try:
             self.loop.run_until_complete(self._main())
         except Stuck as error:
-            self.checker.wrong(str(error))
+            self.wrong(str(error))
         finally:
             for process in self._graves:
                 bury(process)
@@ -126,31 +122,33 @@ class World:
             self.loop.close()
         for context in self.loop.defects:
             if isinstance(error := context.get("exception"), Exception) and not isinstance(error, KaiError):
-                self.checker.wrong(f"defect: {context['message']}: {error!r}")
+                self.wrong(f"defect: {context['message']}: {error!r}")
         text = "\n".join(self.trace)
-        counts = Counter(self.checker.counts) + Counter(rejected=len(self.rejected))
+        counts, violations = Counter(self.hub_checker.counts), list(self.hub_checker.violations)
+        for site in self.sites:
+            counts += Counter(site.checker.counts) + Counter(rejected=len(site.rejected))
+            violations += site.checker.violations
         digest = sha256(text.encode()).hexdigest()
-        return Outcome(self.checker.violations, digest, self.trace, counts, self.faults, self.loop.time())
+        return Outcome(violations, digest, self.trace, counts, self.faults, self.loop.time())
+
+    def wrong(self, what: str) -> None:
+        """Hold something against the code that is of no cluster alone."""
+        self.hub_checker.now = self.loop.time()
+        self.hub_checker.wrong(what)
 
     async def _main(self) -> None:
         from tests.simulation.faults import Faults  # it needs this class
 
         self.bus = BusServer()
-        self.api = ApiServer(self.loop, random.Random(f"api/{self.plan.seed}"), self.api_server.process)
-        load.prepare(self.api)
-        self.api.store.subscribe(self._written)
-        for spec in load.nodes(lag=self.plan.lag):
-            self._add(f"kubelet-{spec.name}", partial(self._kubelet, spec))
-        self._add("watcher-0", self._service(partial(services.watch, pace=self.pace)))
-        self._add("ingest-0", self._ingest)
+        for site in self.sites:
+            site.begin()
         for number in range(2):
-            self._add(f"relay-{number}", self._service(partial(services.relay, pace=self.pace)))
-            schedule = partial(
-                services.schedule, pace=self.pace, config=self.config, now=self.loop.time, shared=self.plan.shared
-            )
-            self._add(f"scheduler-{number}", self._service(schedule))
-        for number in range(self.plan.binders):
-            self._add(f"binder-{number}", self._service(partial(services.bind, pace=self.pace)))
+            self.add(f"relay-{number}", self._of_all(partial(services.relay, pace=self.pace)))
+        if len(self.sites) > 1:
+            for site in self.sites:
+                self.append(HUB, cluster_stream(site.cluster), ClusterRegistered(cluster=site.cluster))
+            for number in range(2):
+                self.add(f"hub-{number}", self._of_all(partial(services.hub, pace=self.pace)))
         faults = Faults(self)
         for one in self.plan.arrivals:
             self.loop.call_later(one.at, self._arrive, one)
@@ -160,7 +158,10 @@ class World:
         self.tell("healed")
         faults.heal()
         await self._settle()
-        check_end(self)
+        for site in self.sites:
+            check_end(self, site)
+        self.hub_checker.now = self.loop.time()
+        self.hub_checker.check_end()
         await self._close()
 
     async def _close(self) -> None:
@@ -168,27 +169,28 @@ class World:
         for process in self._graves:
             if process not in self._servers:
                 process.dead = True
-        await self.api.close()
+        for site in self.sites:
+            await site.api.close()
 
     async def _settle(self) -> None:
         """Wait until nothing happens any more, and watch gangs meanwhile."""
         end = self.loop.time() + _SETTLE_S
-        partial_since: dict[str, float] = {}
+        since_of: dict[tuple[str, str], float] = {}
         while self.loop.time() < end:
             await asyncio.sleep(1.0)
             now = self.loop.time()
-            partial = self.checker.partial_gangs(self.members)
-            partial_since = {gang: partial_since.get(gang, now) for gang in partial}
-            for gang, since in partial_since.items():
+            partial = [(site.cluster, gang) for site in self.sites for gang in site.checker.partial_gangs(site.members)]
+            since_of = {key: since_of.get(key, now) for key in partial}
+            for (_, gang), since in since_of.items():
                 if now - since > GANG_GRACE_S + _SILENCE_S + 8:
-                    self.checker.wrong(f"gang {gang} has been partial since {since:.1f} s")
+                    self.wrong(f"gang {gang} has been partial since {since:.1f} s")
                     return
             if now - self._last_change > _SILENCE_S and self._is_over():
                 return
 
     def _is_over(self) -> bool:
         """Whether nothing waits or runs any more of which it is known that it ends."""
-        return all(pod.phase in ("Succeeded", "Failed") for pod in self.checker.api_pods.values())
+        return not self.hub_checker.waiting and all(site.is_over() for site in self.sites)
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -197,11 +199,13 @@ class World:
         self._graves.append(process)
         return process
 
-    def _server(self, name: str) -> Server:
+    def server(self, name: str) -> Server:
+        """Make a server, which is never killed."""
         self._servers.append(self._plain(name))
         return Server(name, self._servers[-1])
 
-    def _add(self, name: str, begin: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
+    def add(self, name: str, begin: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
+        """Have a place for a process, and start it."""
         self.roles[name] = Role(name, begin)
         self.start(name)
 
@@ -211,6 +215,7 @@ class World:
         role.starts += 1
         process = self._plain(f"{name}.{role.starts}")
         process.offset_s = self.plan.skew_s * (2 * self._chance.random() - 1)
+        process.boot_rate = 1 + _BOOT_DRIFT * (2 * self._chance.random() - 1)
         if beside:
             role.others.append(process)
         else:
@@ -226,7 +231,7 @@ class World:
         error = task.exception()
         self.tell(f"ended {process.name} {type(error).__name__}")
         if error is not None and not isinstance(error, KaiError):
-            self.checker.wrong(f"{process.name} ended by a defect: {error!r}")
+            self.wrong(f"{process.name} ended by a defect: {error!r}")
         process.kill()
         if role.process is process:
             self.loop.call_later(_RESTART_S, self.start_again, role.name)
@@ -237,52 +242,22 @@ class World:
         if role.process is None or role.process.dead:
             self.start(name)
 
-    def _place(self, process: Process, role: str) -> services.Place:
-        log = NetworkLog(process, self.network, self.log_server, self.log, self)
+    def place(self, process: Process, site: Site) -> services.Place:
+        """What a process of a service is given."""
         return services.Place(
+            site.cluster,
             process,
-            log,
+            NetworkLog(process, self.network, self.log_server, self.log, self),
             NetworkBus(self.loop, process, self.network, self.bus_server, self.bus),
-            NetworkKubeClient(self.loop, process, self.network, self.api_server, self.api),
-            services.context_of(role, self.tell),
+            site.client(process),
+            services.context_of(process.role, self.tell),
             random.Random(f"{self.plan.seed}/{process.name}"),
             NetworkLeaseStore(process, self.network, self.bus_server, self.leases),
         )
 
-    def _service(self, body: services.Body) -> Callable[[Process], Coroutine[Any, Any, None]]:
-        return lambda process: body(self._place(process, process.role))
-
-    def _ingest(self, process: Process) -> Coroutine[Any, Any, None]:
-        service = services.IngestService(self._place(process, process.role), self.pace)
-        self.ingest_server.process = process
-        self.ingest_server.service = service  # type: ignore[attr-defined]
-        process.on_death = self.ingest_server.break_connections
-        return service.run()
-
-    def _kubelet(self, spec: Any, process: Process) -> Coroutine[Any, Any, None]:
-        async def report(report: Report) -> Answer:
-            service = self.ingest_server.service  # type: ignore[attr-defined]
-            answer: Answer = await self.network.ask(
-                process,
-                self.ingest_server,
-                "report",
-                lambda: service.take(report),
-                error=LogUnavailable,
-                patience_s=5.0,
-                waits=True,
-            )
-            return answer
-
-        return Kubelet(
-            self.loop,
-            process,
-            spec,
-            client=NetworkKubeClient(self.loop, process, self.network, self.api_server, self.api),
-            report=report,
-            disk=self.disks,
-            rejected=lambda pod, why: self.rejected.append((pod, why)),
-            jitter=random.Random(f"{self.plan.seed}/{process.name}").random,
-        ).run()
+    def _of_all(self, body: services.Body) -> Callable[[Process], Coroutine[Any, Any, None]]:
+        """A service that is of all clusters."""
+        return lambda process: body(self.place(process, self.sites[0]))
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
@@ -293,52 +268,66 @@ class World:
     def _arrive(self, one: Arrival) -> None:
         self.tell(f"arrival {one.kind} {one.name}")
         match one.kind:
-            case "pod" | "job" | "gang":
-                if one.kind == "gang":
-                    self.gangs[one.name] = one.pods
-                uids = load.come(self.api, one)
-                if one.kind == "gang":
-                    self.members[one.name] = uids
-            case "delete":
-                self.api.delete("pods", self._pod_of(one.name), grace_s=None)
-            case "evict":
-                self.api.evict(self._pod_of(one.name))
-            case "delete-job":
-                self.api.delete("jobs", one.name, group="batch", grace_s=None)
-            case "cordon" | "uncordon":
-                self.api.patch("", "nodes", one.name, {"spec": {"unschedulable": one.kind == "cordon"}})
+            case "dispatch":
+                for site in self.sites:
+                    site.gangs[one.name] = one.pods
+                self.append(HUB, dispatch_stream(one.name), load.dispatch(one))
+            case "drain":
+                self.append(HUB, cluster_stream(one.name), ClusterDrained(cluster=one.name))
+            case "resume":
+                self.append(HUB, cluster_stream(one.name), ClusterResumed(cluster=one.name))
+            case _:
+                self.sites[0].arrive(one)
 
-    def _pod_of(self, work: str) -> str:
-        """The first pod of some work."""
-        names = sorted(pod.name for pod in self.checker.api_pods.values() if pod.name.startswith(f"{work}-"))
-        return names[0] if names else work
+    def append(self, cluster: str, stream: str, payload: HubPayload) -> None:
+        """Append what an operator says; it never fails on the way."""
+        number = str(len(self.log.events(cluster)))
+        event = NewEvent(
+            id=derived_id(cluster, stream, "operator", number),
+            stream=stream,
+            payload=payload,
+            actor="kai",
+            occurred_at=int((EPOCH_S + self.loop.time()) * 1e6),
+            subject=stream.partition("/")[2],
+            correlation=stream,
+        )
+        at_once(self.log.append(cluster, [Unit((event,))]))
 
     def _fate(self, process: str, server: str, name: str, fate: Fate) -> None:
         self.faults[f"call {fate}"] += 1
         self.tell(f"{fate} {process} {server} {name}")
 
+    def changed(self, checker: Checker | HubChecker) -> None:
+        """Take note that something happens now."""
+        self._last_change = checker.now = self.hub_checker.now = self.loop.time()
+
+    def _checker(self, cluster: str) -> Checker | HubChecker:
+        return next((site.checker for site in self.sites if site.cluster == cluster), self.hub_checker)
+
     def _appended(self, events: list[Event]) -> None:
-        self._last_change = self.checker.now = self.loop.time()
+        cluster = events[0].cluster
+        checker = self._checker(cluster)
+        if any(event.type != "LeaseRenewed" for event in events):
+            self.changed(checker)
+        where = "" if cluster == services.CLUSTER else f"{cluster} "
         for event in events:
-            self.tell(f"event {event.position} {event.type} {event.stream} {event.actor} {event.hash[:6].hex()}")
-        self.checker.appended(events)
+            self.tell(f"event {where}{event.position} {event.type} {event.stream} {event.actor} {event.hash[:6].hex()}")
+        checker.appended(events)
 
-    def proposing(self, process: Process, units: Sequence[Unit]) -> None:
+    def proposing(self, process: Process, cluster: str, units: Sequence[Unit]) -> None:
         """See `Witness`."""
-        self.checker.now = self.loop.time()
-        self.checker.proposing(process.name, units)
+        checker = self._checker(cluster)
+        checker.now = self.loop.time()
+        if isinstance(checker, Checker):
+            checker.proposing(process.name, units)
 
-    def acknowledged(self, process: Process, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]) -> None:
+    def acknowledged(
+        self, process: Process, cluster: str, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]
+    ) -> None:
         """See `Witness`."""
-        self.checker.now = self.loop.time()
-        self.checker.acknowledged(process.name, units, outcomes)
-
-    def _written(self, collection: Collection, event: Written) -> None:
-        self._last_change = self.checker.now = self.loop.time()
-        stored = event.stored
-        self.tell(f"write {event.type} {collection.resource.storage} {stored.key} {stored.rv}")
-        if collection.resource.storage == "pods":
-            self.checker.pod_written(msgspec.json.decode(stored.body), gone=event.type is EventType.DELETED)
+        checker = self._checker(cluster)
+        checker.now = self.loop.time()
+        checker.acknowledged(process.name, units, outcomes)
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -352,7 +341,7 @@ def run(plan: Plan) -> Outcome:
     gc.disable()
     logging.disable(logging.CRITICAL)
     try:
-        with PLANTS[plan.plant]():
+        with PLANTS[plan.plant](), patch.object(hub_side, "boot_us", boot_us_here):
             return World(plan).run()
     finally:
         logging.disable(logging_off)

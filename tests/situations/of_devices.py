@@ -4,7 +4,7 @@ from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons import devices as reasons
 
-from tests.devices import add_claim, devices, using
+from tests.devices import add_claim, devices, exactly, from_template, using
 from tests.factory import Cluster, pod
 from tests.situations import shows
 
@@ -22,3 +22,18 @@ def claim_is_allocated_elsewhere() -> tuple[Cluster, Pod]:
     selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     add_claim(cluster, "shared", status={"allocation": {"devices": {"results": []}, "nodeSelector": selector}})
     return cluster, using(cluster, "shared", name="one")
+
+
+@shows(reasons.NoMatchingDevices, "a1", "2 gpu.example.com", "1 cpu")
+def too_few_devices() -> tuple[Cluster, Pod]:
+    cluster = devices(a1=1)
+    add_claim(cluster, "two", exactly(count=2))
+    return cluster, using(cluster, "two", name="one")
+
+
+@shows(reasons.DevicesTaken, "a1", "1 gpu.example.com", "1 cpu")
+def devices_are_taken() -> tuple[Cluster, Pod]:
+    cluster = devices(a1=1)
+    from_template(cluster, name="first")
+    cluster.cycle()
+    return cluster, from_template(cluster, name="one")

@@ -80,10 +80,26 @@ def test_what_was_written_is_read_back() -> None:
 
 
 def test_a_file_of_a_newer_kubelet_with_more_fields_is_read() -> None:
-    content = REAL_CPU_FILES[2].removesuffix(b"}") + b',"data":"{}","dataChecksum":1}'
+    content = REAL_CPU_FILES[2].removesuffix(b"}") + b',"later":{}}'
     assert decode_cpu_state(content) == decode_cpu_state(REAL_CPU_FILES[2])
     content = REAL_DEVICE_FILES[0].removesuffix(b"}") + b',"BootID":"x"}'
     assert decode_device_state(content) == decode_device_state(REAL_DEVICE_FILES[0])
+
+
+#: As `CPUManagerCheckpointV4.MarshalCheckpoint` of v1.37.2 seals it: `checksum.New` of the text in `data`.
+V4 = (
+    b'{"policyName":"static","defaultCpuSet":"0-15","checksum":1,"data":"{\\"policyName\\":\\"static\\",'
+    b'\\"defaultCpuSet\\":\\"0,4-15\\",\\"entries\\":{\\"u1\\":{\\"main\\":\\"1-3\\"}}}","dataChecksum":2873496738}'
+)
+
+
+def test_of_a_file_of_1_37_the_contents_with_their_own_checksum_count() -> None:
+    state = decode_cpu_state(V4)
+    assert (state.policy, state.shared, state.entries) == ("static", "0,4-15", {"u1": {"main": "1-3"}})
+    with pytest.raises(InvalidObject, match=r"cpu_manager_state: dataChecksum: does not fit .*: 2873496738"):
+        decode_cpu_state(V4.replace(b"1-3", b"1-4"))
+    with pytest.raises(InvalidObject, match=r"cpu_manager_state: dataChecksum: .*: 0"):
+        decode_cpu_state(V4.replace(b"2873496738", b"0"))
 
 
 def test_a_file_without_checksum_is_read_as_the_kubelet_reads_it() -> None:

@@ -166,6 +166,7 @@ subjects:
 {{- $clients = concat $clients (list "kai-projector" "kai-relay" "kai-scheduler") -}}
 {{- if eq (index . 1) "log" -}}{{- $clients = concat $clients (list "kai-api" "kai-migrate") -}}{{- end -}}
 {{- end -}}
+{{- if and $values.hub.enabled $values.hub.dispatch.enabled -}}{{- $clients = append $clients "kai-hub" -}}{{- end -}}
 {{- if $values.spoke.enabled -}}
 {{- $clients = concat $clients (list "kai-binder" "kai-ingest" "kai-watcher") -}}
 {{- if and $values.spoke.webhook.enabled (eq (index . 1) "log") -}}{{- $clients = append $clients "kai-webhook" -}}{{- end -}}

@@ -19,6 +19,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload, PlacementObserved, PodDeleted, PodPlaced
+from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
@@ -130,6 +131,8 @@ class Scene:
         predicted: Placement | None = None,
         claims: tuple[str, ...] = (),
         volumes: dict[str, str] | None = None,
+        devices: dict[str, Allocation] | None = None,
+        reserved_claims: tuple[str, ...] = (),
     ) -> None:
         """Record decisions for pods."""
         await self.append(
@@ -146,6 +149,8 @@ class Scene:
                         placement=predicted,
                         claims=claims,
                         volumes=volumes or {},
+                        devices=devices or {},
+                        reserved_claims=reserved_claims,
                     ),
                 )
                 for pod, node in pods

@@ -35,8 +35,9 @@ def test_chart_is_without_findings_for_each_supported_kubernetes(values: Json) -
 
 def test_manifests_are_those_of_the_chart() -> None:
     made = chart.manifests()
-    written = {path.name: path.read_text() for path in chart.MANIFESTS.glob("*.yaml")}
-    del written["kustomization.yaml"]
+    folders = (chart.MANIFESTS, chart.ROOT / "deploy/hub")
+    written = {path: path.read_text() for folder in folders for path in folder.glob("*.yaml")}
+    del written[chart.MANIFESTS / "kustomization.yaml"]
     assert written == made, "run: make chart"
 
 

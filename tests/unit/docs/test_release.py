@@ -1,5 +1,6 @@
 """What a release must agree on (docs/how-to/release.md), and what pre-commit runs."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -9,11 +10,15 @@ import yaml
 ROOT = Path(__file__).parents[3]
 
 
-def test_version_is_the_same_in_package_images_and_changelog() -> None:
+def test_version_is_the_same_in_package_images_chart_plugin_and_changelog() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    manifests = [*(ROOT / "deploy/k8s").glob("*.yaml"), ROOT / "deploy/k8s/README.md"]
+    manifests = [path for folder in ("k8s", "hub") for path in (ROOT / "deploy" / folder).glob("*.yaml")]
+    manifests.append(ROOT / "deploy/k8s/README.md")
     images = {tag for path in manifests for tag in re.findall(r"kai-ledger:(\d[\w.]*)", path.read_text())}
     assert images == {version}
+    chart = yaml.safe_load((ROOT / "deploy/chart/Chart.yaml").read_text())
+    plugin = json.loads((ROOT / "deploy/headlamp/package.json").read_text())
+    assert {chart["version"], chart["appVersion"], plugin["version"]} == {version}
     assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
 
 

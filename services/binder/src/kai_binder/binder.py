@@ -35,7 +35,7 @@ from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
 from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
-from kai_binder.claims import Claims
+from kai_binder.claims import Claims, uses_devices
 from kai_binder.evicting import Evicting
 from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
 from kai_binder.lanes import Lanes
@@ -276,6 +276,8 @@ class Binder:
                 self._metrics.left_to_others(self._lanes.leave(binding))
                 continue
             outcome = await self._prepared(binding) or await self._carry_out(binding)
+            if isinstance(outcome, BindFailed) and uses_devices(binding):
+                await self._claims.release(binding)
             self._give_out(self._lanes.done(binding))
             if outcome is None:
                 self._metrics.bind("dropped")
@@ -289,7 +291,9 @@ class Binder:
 
     async def _prepared(self, binding: PodBinding) -> BindFailed | None:
         """Have the claims of a decision's pod bound; None when it can be bound itself."""
-        failed = await self._claims.prepare(binding) if binding.decision.claims or binding.decision.volumes else None
+        decision = binding.decision
+        waits = decision.claims or decision.volumes or uses_devices(binding)
+        failed = await self._claims.prepare(binding) if waits else None
         if failed is not None:
             self._metrics.bind("failed")
             self._context.log.info(

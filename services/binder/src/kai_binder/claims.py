@@ -1,4 +1,4 @@
-"""Claims of a pod that wait for it: bound to the volumes chosen for them or provisioned, before the pod is bound.
+"""Claims of a pod that wait for it: allocated, bound to the volumes chosen for them or provisioned, before it is bound.
 
 To a volume made beforehand a claim is bound by writing the claim into the volume (`spec.claimRef`); the volume
 controller does the rest. A claim that is to be provisioned is told the node by its annotation
@@ -8,8 +8,7 @@ is given back and may go elsewhere. A pod that was bound before its volume is th
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from enum import StrEnum
+from contextlib import suppress
 from typing import Any
 
 from kaicore.backoff import backoff
@@ -20,7 +19,9 @@ from kaicore.kube.resources import CLAIMS, VOLUMES
 from kaicore.rules.events.payloads import BindFailed
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
+from kai_binder.claim_steps import Next, Refused
 from kai_binder.projection import PodBinding
+from kai_binder.resource_claims import ServedClaims
 
 #: Seconds between two looks at a claim: at first, and at most; doubled each time.
 FIRST_LOOK_S, LAST_LOOK_S = 0.05, 2.0
@@ -28,15 +29,6 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.05, 2.0
 #: Says that no user chose the volume: a controller that undoes the binding takes `claimRef` off as well.
 _BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 _CONFLICT = 409
-
-
-class Next(StrEnum):
-    """What to do about a claim."""
-
-    SELECT = "select"
-    WAIT = "wait"
-    DONE = "done"
-    GIVE_UP = "give up"
 
 
 def what_next(claim: PersistentVolumeClaim, *, node: str, selected: bool) -> Next:
@@ -71,13 +63,6 @@ def what_next_with(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Ne
     return Next.GIVE_UP if taken else Next.SELECT
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused(Exception):
-    reason: str
-    message: str
-    code: int = 0
-
-
 class Claims:
     """Prepares the claims of decisions."""
 
@@ -90,6 +75,7 @@ class Claims:
         self._client = client
         self._patience_s = patience_s
         self._is_open = is_open
+        self._resource_claims = ServedClaims(client)
 
     async def prepare(self, binding: PodBinding) -> BindFailed | None:
         """Have a decision's claims bound; None when they are, or when nothing is left to do about it."""
@@ -99,9 +85,13 @@ class Claims:
                     await self._repeat(binding, name, _ClaimBinding(self._client, binding, name, volume).look)
                 for name in binding.decision.claims:
                     await self._repeat(binding, name, _Provisioning(self._client, binding, name).look)
+                for name in (*binding.decision.devices, *binding.decision.reserved_claims):
+                    await self._repeat(binding, name, self._resource_claims.step(binding, name).look)
         except TimeoutError:
-            refused = _Refused("VolumeNotBound", f"volumes were not bound within {self._patience_s:g} s")
-        except _Refused as refusal:
+            reason = "ResourceClaimsNotReady" if uses_devices(binding) else "VolumeNotBound"
+            what = "claims were not ready" if uses_devices(binding) else "volumes were not bound"
+            refused = Refused(reason, f"{what} within {self._patience_s:g} s")
+        except Refused as refusal:
             refused = refusal
         else:
             return None
@@ -115,6 +105,31 @@ class Claims:
             message=refused.message,
             attempts=0,
         )
+
+    async def release(self, binding: PodBinding) -> None:
+        """Have a pod that is not bound use its resource claims no more; what it alone used has no devices again.
+
+        What cannot be told to the API server is left to kube-controller-manager, which knows that the pod has no node.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience_s):
+                for name in (*binding.decision.devices, *binding.decision.reserved_claims):
+                    await self._let_go(binding, name)
+
+    async def _let_go(self, binding: PodBinding, name: str) -> None:
+        looks = 0
+        while True:
+            looks += 1
+            try:
+                await self._resource_claims.step(binding, name).release()
+            except (ApiStatus, InvalidObject) as error:
+                if not isinstance(error, ApiStatus) or error.code != _CONFLICT:
+                    return
+            except ClusterUnavailable:
+                pass
+            else:
+                return
+            await asyncio.sleep(backoff(looks, first=FIRST_LOOK_S, most=LAST_LOOK_S))
 
     async def _repeat(self, binding: PodBinding, name: str, look: Callable[[], Awaitable[Next]]) -> None:
         """Look at a claim, and write what is to be written, until it is bound."""
@@ -130,14 +145,19 @@ class Claims:
                     case _:
                         pass
             except InvalidObject as error:
-                raise _Refused("InvalidClaim", str(error)) from error
+                raise Refused("InvalidClaim", str(error)) from error
             except ApiStatus as error:
                 if error.code != _CONFLICT:
-                    raise _Refused(error.reason or "Unknown", f"claim {name}: {error.message}", error.code) from error
+                    raise Refused(error.reason or "Unknown", f"claim {name}: {error.message}", error.code) from error
             except ClusterUnavailable:
                 # As good as not looked: once more, until patience ends.
                 pass
             await asyncio.sleep(backoff(looks, first=FIRST_LOOK_S, most=LAST_LOOK_S))
+
+
+def uses_devices(binding: PodBinding) -> bool:
+    """Tell whether a decision's pod uses resource claims."""
+    return bool(binding.decision.devices or binding.decision.reserved_claims)
 
 
 class _Provisioning:
@@ -153,7 +173,7 @@ class _Provisioning:
         claim = normalize_claim(CLAIMS.decode(await self._client.get(self._path)))
         following = what_next(claim, node=self._node, selected=self._selected)
         if following is Next.GIVE_UP:
-            raise _Refused("VolumeNotProvisioned", f"claim {self._name} is not provisioned for {self._node}")
+            raise Refused("VolumeNotProvisioned", f"claim {self._name} is not provisioned for {self._node}")
         if following is Next.SELECT:
             await self._client.patch(self._path, _selection(claim, self._node))
         self._selected |= following is not Next.DONE
@@ -174,7 +194,7 @@ class _ClaimBinding:
         claim = normalize_claim(CLAIMS.decode(await self._client.get(self._claim_path)))
         following = what_next_with(volume, claim)
         if following is Next.GIVE_UP:
-            raise _Refused("VolumeNotBound", f"claim {self._name} cannot be bound to volume {self._volume} any more")
+            raise Refused("VolumeNotBound", f"claim {self._name} cannot be bound to volume {self._volume} any more")
         if following is Next.SELECT:
             await self._client.patch(self._volume_path, _reference(volume, claim))
         return following

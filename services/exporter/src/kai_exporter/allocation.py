@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kaicore.kube.podresources import ContainerResources
+from kaicore.kube.podresources import ContainerMemory, ContainerResources
 
 
 @dataclass(slots=True)
@@ -41,10 +41,14 @@ def shown_by(containers: Iterable[ContainerResources]) -> PodAllocations:
             for device in entry.device_ids:
                 key = (entry.resource_name, device)
                 held.devices[key] = held.devices.get(key, frozenset()) | nodes
-        held.memory = tuple(
-            sorted(
-                (block.memory_type, block.size, tuple(sorted(node.ID for node in block.topology.nodes)))
-                for block in container.memory
-            )
-        )
+        held.memory = memory_blocks(container.memory)
     return pod
+
+
+def memory_blocks(blocks: Iterable[ContainerMemory]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+    """Return type, bytes and NUMA nodes of each block, sorted."""
+    return tuple(
+        sorted(
+            (block.memory_type, block.size, tuple(sorted(node.ID for node in block.topology.nodes))) for block in blocks
+        )
+    )

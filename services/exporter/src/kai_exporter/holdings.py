@@ -8,19 +8,24 @@ Rules, for podresources v1 as kubelets up to 1.36 serve it (`pkg/kubelet/apis/po
   one NUMA node is 1 of its zone, of several it is 1 of their span, of none it is left out;
 - a memory block of one NUMA node is that zone's; of several it is their span: it is bound to all of them, and in which
   its bytes lie is not said;
-- order means nothing: kubelets walk Go maps.
+- order means nothing: kubelets walk Go maps;
+- since 1.37 a pod with resources of its own has `cpu_ids` and `memory` besides, those of its containers among them
+  (kubernetes/kubernetes#138738): what no container has is the pod's, under a container without a name. In 1.36 each
+  container that shares shows all that is shared (PodLevelResourceManagers): a CPU counts once per pod.
 
 What ordinary init containers keep is in the kubelet's state files only (`kai_exporter.checkpoints`).
 
 Zones are named as NodeResourceTopology names them, `node-<NUMA node id>`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 from kaicore.kube.podresources import PodResources
 
-from kai_exporter.allocation import Allocation, PodAllocations, shown_by
+from kai_exporter.allocation import Allocation, PodAllocations, memory_blocks, shown_by
 
 CPU = "cpu"
 
@@ -92,12 +97,28 @@ def pod_holdings(pod: PodResources, numa_node_of_cpu: Mapping[int, int]) -> PodH
     Raises:
         UnknownCpus: a CPU's zone is unknown, so nothing true can be said of the pod as a whole.
     """
-    shown = ((container.name, shown_by([container])[container.name]) for container in pod.containers)
-    return PodHoldings(
-        pod.namespace,
-        pod.name,
-        tuple(_container_holdings(name, held, numa_node_of_cpu) for name, held in shown),
-    )
+    holdings = []
+    seen = set[int]()
+    for container in pod.containers:
+        held = shown_by([container])[container.name]
+        holdings.append(_container_holdings(container.name, replace(held, cpus=held.cpus - seen), numa_node_of_cpu))
+        seen |= held.cpus
+    shared = _shared(pod, seen)
+    if shared.cpus or shared.memory:
+        holdings.append(_container_holdings("", shared, numa_node_of_cpu))
+    return PodHoldings(pod.namespace, pod.name, tuple(holdings))
+
+
+def _shared(pod: PodResources, own: Collection[int]) -> Allocation:
+    """Return what a pod has as a whole and no container for itself."""
+    left = Counter[tuple[str, tuple[int, ...]]]()
+    for kind, size, nodes in memory_blocks(pod.memory):
+        left[kind, nodes] += size
+    for container in pod.containers:
+        for kind, size, nodes in memory_blocks(container.memory):
+            left[kind, nodes] -= size
+    memory = tuple(sorted((kind, size, nodes) for (kind, nodes), size in left.items() if size > 0))
+    return Allocation(frozenset(pod.cpu_ids) - set(own), {}, memory)
 
 
 def init_holdings(

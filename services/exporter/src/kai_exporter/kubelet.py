@@ -1,9 +1,12 @@
 """A client of one kubelet's podresources API."""
 
+from collections.abc import Callable
+from typing import Any
+
 import grpc
 import grpc.aio
 from kaicore.errors import KaiError
-from kaicore.kube.podresources import LIST
+from kaicore.kube.podresources import GET_ALLOCATABLE_RESOURCES, LIST
 
 #: Seconds that a kubelet may take to answer.
 ANSWER_S = 10.0
@@ -35,6 +38,7 @@ class PodResourcesClient:
         self._socket = socket
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
         self._list = self._channel.unary_unary(LIST)
+        self._allocatable = self._channel.unary_unary(GET_ALLOCATABLE_RESOURCES)
 
     async def list(self) -> bytes:
         """Return an encoded `ListPodResourcesResponse`.
@@ -42,8 +46,19 @@ class PodResourcesClient:
         Raises:
             KubeletUnavailable: there was no answer, or it was an error.
         """
+        return await self._ask(self._list)
+
+    async def allocatable(self) -> bytes:
+        """Return an encoded `AllocatableResourcesResponse`; served since 1.23, and always on since 1.28.
+
+        Raises:
+            KubeletUnavailable: there was no answer, or it was an error.
+        """
+        return await self._ask(self._allocatable)
+
+    async def _ask(self, call: Callable[..., Any]) -> bytes:
         try:
-            answer: bytes = await self._list(b"", timeout=ANSWER_S)
+            answer: bytes = await call(b"", timeout=ANSWER_S)
         except grpc.aio.AioRpcError as error:
             raise KubeletUnavailable(f"{self._socket}: {error.code().name}: {error.details()}") from error
         return answer

@@ -4,11 +4,13 @@ import asyncio
 import sys
 from pathlib import Path
 
+from kaicore.errors import ConfigurationError
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token, read_secret
 
 from kai_exporter.exporter import Exporter, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens
+from kai_exporter.kubelet import PodResourcesClient
 from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.settings import ExporterSettings
 
@@ -35,20 +37,54 @@ async def export(context: ServiceContext, settings: ExporterSettings) -> None:
         drift_s=settings.drift_interval_s,
         linger_s=0.0 if settings.node_name else FLEET_LINGER_S,
     )
-    exporter = Exporter(ingest, pace=pace, metrics=ExporterMetrics(), health=context.health, log=context.log)
-    sending = asyncio.ensure_future(exporter.run())
-    following = asyncio.ensure_future(_serve_nodes(context, settings, exporter))
+    metrics = ExporterMetrics()
+    exporter = Exporter(ingest, pace=pace, metrics=metrics, health=context.health, log=context.log)
+    tasks = {
+        asyncio.ensure_future(_serve_nodes(context, settings, exporter)),
+        asyncio.ensure_future(exporter.run()),
+    }
+    if settings.publish_nrt:
+        tasks.add(asyncio.ensure_future(publish(context, settings, metrics)))
     try:
-        await asyncio.wait({sending, following}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (following, sending):
-            if task.done():
-                task.result()
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
-        sending.cancel()
-        following.cancel()
-        await asyncio.wait({sending, following})
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         await exporter.close()
         await ingest.close()
+
+
+async def publish(context: ServiceContext, settings: ExporterSettings, metrics: ExporterMetrics) -> None:
+    """Publish the node's NodeResourceTopology until the process is to stop."""
+    if settings.config_file is None:
+        raise ConfigurationError("publish_nrt needs kubelet_config or kubelet_state_dir")
+    # Only where it is asked for: what it takes to speak to an API server takes memory, too.
+    from kaicore.kube.access import configured_access  # noqa: PLC0415
+    from kaicore.kube.client import KubeClient  # noqa: PLC0415
+
+    from kai_exporter.publishing import TopologyPublishing  # noqa: PLC0415
+    from kai_exporter.topology_publisher import TopologyPublisher  # noqa: PLC0415
+
+    access = configured_access(settings.kubeconfig, context=settings.kube_context)
+    kubelet = PodResourcesClient(str(settings.podresources_socket))
+    async with KubeClient(access, connections=2, user_agent="kai-exporter") as client:
+        publishing = TopologyPublishing(
+            TopologyPublisher(client, settings.node_name),
+            kubelet,
+            sysfs_root=settings.sysfs_root,
+            config_file=settings.config_file,
+            metrics=metrics,
+            log=context.log,
+        )
+        try:
+            await publishing.run(
+                every_s=settings.publish_interval_s, sleep=context.sleep, stopped=context.stopping.is_set
+            )
+        finally:
+            await kubelet.close()
 
 
 async def _serve_nodes(context: ServiceContext, settings: ExporterSettings, exporter: Exporter) -> None:

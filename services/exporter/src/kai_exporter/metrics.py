@@ -17,6 +17,12 @@ class ExporterMetrics:
         self.file_problems = Counter(
             "kai_exporter_state_file_problems", "Reads of state files that were not usable", registry=registry
         )
+        self.topologies = Counter(
+            "kai_exporter_published_topologies",
+            "Looks at what is to be published as NodeResourceTopology, by what became of it",
+            ["result"],
+            registry=registry,
+        )
         self.nodes = Gauge("kai_exporter_nodes", "Nodes served", registry=registry)
         self.withheld = Gauge("kai_exporter_withheld_pods", "Pods that cannot be reported now", registry=registry)
         self.unaccepted = Gauge("kai_exporter_untold_pods", "Pods that ingest has still to accept", registry=registry)

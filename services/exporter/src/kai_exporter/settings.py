@@ -31,15 +31,35 @@ class ExporterSettings(ServiceSettings):
     kubelet_state_dir: Path | None = Field(
         None, description="the kubelet's root directory: its state files tell pods' uids and what init containers keep"
     )
+    publish_nrt: bool = Field(
+        False, description="publish the node's NodeResourceTopology, as long as no other publisher does"
+    )
+    publish_interval_s: float = Field(10.0, ge=0.05, le=3600, description="how often it is looked at what to publish")
+    kubelet_config: Path | None = Field(
+        None, description="the kubelet's configuration; default: config.yaml of its root directory"
+    )
+    kubeconfig: str = Field("", description="to publish with; by default the pod's service account")
+    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
     poll_interval_s: float = Field(1.0, ge=0.05, le=300, description="how often a kubelet is asked")
     quiet_interval_s: float = Field(10.0, ge=0.05, le=3600, description="the same while state files do not change")
     drift_interval_s: float = Field(60.0, ge=1, le=86_400, description="how often everything is reported again")
     report_timeout_s: float = Field(20.0, gt=0, le=300, description="how long ingest may take to answer")
 
+    @property
+    def config_file(self) -> Path | None:
+        """Where the kubelet's configuration is; None where nothing says so."""
+        if self.kubelet_config is not None or self.kubelet_state_dir is None:
+            return self.kubelet_config
+        return self.kubelet_state_dir / "config.yaml"
+
     @model_validator(mode="after")
     def _one_node_or_many(self) -> Self:
         if (self.podresources_dir is None) == (not self.node_name):
             raise ValueError("give either node_name or podresources_dir")
+        if self.publish_nrt and not self.node_name:
+            raise ValueError("publish_nrt needs node_name")
+        if self.publish_nrt and self.config_file is None:
+            raise ValueError("publish_nrt needs kubelet_config or kubelet_state_dir")
         if self.podresources_dir is not None and self.node_token_secret_file is None:
             raise ValueError("podresources_dir needs node_token_secret_file")
         if [bool(self.token), self.token_file is not None, self.node_token_secret_file is not None].count(True) != 1:

@@ -54,9 +54,9 @@ def _once(zones: list[ZoneReport]) -> list[ZoneReport]:
 
 
 class ContainerReport(_Model):
-    """What one container holds."""
+    """What one container holds; without a name, what the pod has as a whole and no container for itself."""
 
-    name: _Name
+    name: _Name | Literal[""]
     zones: Annotated[list[ZoneReport], AfterValidator(_once)] = []
     spans: list[SpanReport] = []
 

@@ -34,6 +34,9 @@ EVERY = "*"
 #: Seconds between two tries to append a record whose outcome is not known, and the longest wait for events.
 _RETRY_S, _PATIENCE_S = 1.0, 1.0
 
+#: Seconds that are waited for events at least while another shadow records.
+_LEAST_S = 0.02
+
 
 @dataclass(slots=True)
 class _Shadowed:
@@ -112,7 +115,7 @@ class Shadow:
     async def run(self) -> None:
         """Follow and record until the service is to stop."""
         while not self._context.stopping.is_set():
-            timeout_s = _PATIENCE_S if self._all_decided() else self._pace.period_s
+            timeout_s = _PATIENCE_S if self._all_decided() else max(self._pace.period_s, _LEAST_S)
             batch = await self._feed.next_batch(timeout_s=timeout_s)
             while batch:
                 for event in batch:

@@ -14,7 +14,7 @@ from kaicore.rules.events.codec import decode_payload
 SNAPSHOT_NAME = "watcher"
 
 #: Raised with every change of what digests are made over.
-SNAPSHOT_SCHEMA = "watcher-2"
+SNAPSHOT_SCHEMA = "watcher-3"
 
 _PAGE = 2000
 

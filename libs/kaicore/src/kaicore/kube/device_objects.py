@@ -230,6 +230,8 @@ class AllocatedDeviceWire(Wire):
     admin_access: bool | None = None
     share_id: str | None = msgspec.field(default=None, name="shareID")
     consumed_capacity: dict[str, str | int] | None = None
+    binding_conditions: list[str] | None = None
+    binding_failure_conditions: list[str] | None = None
 
 
 class AllocatedDevicesWire(Wire):

@@ -48,6 +48,9 @@ def ending_of(documents: Sequence[Manifest | None]) -> str:
     if not there:
         return DELETED
     endings = [ending for ending in map(_ending, there) if ending is not None]
+    if not endings and len(there) < len(documents):
+        # What is left, such as a PodGroup, never ends by itself.
+        return DELETED
     if not endings or "" in endings:
         return ""
     return FAILED if FAILED in endings else SUCCEEDED

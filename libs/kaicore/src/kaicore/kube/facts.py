@@ -43,7 +43,8 @@ class KnownFact(NamedTuple):
         digest: over what is material.
         rejected: a pod whose refusal by a kubelet is recorded.
         node: on which a pod that has not ended is; empty if there is none.
-        lasting: of a topology: digest over all but what the exporter saw free.
+        lasting: of a topology: digest over all but what the exporter saw free; of a pod on a node: what it
+            asks for.
     """
 
     uid: str
@@ -57,12 +58,19 @@ def known_fact(model: Model) -> KnownFact:
     """Return what is to be known of a fact."""
     digest = _digest(without_version(model))
     if isinstance(model, Pod):
-        return KnownFact(model.uid, digest, is_kubelet_rejection(model), "" if model.finished else model.node_name)
+        node = "" if model.finished else model.node_name
+        asked = _digest_of_requests(model) if node else b""
+        return KnownFact(model.uid, digest, is_kubelet_rejection(model), node, asked)
     return KnownFact(model.uid, digest, lasting=_digest(model.lasting()) if isinstance(model, NodeTopology) else b"")
 
 
 def _digest(model: Model) -> bytes:
     return blake2b(_encoder.encode(model), digest_size=16).digest()
+
+
+def _digest_of_requests(pod: Pod) -> bytes:
+    asked = [[item.requests for item in pod.containers], pod.pod_resources]
+    return blake2b(_encoder.encode(asked), digest_size=8).digest()
 
 
 class _About(NamedTuple):
@@ -166,6 +174,9 @@ class Facts:
             return charging(unit, model.node)
         if fact.node and (before is None or (before.uid, before.node) != (fact.uid, fact.node)):
             self._arrivals[fact.uid] = fact.node
+        elif fact.node and before is not None and before.lasting not in (b"", fact.lasting):
+            # Resized in place: a decision that was taken without it must not be appended after it.
+            return charging(unit, fact.node, pods=(fact.uid,))
         return unit
 
     def _gone(self, kind: Kind[ObjectT], change: ObjectGone, now: int) -> Unit | None:

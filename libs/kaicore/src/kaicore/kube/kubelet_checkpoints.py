@@ -1,9 +1,11 @@
 """The files in which a kubelet keeps what its resource managers gave to which container, by pod uid.
 
 podresources names pods but not their uids, and no ordinary init containers; these files have both. They are those of
-kubelets 1.26 to 1.36 (`pkg/kubelet/cm/cpumanager/state`, `cm/memorymanager/state`, `cm/devicemanager/checkpoint`);
-1.37 adds fields (`data`, `dataChecksum`, `BootID`) and keeps these. Each carries a checksum: FNV-1a, 32 bits, over what
-go-spew prints of the Go value with `%#v`, keys sorted (`pkg/kubelet/checkpointmanager/checksum`).
+kubelets 1.26 to 1.37 (`pkg/kubelet/cm/cpumanager/state`, `cm/memorymanager/state`, `cm/devicemanager/checkpoint`). Each
+carries a checksum: FNV-1a, 32 bits, over what go-spew prints of the Go value with `%#v`, keys sorted
+(`pkg/kubelet/checkpointmanager/checksum`). Since 1.37 those of CPUs and memory have the contents twice: as before, for
+older kubelets, and as JSON in `data` with `dataChecksum`, which is what a kubelet reads (CPUManagerCheckpointV4,
+MemoryManagerCheckpointV3). A file without the known fields, or whose checksums do not fit, is refused.
 
 A kubelet replaces a file as a whole, with each change and before the container starts. It does not take a pod out when
 the pod ends: CPUs at the next admission or within 10 s, memory at the next admission, devices when some container is
@@ -119,8 +121,10 @@ class DeviceManagerState(msgspec.Struct, frozen=True):
     registered: dict[str, list[str]] | None = msgspec.field(name="RegisteredDevices", default=None)
 
 
-class _Sealed(msgspec.Struct, frozen=True):
+class _Sealed(msgspec.Struct, frozen=True, rename="camel"):
     checksum: int = 0
+    data: str | None = None
+    data_checksum: int = 0
 
 
 class _DeviceFile(msgspec.Struct, frozen=True, rename="pascal"):
@@ -197,7 +201,11 @@ def _manager_state(
     name: str, decoder: "msgspec.json.Decoder[StateT]", content: bytes, dump: Callable[[StateT], str]
 ) -> StateT:
     try:
-        state, checksum = decoder.decode(content), _seal_decoder.decode(content).checksum
+        seal = _seal_decoder.decode(content)
+        if seal.data is not None:
+            _check(name, seal.data_checksum, f"(string){seal.data}", field="dataChecksum", required=True)
+            return decoder.decode(seal.data)
+        state, checksum = decoder.decode(content), seal.checksum
     except msgspec.MsgspecError as error:
         raise _unreadable(name, error) from error
     plain = dump(state)
@@ -226,10 +234,10 @@ def _unreadable(name: str, error: msgspec.MsgspecError) -> InvalidObject:
     return InvalidObject(name, "content", str(error), "not a kubelet's checkpoint")
 
 
-def _check(name: str, checksum: int, *dumps: str) -> None:
-    """Compare the checksum; 0 is none, as an old file backend wrote it."""
-    if checksum and all(_fnv(dump) != checksum for dump in dumps):
-        raise InvalidObject(name, "checksum", checksum, "does not fit the contents: the file is torn or was edited")
+def _check(name: str, checksum: int, *dumps: str, field: str = "checksum", required: bool = False) -> None:
+    """Compare the checksum; 0 is none, as an old file backend wrote it, unless it is required."""
+    if (checksum or required) and all(_fnv(dump) != checksum for dump in dumps):
+        raise InvalidObject(name, field, checksum, "does not fit the contents: the file is torn or was edited")
 
 
 # --- checksums --------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 
 def normalize_slice(wire: SliceObject, lost: Lost = unheard) -> ResourceSlice:
-    """Reduce a ResourceSlice; a device that makes no sense is left out.
+    """Reduce a ResourceSlice; a device that makes no sense is left out, and its pool not used.
 
     Raises:
         InvalidObject: it names no driver or no pool, or selects its nodes in no way that is known.
@@ -98,6 +98,7 @@ def normalize_slice(wire: SliceObject, lost: Lost = unheard) -> ResourceSlice:
             counter_set.name: _counters(counter_set.counters, subject=subject, field="spec.sharedCounters")
             for counter_set in spec.shared_counters or ()
         },
+        partial=len(devices) < len(spec.devices or ()),
     )
 
 
@@ -146,7 +147,9 @@ def normalize_resource_claim(wire: ResourceClaimObject, lost: Lost = unheard) ->
             )
             for constraint in spec.constraints or ()
         ),
-        allocation=None if status.allocation is None else _allocation(status.allocation, subject=subject, lost=lost),
+        allocation=None
+        if status.allocation is None
+        else read_allocation(status.allocation, subject=subject, lost=lost),
         reserved_for=tuple(sorted(consumer.uid for consumer in status.reserved_for or ())),
         deleting=metadata.deletion_timestamp is not None,
         unsupported=tuple(sorted(set(_unsupported(wire)))),
@@ -334,7 +337,12 @@ def _unsupported(wire: ResourceClaimObject) -> Iterator[str]:
             yield f"spec.devices.constraints[{index}] is of a kind that is not known"
 
 
-def _allocation(wire: AllocationWire, *, subject: str, lost: Lost) -> Allocation:
+def read_allocation(wire: AllocationWire, *, subject: str, lost: Lost = unheard) -> Allocation:
+    """Reduce what a claim was allocated.
+
+    Raises:
+        InvalidObject: its node selector makes no sense.
+    """
     terms = None
     if wire.node_selector is not None:
         terms = node_terms(wire.node_selector, subject=subject, field="status.allocation.nodeSelector")
@@ -351,7 +359,14 @@ def _allocation(wire: AllocationWire, *, subject: str, lost: Lost) -> Allocation
                     lost(error)
         devices.append(
             AllocatedDevice(
-                result.request, result.driver, result.pool, result.device, bool(result.admin_access), consumed
+                request=result.request,
+                driver=result.driver,
+                pool=result.pool,
+                device=result.device,
+                admin=bool(result.admin_access),
+                consumed=consumed,
+                conditions=tuple(result.binding_conditions or ()),
+                failures=tuple(result.binding_failure_conditions or ()),
             )
         )
     return Allocation(tuple(devices), terms)

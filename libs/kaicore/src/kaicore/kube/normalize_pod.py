@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kaicore.errors import AbsurdQuantity, InvalidObject
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_fields import amounts, controller, int32, seconds
+from kaicore.kube.normalize_resize import resized
 from kaicore.kube.normalize_rules import claim_uses, pod_rules, required_nodes
 from kaicore.kube.objects import (
     PodObject,
@@ -112,6 +113,8 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
         (lost if isinstance(error, AbsurdQuantity) else malformed.append)(error)
 
     containers = tuple(_containers(spec, subject=subject, lost=misread))
+    if spec.node_name:
+        containers = resized(containers, status, subject=subject, lost=lost)
     pod_resources = None
     if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
         pod_resources, pod_limits = _resources(spec.resources, subject=subject, field="spec.resources", lost=misread)

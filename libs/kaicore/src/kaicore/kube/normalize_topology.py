@@ -37,6 +37,7 @@ _SCOPE = "topologyManagerScope"
 _MAX_NUMA_NODES = "topologyManagerMaxNUMANodes"
 _OPTION = "topologyManagerOption"
 _CPU_OPTION = "cpuManagerOption"
+_GATE = "kubeletFeatureGate"
 _FINGERPRINT = "nodeTopologyPodsFingerprint"
 _FINGERPRINT_METHOD = "nodeTopologyPodsFingerprintMethod"
 _FINGERPRINT_ANNOTATION = "topology.node.k8s.io/fingerprint"
@@ -91,6 +92,7 @@ def normalize_topology(wire: TopologyObject, lost: Lost = unheard) -> NodeTopolo
         scope=scope,
         options=_options(attributes, _OPTION),
         cpu_options=_options(attributes, _CPU_OPTION),
+        feature_gates=_gates(attributes, subject=subject, lost=lost),
         # A print that was made by an unknown method cannot be compared with anything.
         fingerprint=fingerprint if method in _FINGERPRINT_METHODS else "",
         fingerprint_method=method if method in _FINGERPRINT_METHODS else "all",
@@ -155,6 +157,18 @@ def _options(attributes: dict[str, str], prefix: str) -> dict[str, str]:
             words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*|[a-z0-9]+", name[len(prefix) :])
             options["-".join(word.lower() for word in words)] = value
     return options
+
+
+def _gates(attributes: dict[str, str], *, subject: str, lost: Lost) -> dict[str, bool]:
+    gates = {}
+    for name, value in sorted(attributes.items()):
+        if not name.startswith(_GATE):
+            continue
+        if value.lower() in ("true", "false"):
+            gates[name.removeprefix(_GATE)] = value.lower() == "true"
+        else:
+            lost(InvalidObject(subject, f"attributes[{name}]", value, "must be true or false"))
+    return gates
 
 
 def _zones(raw: Iterable[msgspec.Raw] | None, *, subject: str, lost: Lost) -> tuple[Zone, ...]:

@@ -231,6 +231,21 @@ class PodSpec(Wire):
     active_deadline_seconds: int | None = None
 
 
+class ContainerStatus(Wire):
+    """What became of a container; `allocated_resources` is what its kubelet has set aside for it (since 1.27)."""
+
+    name: str = ""
+    allocated_resources: Quantities | None = None
+
+
+class PodCondition(Wire):
+    """A pod's condition; `reason` says of `PodResizePending` whether it is `Deferred` or `Infeasible` (since 1.33)."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+
+
 class PodStatus(Wire):
     """What became of a pod."""
 
@@ -241,6 +256,9 @@ class PodStatus(Wire):
     nominated_node_name: str | None = None
     resource_claim_statuses: list[PodClaimStatus] | None = None
     start_time: Time | None = None
+    conditions: list[PodCondition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
 
 
 class PodObject(KubernetesObject):

@@ -17,6 +17,7 @@ from kai_apiserver.controllers.namespaces import NamespaceController
 from kai_apiserver.controllers.nodes import NodeLifecycleController
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.controllers.replica_sets import ReplicaSetController
+from kai_apiserver.controllers.resource_claims import ResourceClaimController
 from kai_apiserver.controllers.volumes import VolumeController
 from kai_apiserver.rest.backend import Backend
 
@@ -53,6 +54,7 @@ class Controllers:
             NamespaceController(backend),
             DisruptionController(backend),
             VolumeController(backend),
+            ResourceClaimController(backend),
             EventExpiry(backend, ttl_s=options.event_ttl_s),
         ]
         if options.node_grace_s > 0:

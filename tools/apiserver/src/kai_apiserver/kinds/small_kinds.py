@@ -74,6 +74,23 @@ def admit_claim(claim: Object, cluster: Cluster) -> None:
     claim["status"] = {"phase": "Pending"}
 
 
+def default_resource_claim(claim: Object) -> None:
+    """One device for each request, unless it says otherwise."""
+    for request in (claim["spec"].get("devices") or {}).get("requests") or ():
+        for exact in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if exact is not None:
+                exact.setdefault("allocationMode", "ExactCount")
+                if exact["allocationMode"] == "ExactCount":
+                    exact.setdefault("count", 1)
+                for toleration in exact.get("tolerations") or ():
+                    toleration.setdefault("operator", "Equal")
+
+
+def default_resource_claim_template(template: Object) -> None:
+    """As the claims that are made of it."""
+    default_resource_claim(template["spec"])
+
+
 def default_volume(volume: Object) -> None:
     """Fill in what a PersistentVolume leaves out."""
     volume["spec"].setdefault("volumeMode", "Filesystem")

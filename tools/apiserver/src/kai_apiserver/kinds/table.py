@@ -57,6 +57,8 @@ RULES: dict[str, Rules] = {
         validate_update=workload_validation.validate_replicated_update,
     ),
     "replicationcontrollers": Rules(default=small_kinds.default_replica_set),
+    "resourceclaims.resource.k8s.io": Rules(default=small_kinds.default_resource_claim),
+    "resourceclaimtemplates.resource.k8s.io": Rules(default=small_kinds.default_resource_claim_template),
     "secrets": Rules(default=small_kinds.default_secret, validate_update=small_kinds.validate_config_update),
     "services": Rules(default=small_kinds.default_service, admit=small_kinds.admit_service),
     "statefulsets.apps": Rules(default=small_kinds.default_stateful_set),

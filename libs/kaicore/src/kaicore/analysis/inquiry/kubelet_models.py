@@ -1,8 +1,10 @@
 """Which version's rules a node's kubelet is predicted by, and why: by what it reports, or as it is configured."""
 
+from collections.abc import Mapping
+
 from kaicore.rules.engine.config import KubeletOverride
 from kaicore.rules.model.node import Node
-from kaicore.rules.numa.kubelet_versions import kubelet_model, versioned_model
+from kaicore.rules.numa.kubelet_versions import GATES, kubelet_model, versioned_model
 from kaicore.rules.state.cluster_state import ClusterState
 
 
@@ -14,7 +16,8 @@ def kubelet_text(state: ClusterState, name: str) -> str:
         name: the node's.
     """
     row = state.columns.rows.get(name)
-    if row is None or state.columns.topologies[row] is None:
+    topology = None if row is None else state.columns.topologies[row]
+    if row is None or topology is None:
         return ""
     node = state.columns.facts[row]
     text = kubelet_model(node).text()
@@ -22,11 +25,15 @@ def kubelet_text(state: ClusterState, name: str) -> str:
     for override in configured:
         if override.version is not None:
             text = f"as kubelet 1.{versioned_model(override.version).minor} (as configured)"
+    published = {gate: on for gate, on in topology.feature_gates.items() if gate in GATES}
+    text += _told(published, "as is published")
     gates = {gate: on for one in configured for gate, on in (one.feature_gates or {}).items()}
-    if gates:
-        told = ", ".join(f"{gate} {'on' if on else 'off'}" for gate, on in sorted(gates.items()))
-        text += f", with {told}, as configured"
-    return text
+    return text + _told(gates, "as configured")
+
+
+def _told(gates: Mapping[str, bool], by: str) -> str:
+    told = ", ".join(f"{gate} {'on' if on else 'off'}" for gate, on in sorted(gates.items()))
+    return f", with {told}, {by}" if told else ""
 
 
 def _is_for(override: KubeletOverride, node: Node) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from kaicore.rules.engine.constraints.device_supply import GivenClaim
 from kaicore.rules.engine.constraints.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
@@ -15,6 +16,7 @@ from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
 from kaicore.rules.engine.victims.running_groups import Kind
 from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.cycle_queues import CycleQueues
@@ -72,6 +74,19 @@ class UnboundClaims(Protocol):
         ...
 
 
+class GivenDevices(Protocol):
+    """Says what becomes of a placed pod's resource claims."""
+
+    def __call__(self, pod: Pod, claims: Sequence[GivenClaim]) -> tuple[dict[str, Allocation], tuple[str, ...]]:
+        """Return what claims are to be allocated, by name, and the names of those that are allocated already.
+
+        Args:
+            pod: the pod.
+            claims: what it gets for each claim that its class's demand wants.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CycleInput:
     """What a cycle decides on; nothing of it is changed.
@@ -93,6 +108,7 @@ class CycleInput:
         rejected_before: returns how often a node's kubelet has rejected pods of a class, by the node's name and the
             class's key.
         unbound_claims: returns what becomes of a placed pod's claims that are not bound yet.
+        given_devices: returns what becomes of a placed pod's resource claims.
         cycle: id of the cycle, with which its decisions are recorded; empty where nothing is recorded.
         budgets: how many pods may be evicted of those under a PodDisruptionBudget.
         failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
@@ -119,6 +135,7 @@ class CycleInput:
     accounts: CycleQueues
     rejected_before: Callable[[str, str], int]
     unbound_claims: UnboundClaims
+    given_devices: GivenDevices
     cycle: str = ""
     waiting: int = 0
     leaving: Sequence[Member] = ()

@@ -282,6 +282,9 @@ class Reservations:
                 assignment = msgspec.structs.replace(
                     recorded, volumes=now.feasible_nodes(pod_class).volumes(recorded.row)
                 )
+            if pod_class.devices.wanted and future is not None:
+                devices = future.feasible_nodes(pod_class).devices(recorded.row, None)
+                assignment = msgspec.structs.replace(assignment, devices=devices)
             now.statement.place(assignment.pod_charge)
             if not columns.lasts(assignment.row):
                 break

@@ -121,6 +121,7 @@ class ResourceSlice(msgspec.Struct, frozen=True, omit_defaults=True):
         slices: how many slices the pool has in that generation.
         nodes: from where its devices can be used; None where each device says that itself.
         counters: counter sets that devices of the pool share: amounts by counter, by set.
+        partial: it has devices that could not be read; nothing is allocated from its pool.
     """
 
     uid: str
@@ -133,6 +134,7 @@ class ResourceSlice(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: NodeSelection | None = None
     devices: tuple[Device, ...] = ()
     counters: dict[str, Thousandths] = {}
+    partial: bool = False
 
 
 class DeviceClass(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -211,6 +213,10 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
         request: for which request, `request/alternative` where it had alternatives.
         admin: beside whoever else has it.
         consumed: what it takes of a shared device's capacity; None of one that is not shared.
+        conditions: that have to be true before a pod that uses it is bound (`bindingConditions`).
+        failures: that end waiting for those.
+        numa: NUMA zones that it is close to, as its driver said when it was chosen; empty where it did not, and in what
+            the API server tells of claims.
     """
 
     request: str
@@ -219,6 +225,9 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     device: str
     admin: bool = False
     consumed: Thousandths | None = None
+    conditions: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    numa: tuple[int, ...] = ()
 
     @property
     def id(self) -> tuple[str, str, str]:

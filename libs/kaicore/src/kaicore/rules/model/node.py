@@ -81,6 +81,7 @@ class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         options: Topology Manager options by name, as far as an attribute publishes them.
         cpu_options: CPU manager options, likewise.
+        feature_gates: the kubelet's feature gates that are told to be on or off, likewise.
         fingerprint: the pods fingerprint at the time of publication, empty when there is none.
         fingerprint_method: `all` or `with-exclusive-resources`.
     """
@@ -95,6 +96,7 @@ class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint_method: str = "all"
     uid: str = ""
     cpu_options: dict[str, str] = {}
+    feature_gates: dict[str, bool] = {}
 
     def lasting(self) -> "NodeTopology":
         """Return what of it lasts from one publication to the next: all but what the exporter saw free."""

@@ -25,6 +25,7 @@ MAX_AMOUNT = 2**48
 #: Sizes of volumes are compared and never summed, and file systems without an end say that they have 8Ei.
 MAX_STORAGE = 2**62
 
+_BINARY = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 _MAX_THOUSANDTHS = 2**63 - 1
 
 _SUFFIXES = {
@@ -109,6 +110,16 @@ def read_amount(text: str | int, *, resource: str, subject: str, field: str) -> 
     return most, AbsurdQuantity(subject, field, text, problem)
 
 
+def thousandths(text: str) -> int | None:
+    """Return a quantity, which may be negative, in thousandths, rounded away from zero; None where it is none."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return None
+    value = _value(match) * 1000
+    rounded = -(-value.numerator // value.denominator)
+    return -rounded if match[1] == "-" else rounded
+
+
 def parse_thousandths(text: str, *, subject: str, field: str) -> int:
     """Parse a quantity of any resource into thousandths, rounded up.
 
@@ -124,6 +135,18 @@ def parse_thousandths(text: str, *, subject: str, field: str) -> int:
     if amount > _MAX_THOUSANDTHS:
         raise InvalidQuantity(subject, field, text, "absurdly large quantity")
     return amount
+
+
+def thousandths_text(amount: int) -> str:
+    """Write thousandths as an exact Kubernetes quantity: `2`, `1500m`, `10Gi`."""
+    if amount % 1000:
+        return f"{amount}m"
+    whole = amount // 1000
+    suffix, unit = next(
+        ((suffix, unit) for suffix, unit in _BINARY if whole >= unit and whole % unit == 0),
+        ("", 1),
+    )
+    return f"{whole // unit}{suffix}"
 
 
 def most_amount(resource: str) -> int:
@@ -161,7 +184,7 @@ def format_amount(resource: str, amount: int) -> str:
     if resource == CPU:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     if is_bytes(resource):
-        for suffix, unit in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        for suffix, unit in _BINARY:
             if abs(amount) >= unit:
                 tenths = amount * 10 // unit
                 return f"{tenths // 10}{suffix}" if tenths % 10 == 0 else f"{tenths // 10}.{abs(tenths) % 10}{suffix}"

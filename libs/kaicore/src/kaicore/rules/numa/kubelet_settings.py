@@ -149,6 +149,8 @@ def infer_settings(topology: NodeTopology, node: Node | None) -> KubeletSettings
     allotted = {name for zone in topology.zones for name, item in zone.resources.items() if item.allocatable}
     labels = node.labels if node is not None else {}
     model = kubelet_model(node)
+    told = {name: on for name, on in topology.feature_gates.items() if name in GATES}
+    off = frozenset(name for name, on in told.items() if not on)
     return KubeletSettings(
         policy=topology.policy,
         scope=topology.scope,
@@ -159,7 +161,8 @@ def infer_settings(topology: NodeTopology, node: Node | None) -> KubeletSettings
         threads_told=MULTITHREADING_LABEL in labels,
         static_memory=MEMORY in allotted,
         minor=model.minor,
-        gates_on=model.gates_on,
+        gates_on=model.gates_on.union(told) - off,
+        gates_off=off,
     )
 
 

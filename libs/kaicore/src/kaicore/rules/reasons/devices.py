@@ -22,6 +22,33 @@ class ResourceClaimNotReady(CodedReason, frozen=True, kw_only=True):
         return f"waits for its resource claims: {self.waits_for}"
 
 
+class NoMatchingDevices(NodeReason, frozen=True, kw_only=True):
+    """Nodes that do not have the devices that the pod's resource claims ask for, whoever has them.
+
+    Attributes:
+        wanted: what is asked for, and what is wrong with it on the example.
+    """
+
+    lasting: ClassVar[bool] = True
+    wanted: str = field(name="detail")
+
+    def __str__(self) -> str:
+        return self._nodes(f"without devices that its resource claims could have: {self.wanted}")
+
+
+class DevicesTaken(NodeReason, frozen=True, kw_only=True):
+    """Nodes where other claims have the devices that the pod's resource claims ask for.
+
+    Attributes:
+        wanted: what is asked for.
+    """
+
+    wanted: str = field(name="detail")
+
+    def __str__(self) -> str:
+        return self._nodes(f"where other claims have the devices that its resource claims ask for: {self.wanted}")
+
+
 class ResourceClaimOutOfReach(NodeReason, frozen=True, kw_only=True):
     """Nodes where a resource claim of the pod, which has its devices, cannot be used.
 

@@ -6,7 +6,12 @@ programs cannot read it.
 
 from typing import TypeAlias
 
-from kaicore.rules.reasons.devices import ResourceClaimNotReady, ResourceClaimOutOfReach
+from kaicore.rules.reasons.devices import (
+    DevicesTaken,
+    NoMatchingDevices,
+    ResourceClaimNotReady,
+    ResourceClaimOutOfReach,
+)
 from kaicore.rules.reasons.eviction import (
     GroupsThatCannotRestart,
     JobWouldFail,
@@ -136,6 +141,8 @@ Reason: TypeAlias = (
     | VolumeNotReady
     | ResourceClaimNotReady
     | ResourceClaimOutOfReach
+    | NoMatchingDevices
+    | DevicesTaken
     | NumaNeverFits
     | NumaWidthsDiffer
     | NumaZoneShort

@@ -58,7 +58,7 @@ class ClusterConstraints:
         self._variants: dict[object, PodClass] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.volumes = VolumeRegistry(columns.volumes)
-        self.devices = DeviceRegistry()
+        self.devices = DeviceRegistry(columns.devices)
         #: What decisions gave to the claims of placed pods, by the pod's uid and the claim's name.
         self._promised: dict[str, dict[str, str]] = {}
         #: By `namespace/name`.
@@ -90,18 +90,24 @@ class ClusterConstraints:
             return False
         if pod.claims:
             self.volumes.add_pod(pod)
+        if pod.resource_claims:
+            self.devices.add_pod(pod)
         return self._index.set_pod(pod)
 
     def pod_gone(self, pod: Pod) -> None:
         """A pod is no more, or finished."""
         if pod.claims:
             self.volumes.remove_pod(pod)
+        if pod.resource_claims:
+            self.devices.remove_pod(pod)
         self._index.remove_pod(pod.uid)
 
     def remark(self, entry: PodEntry) -> bool:
         """Have a pod's marks and volumes where it is charged, and nowhere else; return whether anything changed."""
         uid = entry.pod.uid
         promised = self._promise(uid, entry.volumes if entry.charged else {})
+        if entry.pod.resource_claims:
+            promised |= self.devices.promise(entry.pod, entry.devices if entry.charged else {})
         marks = self._marks(entry) if entry.charged else ()
         before = self._marked.get(uid)
         if before is None and not marks:

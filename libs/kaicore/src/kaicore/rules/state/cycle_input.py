@@ -47,6 +47,7 @@ def cycle_input(
         cycle=cycle,
         rejected_before=state.rejected_before,
         unbound_claims=state.constraints.unbound_claims,
+        given_devices=state.constraints.devices.given,
         leaving=[workloads.leaving[uid] for uid in sorted(workloads.leaving)],
         nominated=[
             entry

@@ -1,10 +1,28 @@
-"""Device classes, slices and resource claims of a cluster, and what they mean for the pods that use them."""
+"""Device classes, slices and resource claims of a cluster, and what they mean for the pods that use them.
 
-from collections.abc import Iterable, Iterator
+A claim has its devices by a fact (`status.allocation`) or, until that is seen, by the decision that gave them to it for
+a pod. Either way they are counted once, so that no other claim gets them.
 
-from kaicore.rules.engine.constraints.device_demand import NO_DEVICES, DeviceDemand
+Source: kube-scheduler's plugin DynamicResources.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from kaicore.rules.devices.selectors import selector_problem
+from kaicore.rules.engine.constraints.device_demand import NO_DEVICES, DeviceDemand, WantedClaim
+from kaicore.rules.engine.constraints.device_supply import DeviceSupply, GivenClaim
 from kaicore.rules.events import payloads
-from kaicore.rules.model.device import DeviceClass, DeviceRequest, PodClaim, ResourceClaim, ResourceSlice
+from kaicore.rules.model.device import (
+    AllocatedDevice,
+    Allocation,
+    DeviceClass,
+    DeviceRequest,
+    PodClaim,
+    ResourceClaim,
+    ResourceSlice,
+)
 from kaicore.rules.model.pod import Pod
 
 #: Facts that are for `DeviceRegistry.take`.
@@ -17,32 +35,91 @@ DEVICE_FACTS: tuple[type[payloads.Payload], ...] = (
     payloads.ResourceClaimDeleted,
 )
 
+#: So many pods may use a claim at a time (`ResourceClaimReservedForMaxSize`).
+_MOST_CONSUMERS = 256
+
+_NO_DEVICES: dict[str, Allocation] = {}
+
 
 class DeviceRegistry:
     """Everything about devices, at one position of a cluster's log."""
 
-    def __init__(self) -> None:
+    def __init__(self, supply: DeviceSupply) -> None:
+        """Args: supply: told of every slice, and of all that claims have."""
         #: By name.
         self.slices: dict[str, ResourceSlice] = {}
         self.classes: dict[str, DeviceClass] = {}
         #: By `namespace/name`.
         self.claims: dict[str, ResourceClaim] = {}
+        self._supply = supply
+        self._users: dict[str, set[str]] = {}
+        #: What decisions gave to claims for placed pods, by claim, by the pod's uid.
+        self._promised: dict[str, dict[str, Allocation]] = {}
+        self._of_pod: dict[str, Mapping[str, Allocation]] = {}
+        #: What is told to the supply, by claim: the uid of the pod whose own the claim is, and its devices.
+        self._told: dict[str, tuple[str, tuple[AllocatedDevice, ...]]] = {}
+
+    # Pods.
+
+    def add_pod(self, pod: Pod) -> None:
+        """Know of a pod that uses its claims; harmless when it is known."""
+        for key in claim_keys(pod):
+            self._users.setdefault(key, set()).add(pod.uid)
+
+    def remove_pod(self, pod: Pod) -> None:
+        """Forget a pod."""
+        for key in claim_keys(pod):
+            users = self._users.get(key, set())
+            users.discard(pod.uid)
+            if not users:
+                self._users.pop(key, None)
+
+    def promise(self, pod: Pod, devices: Mapping[str, Allocation]) -> bool:
+        """Have what a decision gave to a pod's claims counted, and nothing else; return whether anything changed.
+
+        Args:
+            pod: the pod.
+            devices: by the claim's name; empty where the pod has no node any more.
+        """
+        before = self._of_pod.get(pod.uid, _NO_DEVICES)
+        if before == devices:
+            return False
+        for name in before:
+            promised = self._promised[f"{pod.namespace}/{name}"]
+            del promised[pod.uid]
+            if not promised:
+                del self._promised[f"{pod.namespace}/{name}"]
+        for name, allocation in devices.items():
+            self._promised.setdefault(f"{pod.namespace}/{name}", {})[pod.uid] = allocation
+        if devices:
+            self._of_pod[pod.uid] = devices
+        else:
+            del self._of_pod[pod.uid]
+        for name in {**before, **devices}:
+            self._tell(f"{pod.namespace}/{name}")
+        return True
+
+    # Facts.
 
     def take(self, payload: payloads.Payload) -> None:
         """Take in one of `DEVICE_FACTS`."""
         match payload:
             case payloads.ResourceSliceObserved(resource_slice):
+                self._slice_gone(resource_slice.name)
                 self.slices[resource_slice.name] = resource_slice
+                self._supply.set_slice(resource_slice)
             case payloads.ResourceSliceDeleted(_, name):
-                self.slices.pop(name, None)
+                self._slice_gone(name)
             case payloads.DeviceClassObserved(device_class):
                 self.classes[device_class.name] = device_class
             case payloads.DeviceClassDeleted(_, name):
                 self.classes.pop(name, None)
             case payloads.ResourceClaimObserved(claim):
                 self.claims[claim.key] = claim
+                self._tell(claim.key)
             case payloads.ResourceClaimDeleted(_, namespace, name):
                 self.claims.pop(f"{namespace}/{name}", None)
+                self._tell(f"{namespace}/{name}")
             case _:
                 pass
 
@@ -54,9 +131,13 @@ class DeviceRegistry:
         claims: Iterable[ResourceClaim],
     ) -> None:
         """Put the facts back, before any pod."""
-        self.slices = {one.name: one for one in slices}
+        for one in slices:
+            self.take(payloads.ResourceSliceObserved(one))
         self.classes = {one.name: one for one in classes}
-        self.claims = {one.key: one for one in claims}
+        for claim in claims:
+            self.take(payloads.ResourceClaimObserved(claim))
+
+    # Questions of cycles.
 
     def demand(self, pod: Pod) -> DeviceDemand:
         """Return what the pod's resource claims ask of its node."""
@@ -65,13 +146,65 @@ class DeviceRegistry:
         waits: list[str] = []
         places = []
         for use in pod.resource_claims:
-            if use.needless:
+            key = f"{pod.namespace}/{use.claim}"
+            claim = self.claims.get(key)
+            if not use.needless:
+                waits += [f"claim {use.claim or use.name} {problem}" for problem in self._problems(pod, use, claim)]
+            allocation = self.allocation(key)
+            if allocation is not None and allocation.terms is not None:
+                places.append(("node selector of an allocated claim", allocation.terms))
+        wanted = () if waits else tuple(want for want, _ in self._wanted(pod))
+        return DeviceDemand(tuple(waits), tuple(dict.fromkeys(places)), wanted)
+
+    def given(self, pod: Pod, claims: Sequence[GivenClaim]) -> tuple[dict[str, Allocation], tuple[str, ...]]:
+        """Return what becomes of a placed pod's claims.
+
+        Args:
+            pod: the pod.
+            claims: what it gets for each claim that its demand wants.
+
+        Returns:
+            what claims are to be allocated, by name; and the names of those that are allocated already.
+        """
+        devices = {claim.name: one.allocation for (_, claim), one in zip(self._wanted(pod), claims, strict=True)}
+        reserved: list[str] = []
+        for key in dict.fromkeys(claim_keys(pod)):
+            claim = self.claims.get(key)
+            if claim is None or claim.name in devices:
                 continue
-            claim = self.claims.get(f"{pod.namespace}/{use.claim}")
-            waits += [f"claim {use.claim or use.name} {problem}" for problem in self._problems(pod, use, claim)]
-            if claim is not None and claim.allocation is not None and claim.allocation.terms is not None:
-                places.append(("node selector of an allocated claim", claim.allocation.terms))
-        return DeviceDemand(tuple(waits), tuple(dict.fromkeys(places)))
+            promised = self._promised.get(key)
+            if claim.allocation is not None:
+                reserved.append(claim.name)
+            elif promised:
+                devices[claim.name] = promised[min(promised)]
+        return devices, tuple(reserved)
+
+    def allocation(self, key: str) -> Allocation | None:
+        """Return what a claim has, by a fact or by a decision; None for nothing."""
+        claim = self.claims.get(key)
+        if claim is not None and claim.allocation is not None:
+            return claim.allocation
+        promised = self._promised.get(key)
+        return promised[min(promised)] if promised else None
+
+    def _wanted(self, pod: Pod) -> list[tuple[WantedClaim, ResourceClaim]]:
+        """Return a pod's claims that have nothing yet, in the order in which they choose."""
+        wanted = []
+        for key in dict.fromkeys(claim_keys(pod)):
+            claim = self.claims.get(key)
+            if claim is not None and self.allocation(key) is None:
+                shared = key if len(self._users.get(key, ())) > 1 else ""
+                requests = tuple(map(self._with_class, claim.requests))
+                wanted.append((WantedClaim(requests, claim.constraints, shared), claim))
+        return wanted
+
+    def _with_class(self, request: DeviceRequest) -> DeviceRequest:
+        """Return a request with the selectors of its class before its own."""
+        if request.alternatives:
+            return msgspec.structs.replace(request, alternatives=tuple(map(self._with_class, request.alternatives)))
+        device_class = self.classes.get(request.device_class)
+        selectors = () if device_class is None else device_class.selectors
+        return msgspec.structs.replace(request, selectors=(*selectors, *request.selectors))
 
     def _problems(self, pod: Pod, use: PodClaim, claim: ResourceClaim | None) -> Iterator[str]:
         """Say what keeps a claim from being used at all."""
@@ -83,17 +216,52 @@ class DeviceRegistry:
             yield "was not made for this pod"
         elif claim.deleting:
             yield "is being deleted"
-        elif claim.allocation is None:
+        elif pod.uid not in claim.reserved_for and len(claim.reserved_for) >= _MOST_CONSUMERS:
+            yield f"is reserved for {len(claim.reserved_for)} pods already"
+        elif self.allocation(claim.key) is None:
             yield from (f"asks for what this version does not allocate: {part}" for part in claim.unsupported)
             for request in claim.requests:
-                yield from self._class_problems(request)
-            yield "is not allocated, and this version allocates no devices"
+                yield from self._request_problems(request)
 
-    def _class_problems(self, request: DeviceRequest) -> Iterator[str]:
+    def _request_problems(self, request: DeviceRequest) -> Iterator[str]:
         for part in request.alternatives or (request,):
             device_class = self.classes.get(part.device_class)
             if device_class is None:
                 yield f"asks for device class {part.device_class}, which does not exist"
-            else:
-                for problem in device_class.unsupported:
-                    yield f"asks for device class {part.device_class}, of which {problem}"
+                continue
+            for problem in device_class.unsupported:
+                yield f"asks for device class {part.device_class}, of which {problem}"
+            for expression in (*device_class.selectors, *part.selectors):
+                problem = selector_problem(expression)
+                if problem:
+                    yield f"has a selector that this version cannot evaluate: {expression!r}: {problem}"
+
+    # The supply.
+
+    def _slice_gone(self, name: str) -> None:
+        before = self.slices.pop(name, None)
+        if before is not None:
+            self._supply.forget_slice(before)
+
+    def _tell(self, key: str) -> None:
+        """Have the supply know what a claim has now."""
+        allocation, claim = self.allocation(key), self.claims.get(key)
+        owner = "" if claim is None else claim.owner
+        devices = () if allocation is None else allocation.devices
+        before = self._told.pop(key, ("", ()))
+        if devices:
+            self._told[key] = owner, devices
+        if before == (owner, devices):
+            return
+        self._supply.hold(before[1], sign=-1)
+        self._supply.hold(devices)
+        for uid in {before[0], owner} - {""}:
+            own = [one for of_pod, held in self._told.values() if of_pod == uid for one in held]
+            self._supply.set_own(uid, tuple(own))
+
+
+def claim_keys(pod: Pod) -> Iterator[str]:
+    """Yield the pod's claims that are made as `namespace/name`."""
+    for use in pod.resource_claims:
+        if use.claim:
+            yield f"{pod.namespace}/{use.claim}"

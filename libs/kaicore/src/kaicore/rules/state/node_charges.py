@@ -15,6 +15,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.init_remains import init_remains
 from kaicore.rules.numa.memory_manager import excluding
 from kaicore.rules.numa.zone_charge import ZoneCharge
@@ -120,6 +121,12 @@ class NodeCharges:
         entry.releasing, entry.charged_at = False, at
         self.on_node.setdefault(node, set()).add(entry.pod.uid)
         self._set_unrecorded(entry, recorded=charge is not None)
+
+    def resize(self, entry: PodEntry, node: str, *, before: Amounts) -> None:
+        """Charge a pod that was resized in place with what it asks for now; its zones change when they are observed."""
+        row = self._columns.row(node)
+        self._columns.charge(row, before, sign=-1, releasing=entry.releasing)
+        self._columns.charge(row, entry.requests, releasing=entry.releasing)
 
     def restore(self, entry: PodEntry) -> None:
         """Charge a pod as a snapshot had it charged; the node's memory is as it was already."""
@@ -230,3 +237,12 @@ class NodeCharges:
         zones.unknown[row] += 1 if unrecorded else -1
         since = [other.charged_at for other in self.held_on(node) if other.unrecorded]
         zones.unknown_since[row] = min(since, default=0)
+
+
+def is_resized(before: Pod, after: Pod) -> bool:
+    """Tell whether a pod on a node asks for something else than before: nothing but a resize in place brings that."""
+    return (
+        bool(after.node_name)
+        and before.containers is not after.containers
+        and (before.containers, before.pod_resources) != (after.containers, after.pod_resources)
+    )

@@ -7,6 +7,7 @@ import msgspec
 from kaicore.rules.engine.workload import Nomination
 from kaicore.rules.events.payloads import WaitingPod
 from kaicore.rules.groups.ranks import NO_RANK
+from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.zone_charge import ZoneCharge
@@ -77,6 +78,7 @@ class PodEntry(msgspec.Struct):
         exporter_reports, implausible_reports: how many observations of it were taken over, and how many were not
             believed; annotations are not counted among the former.
         volumes: volumes that its claims get by the decision that placed it, by the claim's name.
+        devices: devices that its resource claims get by the decision that placed it, by the claim's name.
         rank: its place among the pods of its set, by that decision; -1 for none.
         decided_at: the position that the cycle which placed it knew.
         cycle: the cycle that placed it.
@@ -153,6 +155,7 @@ class PodEntry(msgspec.Struct):
     eviction: Eviction | None = None
     rejection: KubeletRejection | None = None
     volumes: dict[str, str] = {}
+    devices: dict[str, Allocation] = {}
     rank: int = NO_RANK
 
     @property

@@ -20,7 +20,7 @@ from kaicore.rules.state.class_registry import ClassRegistry
 from kaicore.rules.state.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import EarlyReleases
-from kaicore.rules.state.node_charges import NodeCharges
+from kaicore.rules.state.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.prediction_misses import PredictionMisses
 from kaicore.rules.state.queue_registry import QueueRegistry
@@ -111,6 +111,8 @@ class PodIndexes:
         if seen:
             self._update_class(before, after)
             selected = self.constraints.pod_seen(after.pod)
+        if held and before.requests is not after.requests:
+            self.charges.resize(after, held, before=before.requests)
         if held != holds:
             self._move(after, held, holds, release)
         elif holds:
@@ -145,10 +147,13 @@ class PodIndexes:
         self.revision += before.repairing and not after.repairing
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
-        """A pod may change class while it waits: gates fall, tolerations are added. One with a node keeps its class."""
+        """A pod may change class while it waits: gates fall, tolerations are added.
+
+        One with a node keeps its class, unless it is resized in place: then it holds something else.
+        """
         if before.stage is Stage.ABSENT:
             after.class_key = self.class_registry.enter(after.pod)
-        elif before.stage is Stage.WAITING:
+        elif before.stage is Stage.WAITING or is_resized(before.pod, after.pod):
             after.class_key = self.class_registry.enter(after.pod)
             self._leave_class(before.class_key)
         if after.class_key != before.class_key:

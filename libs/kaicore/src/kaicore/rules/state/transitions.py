@@ -192,7 +192,7 @@ def _see_on_its_node(entry: PodEntry, payload: payloads.PodObserved, context: Fo
     """Take over the pod and its node; another node than before voids all records of its placement."""
     if entry.node != payload.pod.node_name:
         entry.predicted = entry.observed = None
-        entry.implausible, entry.volumes = "", {}
+        entry.implausible, entry.volumes, entry.devices = "", {}, {}
     _see_on_node(entry, payload, context)
 
 
@@ -234,9 +234,9 @@ def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, con
 
 
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
-    """Take over the node, the predicted zones, the volumes and the rank; no room is kept any more."""
+    """Take over the node, the predicted zones, the volumes, the devices and the rank; no room is kept any more."""
     entry.node, entry.predicted, entry.volumes = payload.node, payload.placement, payload.volumes
-    entry.rank = payload.rank
+    entry.rank, entry.devices = payload.rank, payload.devices
     entry.cycle, entry.placed_at = payload.cycle, context.occurred_at
     entry.decided_at = context.input_position(payload.cycle)
     _stop_waiting(entry)
@@ -247,8 +247,9 @@ def _bind(entry: PodEntry, payload: payloads.PodBound, context: FoldContext) -> 
 
 
 def _fail_to_bind(entry: PodEntry, payload: payloads.BindFailed, context: FoldContext) -> None:
-    """Forget the node, the predicted zones, the volumes and the rank; count the failure; note if the pod is gone."""
+    """Forget the node and all that the decision gave it there; count the failure; note if the pod is gone."""
     entry.node, entry.predicted, entry.volumes, entry.rank = "", None, {}, NO_RANK
+    entry.devices = {}
     entry.bind_failures += 1
     entry.failed_at = context.recorded_at
     entry.gone = payload.gone

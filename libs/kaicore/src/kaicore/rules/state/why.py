@@ -8,6 +8,7 @@ from kaicore.rules.engine.victims.job_failures import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import format_amount
@@ -62,6 +63,8 @@ def story_of(events: list[Event]) -> list[StoryLine]:  # long: one case for each
                     text += f", {_domains_text(payload)}"
                 for claim, volume in sorted(payload.volumes.items()):
                     text += f", claim {claim} gets volume {volume}"
+                for claim, allocation in sorted(payload.devices.items()):
+                    text += f", claim {claim} gets {devices_text(allocation)}"
                 if payload.rejected_here_before:
                     text += f" (whose kubelet had rejected such pods {payload.rejected_here_before} times)"
             case payloads.PodBound():
@@ -103,6 +106,15 @@ def story_of(events: list[Event]) -> list[StoryLine]:  # long: one case for each
         if text:
             lines.append(StoryLine(event.position, event.recorded_at, text))
     return lines
+
+
+def devices_text(allocation: Allocation) -> str:
+    """Name the devices of a claim, and the NUMA zones that they are close to as far as their drivers say."""
+    names = []
+    for device in allocation.devices:
+        near = f", NUMA {'/'.join(map(str, device.numa))}" if device.numa else ""
+        names.append(f"{device.device} ({device.driver}, pool {device.pool}{near})")
+    return " and ".join(names) or "no device"
 
 
 def choice_text(eviction: payloads.EvictionDecided) -> str:
@@ -238,20 +250,25 @@ def _impossible(pod: Pod, placement: Placement) -> InvalidObject | None:
 
 def _pod_news(before: Pod | None, pod: Pod) -> str:
     if before is None:
-        asked = ", ".join(
-            f"{container.name}: "
-            + " ".join(f"{name}={format_amount(name, amount)}" for name, amount in sorted(container.requests.items()))
-            for container in pod.containers
-        )
         where = f", already on {pod.node_name}" if pod.node_name else ""
-        return f"seen: {pod.qos} pod, {asked or 'no containers'}{where}"
+        return f"seen: {pod.qos} pod, {_asked(pod) or 'no containers'}{where}"
     if pod.deletion_at is not None and before.deletion_at is None:
         return "deletion began"
     if pod.phase != before.phase:
         return f"{pod.phase.lower()}" + (f": {pod.reason}" if pod.reason else "")
+    if pod.node_name and pod.containers != before.containers:
+        return f"resized in place: {_asked(pod)}"
     if pod.scheduling_gates != before.scheduling_gates:
         return f"scheduling gates: {', '.join(pod.scheduling_gates) or 'none left'}"
     return ""
+
+
+def _asked(pod: Pod) -> str:
+    return ", ".join(
+        f"{container.name}: "
+        + " ".join(f"{name}={format_amount(name, amount)}" for name, amount in sorted(container.requests.items()))
+        for container in pod.containers
+    )
 
 
 def _amounts(amounts: Amounts) -> str:

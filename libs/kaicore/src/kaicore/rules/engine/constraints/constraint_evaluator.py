@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from kaicore.rules.engine.constraints.device_rule import DeviceRule
+from kaicore.rules.engine.constraints.device_supply import GivenClaim
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
 from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT, PodRule, pod_rules
@@ -32,6 +34,10 @@ class ConstraintEvaluator:
         self._wanted = _by_storage_class(self._volumes, columns)
         self._rules: list[PodRule] = pod_rules(pod_class, columns, fitting=fitting, tolerated=tolerated)
         self._rules += [rule for rule in self._wanted.values() if rule.binding]
+        wanted = self._devices.wanted
+        self._device_rule = DeviceRule(wanted, columns, among=fitting & tolerated) if wanted else None
+        if self._device_rule is not None:
+            self._rules.append(self._device_rule)
         self._preferences = Preferences(pod_class, columns, fitting=fitting, tolerated=tolerated)
         #: Whether it refuses no row, and prefers none.
         self.indifferent = not self._rules and not self._preferences
@@ -106,6 +112,15 @@ class ConstraintEvaluator:
             return ()
         chosen = {name: iter(rule.choose(row)) for name, rule in self._wanted.items()}
         return tuple(next(chosen[item.storage_class]) for item in self._volumes.wanted)
+
+    def devices(self, row: int, zones: frozenset[int]) -> tuple[GivenClaim, ...]:
+        """Return what a pod gets on a row for each claim that its demand wants.
+
+        Args:
+            row: the row.
+            zones: NUMA zones to which its devices had better be close; none for no preference.
+        """
+        return () if self._device_rule is None else self._device_rule.choose(row, zones)
 
 
 def _by_storage_class(demand: VolumeDemand, columns: NodeColumns) -> dict[str, VolumeRule]:

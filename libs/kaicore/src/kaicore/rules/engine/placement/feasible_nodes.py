@@ -10,6 +10,8 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
+from kaicore.rules.engine.constraints.device_rule import zones_of_cpus
+from kaicore.rules.engine.constraints.device_supply import GivenClaim
 from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.node_reasons import first_failing
@@ -265,6 +267,13 @@ class FeasibleNodes:
     def volumes(self, row: int) -> tuple[GivenVolume, ...]:
         """Return the volumes that a pod gets on a row (`ConstraintEvaluator.volumes`)."""
         return self._constraints.volumes(row) if self._class.volumes.wanted else ()
+
+    def devices(self, row: int, predicted: PredictedPlacement | None) -> tuple[GivenClaim, ...]:
+        """Return the devices that a pod's claims get on a row, close to the zones that it is predicted to get there."""
+        if not self._class.devices.wanted:
+            return ()
+        placement = None if predicted is None else predicted.placement
+        return self._constraints.devices(row, zones_of_cpus(placement, self._columns.topologies[row]))
 
     def refresh(self, rows: "array[int]") -> None:
         """Evaluate rows again that were charged; one may be there more than once."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kaicore.rules.engine.constraints.device_supply import DeviceSupply
 from kaicore.rules.engine.constraints.pod_marks import PodMarks
 from kaicore.rules.engine.constraints.volume_supply import VolumeSupply
 from kaicore.rules.model.node import Node, NodeTopology, Taint
@@ -56,6 +57,8 @@ class NodeColumns:
         self.marks = PodMarks()
         #: Volumes made beforehand that no claim has.
         self.volumes = VolumeSupply()
+        #: Devices of dynamic resource allocation, and which claims have them.
+        self.devices = DeviceSupply()
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_values: dict[str, tuple[Ints, list[str]]] = {}
         self._order: Ints | None = None
@@ -220,6 +223,7 @@ class NodeColumns:
         other.zones = self.zones.copy()
         other.marks = self.marks.copy()
         other.volumes = self.volumes.copy()
+        other.devices = self.devices.copy()
         return other
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:

@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.device_supply import GivenClaim
 from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
@@ -28,6 +29,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         pod_class: as which it is placed.
         volumes: what it gets there for each volume that its class's demand wants.
+        devices: what it gets there for each resource claim that its class's demand wants.
     """
 
     member: Member
@@ -36,6 +38,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     placement: Placement | None
     pod_class: PodClass
     volumes: tuple[GivenVolume, ...] = ()
+    devices: tuple[GivenClaim, ...] = ()
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -46,7 +49,9 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     def pod_charge(self) -> PodCharge:
         """The pod there."""
         uid, requests = self.member.pod.uid, self.member.requests
-        return PodCharge(uid, self.row, requests, self.charge, marks=self.marks, volumes=self.volumes)
+        return PodCharge(
+            uid, self.row, requests, self.charge, marks=self.marks, volumes=self.volumes, devices=self.devices
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +225,7 @@ class Placer:
             self._observer.placing(member, row, feasible)
         predicted = feasible.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
-        volumes = feasible.volumes(row)
+        volumes, devices = feasible.volumes(row), feasible.devices(row, predicted)
         arrival = None
         if self._doubts is not None and predicted is not None:
             arrival = Arrival(pod_class.aligned, charge, member.pod.created_at)
@@ -231,7 +236,8 @@ class Placer:
             charge,
             marks=pod_class.marks,
             volumes=volumes,
+            devices=devices,
             arrival=arrival,
         )
         placement = None if predicted is None else predicted.placement
-        return Assignment(member, row, self.statement.place(pod_charge).charge, placement, pod_class, volumes)
+        return Assignment(member, row, self.statement.place(pod_charge).charge, placement, pod_class, volumes, devices)

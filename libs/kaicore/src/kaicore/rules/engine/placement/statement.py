@@ -16,6 +16,7 @@ from enum import Enum
 
 import msgspec
 
+from kaicore.rules.engine.constraints.device_supply import GivenClaim
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import Before, RowStates
@@ -36,6 +37,7 @@ class PodCharge(msgspec.Struct, frozen=True, gc=False):
         releasing: it terminates already.
         marks: what it leaves there for the rules of others (`kaicore.rules.engine.constraints.pod_marks`).
         volumes: what this cycle gives it; not the volumes that it has, for they stay with its claims.
+        devices: what this cycle gives its resource claims; not what they have already.
         arrival: it is decided on by this cycle, and what its kubelet gives it is not known for certain.
     """
 
@@ -46,6 +48,7 @@ class PodCharge(msgspec.Struct, frozen=True, gc=False):
     releasing: bool = False
     marks: tuple[str, ...] = ()
     volumes: tuple[GivenVolume, ...] = ()
+    devices: tuple[GivenClaim, ...] = ()
     arrival: Arrival | None = None
 
     def same_place(self, other: "PodCharge") -> bool:
@@ -140,6 +143,10 @@ class Statement:
             self._columns.marks.charge(pod_charge.row, pod_charge.marks, sign=sign)
         if pod_charge.volumes:
             self._columns.volumes.give(pod_charge.volumes, sign=sign)
+        if pod_charge.devices:
+            self._columns.devices.give(pod_charge.devices, sign=sign)
+        elif self._columns.devices.may_be_freed:
+            self._columns.devices.leave(pod_charge.uid, sign=sign)
 
     def arrivals(self, row: int, *, before: int | None = None) -> tuple[Arrival, ...]:
         """Return the pods that were put on a row, before a savepoint, and may get other zones than predicted."""
@@ -283,6 +290,7 @@ class Statement:
             releasing=pod_charge.releasing,
             marks=pod_charge.marks,
             volumes=pod_charge.volumes,
+            devices=pod_charge.devices,
             arrival=pod_charge.arrival and replace(pod_charge.arrival, charge=charge),
         )
 

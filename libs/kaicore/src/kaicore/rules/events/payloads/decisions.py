@@ -3,6 +3,7 @@
 import msgspec
 
 from kaicore.rules.events.payloads.base import Payload
+from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import Placement
 
 
@@ -19,6 +20,8 @@ class PodPlaced(Payload, frozen=True, gc=False):
         domains: of such a group, the node's domain at each level of the topology, by the level's name.
         provisioning_request: name of the ProvisioningRequest that an autoscaler was at for it; empty for none.
         provisioning_class: that request's class.
+        devices: what its resource claims are to be allocated before it is bound, by the claim's name.
+        reserved_claims: names of its resource claims that have their devices already.
     """
 
     uid: str
@@ -35,6 +38,8 @@ class PodPlaced(Payload, frozen=True, gc=False):
     domains: dict[str, str] = msgspec.field(default_factory=dict)
     provisioning_request: str = ""
     provisioning_class: str = ""
+    devices: dict[str, Allocation] = msgspec.field(default_factory=dict)
+    reserved_claims: tuple[str, ...] = ()
 
 
 class NodeCharged(Payload, frozen=True, gc=False):

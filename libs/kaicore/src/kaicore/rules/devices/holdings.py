@@ -1,0 +1,63 @@
+"""Which devices claims have, and how much of those that several may have at a time."""
+
+from collections.abc import Iterable, Mapping
+
+from kaicore.rules.devices.pools import DeviceId
+from kaicore.rules.model.device import AllocatedDevice
+
+
+class Holdings:
+    """What claims have; over what other holdings say, where these are only looked at."""
+
+    def __init__(self, base: "Holdings | None" = None) -> None:
+        """Args: base: not changed, and not to change as long as this is used; None for nothing."""
+        self._base = base
+        #: How many claims more than in the base have a device for themselves; fewer are negative.
+        self._taken: dict[DeviceId, int] = {}
+        self._shares: dict[DeviceId, int] = {}
+        self._consumed: dict[DeviceId, dict[str, int]] = {}
+
+    def change(self, devices: Iterable[AllocatedDevice], *, sign: int = 1) -> None:
+        """A claim has devices, or has them no more (`sign=-1`). Access for administrators takes nothing."""
+        for device in devices:
+            if device.admin:
+                continue
+            if device.consumed is None:
+                _add(self._taken, device.id, sign)
+                continue
+            _add(self._shares, device.id, sign)
+            amounts = self._consumed.setdefault(device.id, {})
+            for name, amount in device.consumed.items():
+                _add(amounts, name, sign * amount)
+            if not amounts:
+                del self._consumed[device.id]
+
+    def is_taken(self, device: DeviceId) -> bool:
+        """Tell whether a claim has a device for itself."""
+        return self._count(device, shares=False) > 0
+
+    def consumed(self, device: DeviceId) -> Mapping[str, int] | None:
+        """Return how much of each capacity of a device the claims hold that share it; None if none does."""
+        if self._count(device, shares=True) <= 0:
+            return None
+        base = None if self._base is None else self._base.consumed(device)
+        amounts = dict(base or {})
+        for name, amount in self._consumed.get(device, {}).items():
+            amounts[name] = amounts.get(name, 0) + amount
+        return amounts
+
+    def has(self, device: DeviceId) -> bool:
+        """Tell whether any claim has a device."""
+        return self.is_taken(device) or self._count(device, shares=True) > 0
+
+    def _count(self, device: DeviceId, *, shares: bool) -> int:
+        own = (self._shares if shares else self._taken).get(device, 0)
+        return own if self._base is None else own + self._base._count(device, shares=shares)  # noqa: SLF001 - same class
+
+
+def _add(counts: dict[DeviceId, int] | dict[str, int], key: DeviceId | str, amount: int) -> None:
+    count = counts.get(key, 0) + amount  # type: ignore[arg-type]
+    if count:
+        counts[key] = count  # type: ignore[index]
+    else:
+        counts.pop(key, None)  # type: ignore[arg-type]

@@ -1,0 +1,154 @@
+"""Devices of all nodes, and which claims have them, as a cycle gives them out and takes them back.
+
+`NodeColumns` has the supply beside its marks. Facts and decisions of earlier cycles say what is free as a cycle begins.
+Where pods use no claims it is empty, and nothing is asked of it.
+"""
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import NamedTuple, TypeVar
+
+from kaicore.rules.devices.holdings import Holdings
+from kaicore.rules.devices.pools import Pool, PoolId, PoolSlice, pool_slice, pools_of_node
+from kaicore.rules.model.device import AllocatedDevice, Allocation, ResourceSlice
+from kaicore.rules.model.node import Node
+
+_Key = TypeVar("_Key")
+
+
+class GivenClaim(NamedTuple):
+    """What a claim of a pod gets in a cycle.
+
+    Attributes:
+        allocation: its devices.
+        claim: `namespace/name` of a claim that several pods use; empty otherwise.
+    """
+
+    allocation: Allocation
+    claim: str = ""
+
+
+class DeviceSupply:
+    """Slices, and what claims have of their devices."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[str, PoolSlice]] = {}
+        self._network: dict[str, PoolSlice] = {}
+        self._by_pool: dict[PoolId, dict[str, PoolSlice]] = {}
+        self._pools: dict[str, tuple[Node | None, tuple[Pool, ...]]] = {}
+        self._held = Holdings()
+        #: Devices that are free again once a pod has ended, by the pod's uid: those of claims that are its own.
+        self._of_pod: dict[str, tuple[AllocatedDevice, ...]] = {}
+        #: Claims that several pods use and that this cycle gave devices to, with how many pods use them.
+        self._given: dict[str, tuple[Allocation, int]] = {}
+        #: Pools of which this copy gave devices out or took them back, in order.
+        self.changes: list[PoolId] = []
+
+    def copy(self) -> "DeviceSupply":
+        """Return a supply that a cycle can give out."""
+        other = copy(self)
+        # What a cycle does is far less than what there is.
+        other._held = Holdings(self._held)  # noqa: SLF001 - of the same class
+        other._given = dict(self._given)  # noqa: SLF001
+        other.changes = list(self.changes)
+        return other
+
+    # As facts and decisions have it.
+
+    def set_slice(self, of: ResourceSlice) -> None:
+        """Know a slice as it is now."""
+        made = pool_slice(of)
+        self._by_pool.setdefault((of.driver, of.pool), {})[of.name] = made
+        if of.nodes is not None and of.nodes.node:
+            self._by_node.setdefault(of.nodes.node, {})[of.name] = made
+        else:
+            self._network[of.name] = made
+        self._forget_pools(of)
+
+    def forget_slice(self, of: ResourceSlice) -> None:
+        """Know a slice no more; harmless where it is not known.
+
+        Args: of: the slice as it was known, or another version of it of the same pool and node.
+        """
+        self._network.pop(of.name, None)
+        _drop(self._by_pool, (of.driver, of.pool), of.name)
+        if of.nodes is not None and of.nodes.node:
+            _drop(self._by_node, of.nodes.node, of.name)
+        self._forget_pools(of)
+
+    def hold(self, devices: Iterable[AllocatedDevice], *, sign: int = 1) -> None:
+        """A claim has devices by a fact or a decision, or has them no more (`sign=-1`)."""
+        self._held.change(devices, sign=sign)
+
+    def set_own(self, uid: str, devices: tuple[AllocatedDevice, ...]) -> None:
+        """Know which devices are free again once a pod has ended."""
+        if devices:
+            self._of_pod[uid] = devices
+        else:
+            self._of_pod.pop(uid, None)
+
+    # In a cycle.
+
+    @property
+    def held(self) -> Holdings:
+        """What claims have now."""
+        return self._held
+
+    def pools(self, node: Node) -> tuple[Pool, ...]:
+        """Return the pools of a node, in the order in which they are tried."""
+        kept = self._pools.get(node.name)
+        if kept is not None and kept[0] is node:
+            return kept[1]
+        local = self._by_node.get(node.name, {})
+        slices = [*local.values(), *self._network.values()]
+        pools = pools_of_node(node.name, node.labels, slices, self._all_of_pool)
+        self._pools[node.name] = node, pools
+        return pools
+
+    def given_to(self, claim: str) -> Allocation | None:
+        """Return what this cycle has given to a claim that several pods use; None if nothing."""
+        given = self._given.get(claim)
+        return None if given is None else given[0]
+
+    def give(self, claims: Iterable[GivenClaim], *, sign: int = 1) -> None:
+        """Give devices to claims of a pod, or take them back with `sign=-1`."""
+        for given in claims:
+            if given.claim:
+                before = self._given.get(given.claim)
+                count = (0 if before is None else before[1]) + sign
+                if count:
+                    self._given[given.claim] = (given.allocation if before is None else before[0]), count
+                else:
+                    del self._given[given.claim]
+                if (before is not None and sign > 0) or (sign < 0 and count):
+                    continue
+            self._change(given.allocation.devices, sign)
+
+    def leave(self, uid: str, *, sign: int) -> None:
+        """A pod that has devices of its own is evicted in this cycle (`sign=-1`), or stays after all."""
+        self._change(self._of_pod.get(uid, ()), sign)
+
+    @property
+    def may_be_freed(self) -> bool:
+        """Whether any pod's end frees devices."""
+        return bool(self._of_pod)
+
+    def _change(self, devices: Sequence[AllocatedDevice], sign: int) -> None:
+        self._held.change(devices, sign=sign)
+        self.changes += dict.fromkeys((device.driver, device.pool) for device in devices)
+
+    def _all_of_pool(self, pool: PoolId) -> Sequence[PoolSlice]:
+        return list(self._by_pool.get(pool, {}).values())
+
+    def _forget_pools(self, of: ResourceSlice) -> None:
+        if of.nodes is not None and of.nodes.node and not self._network:
+            self._pools.pop(of.nodes.node, None)
+        else:
+            self._pools.clear()
+
+
+def _drop(slices: dict[_Key, dict[str, PoolSlice]], key: _Key, name: str) -> None:
+    of_key = slices.get(key, {})
+    of_key.pop(name, None)
+    if not of_key:
+        slices.pop(key, None)

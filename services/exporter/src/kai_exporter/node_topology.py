@@ -1,0 +1,205 @@
+"""A NodeResourceTopology of what a kubelet has and has given away, as resource-topology-exporter would publish it.
+
+Figures are those of podresources: what is allocatable by `GetAllocatableResources`, what is available by subtracting
+what `List` shows. Capacities and distances are sysfs's. Devices and memory of several NUMA nodes count in full on each,
+and the fingerprint is over pods with exclusive resources (`k8stopologyawareschedwg/podfingerprint`).
+
+Attributes tell what else the kubelet is set to, by the convention that the watcher reads:
+`topologyManagerOption<Name>`, `cpuManagerOption<Name>`, `kubeletFeatureGate<Name>`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+from kaicore.errors import InvalidObject
+from kaicore.kube.podresources import AllocatableResourcesResponse, ContainerDevices, PodResources
+
+from kai_exporter.cpu_topology import read_cpu_topology
+from kai_exporter.kubelet_config import KubeletConfig
+
+Json = dict[str, Any]
+
+_WORDS = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
+_HUGEPAGES = re.compile(r"hugepages-(\d+)kB", re.ASCII)
+_NODE = re.compile(r"node(\d+)", re.ASCII)
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What sysfs tells of a node.
+
+    Attributes:
+        numa_node_of_cpu: by CPU id.
+        memory: by NUMA node, bytes of memory and of hugepages.
+        distances: by NUMA node, to each NUMA node in order of ids.
+    """
+
+    numa_node_of_cpu: Mapping[int, int]
+    memory: Mapping[int, Mapping[str, int]]
+    distances: Mapping[int, Sequence[int]]
+
+
+def read_machine(sysfs_root: Path, *, subject: str) -> Machine:
+    """Read what sysfs tells of a node.
+
+    Raises:
+        InvalidObject: it does not list NUMA nodes as Linux does.
+    """
+    memory: dict[int, dict[str, int]] = {}
+    distances: dict[int, list[int]] = {}
+    try:
+        for entry in sorted((sysfs_root / "devices/system/node").iterdir()):
+            if (match := _NODE.fullmatch(entry.name)) is None:
+                continue
+            number = int(match[1])
+            memory[number] = _memory_of(entry)
+            distance = entry / "distance"
+            if distance.exists():
+                distances[number] = [int(part) for part in distance.read_text("ascii").split()]
+    except (OSError, ValueError) as error:
+        raise InvalidObject(subject, "sysfs", str(sysfs_root), f"cannot be read ({error})") from error
+    return Machine(read_cpu_topology(sysfs_root, subject=subject), memory, distances)
+
+
+def _memory_of(entry: Path) -> dict[str, int]:
+    held: dict[str, int] = {}
+    meminfo = entry / "meminfo"
+    if meminfo.exists():
+        total = re.search(r"MemTotal:\s+(\d+) kB", meminfo.read_text("ascii"))
+        held["memory"] = int(total[1]) * 1024 if total is not None else 0
+    for pages in sorted((entry / "hugepages").glob("hugepages-*kB")):
+        if (match := _HUGEPAGES.fullmatch(pages.name)) is not None:
+            size = int(match[1]) * 1024
+            held[f"hugepages-{_quantity(size)}"] = size * int((pages / "nr_hugepages").read_text("ascii"))
+    return held
+
+
+def _quantity(size: int) -> str:
+    return (
+        f"{size >> 30}Gi"
+        if size % (1 << 30) == 0
+        else f"{size >> 20}Mi"
+        if size % (1 << 20) == 0
+        else f"{size >> 10}Ki"
+    )
+
+
+def node_topology(
+    allocatable: AllocatableResourcesResponse, pods: Sequence[PodResources], machine: Machine, config: KubeletConfig
+) -> Json:
+    """Return the contents of a node's object, without metadata."""
+    total = _amounts(allocatable.cpu_ids, allocatable.devices, allocatable.memory, machine)
+    left = {zone: dict(amounts) for zone, amounts in total.items()}
+    for pod in pods:
+        cpus = {cpu for container in pod.containers for cpu in container.cpu_ids} | set(pod.cpu_ids)
+        devices = [entry for container in pod.containers for entry in container.devices]
+        memory = pod.memory or [block for container in pod.containers for block in container.memory]
+        for zone, amounts in _amounts(cpus, devices, memory, machine).items():
+            for name, amount in amounts.items():
+                if name in left.get(zone, {}):
+                    left[zone][name] -= amount
+    zones = sorted({*machine.memory, *machine.numa_node_of_cpu.values()})
+    print_ = pods_fingerprint((pod.namespace, pod.name) for pod in pods if _is_exclusive(pod))
+    attributes = [
+        ("topologyManagerPolicy", config.topology_manager_policy),
+        ("topologyManagerScope", config.topology_manager_scope),
+        ("nodeTopologyPodsFingerprint", print_),
+        ("nodeTopologyPodsFingerprintMethod", "with-exclusive-resources"),
+        *_settings(config),
+    ]
+    return {
+        "topologyPolicies": [_legacy(config)],
+        "attributes": [{"name": name, "value": value} for name, value in attributes],
+        "zones": [_zone(zone, zones, total.get(zone, {}), left.get(zone, {}), machine) for zone in zones],
+    }
+
+
+def _settings(config: KubeletConfig) -> list[tuple[str, str]]:
+    options = [("topologyManagerOption", name, value) for name, value in config.topology_manager_policy_options.items()]
+    options += [("cpuManagerOption", name, value) for name, value in config.cpu_manager_policy_options.items()]
+    named = [
+        ("topologyManagerMaxNUMANodes", value)
+        if name == "max-allowable-numa-nodes"
+        else (prefix + "".join(word.capitalize() for word in name.split("-")), value)
+        for prefix, name, value in options
+    ]
+    named += [(f"kubeletFeatureGate{name}", str(on).lower()) for name, on in config.feature_gates.items()]
+    return sorted(named)
+
+
+def _legacy(config: KubeletConfig) -> str:
+    word = _WORDS.get(config.topology_manager_policy)
+    return "None" if word is None else f"{word}{'Pod' if config.topology_manager_scope == 'pod' else 'Container'}Level"
+
+
+def _amounts(
+    cpus: Iterable[int], devices: Iterable[ContainerDevices], memory: Iterable[Any], machine: Machine
+) -> dict[int, dict[str, int]]:
+    """Return CPUs, devices and bytes by NUMA node; what is on several counts in full on each."""
+    amounts: dict[int, dict[str, int]] = {}
+
+    def add(zone: int, name: str, amount: int) -> None:
+        held = amounts.setdefault(zone, {})
+        held[name] = held.get(name, 0) + amount
+
+    for cpu in cpus:
+        if cpu in machine.numa_node_of_cpu:
+            add(machine.numa_node_of_cpu[cpu], "cpu", 1)
+    seen = {
+        (entry.resource_name, device, node.ID)
+        for entry in devices
+        for device in entry.device_ids
+        for node in entry.topology.nodes
+        if node.ID >= 0
+    }
+    for name, _, zone in seen:
+        add(zone, name, 1)
+    for block in memory:
+        for node in block.topology.nodes:
+            add(node.ID, block.memory_type, block.size)
+    return amounts
+
+
+def _zone(zone: int, zones: Sequence[int], total: Mapping[str, int], left: Mapping[str, int], machine: Machine) -> Json:
+    cpus = sum(node == zone for node in machine.numa_node_of_cpu.values())
+    capacity = {"cpu": cpus, **machine.memory.get(zone, {})}
+    figures = total or {"cpu": 0}
+    distances = machine.distances.get(zone, ())
+    return {
+        "name": f"node-{zone}",
+        "type": "Node",
+        "costs": [{"name": f"node-{other}", "value": value} for other, value in zip(zones, distances, strict=False)],
+        "resources": [
+            {
+                "name": name,
+                "capacity": str(max(capacity.get(name, amount), amount)),
+                "allocatable": str(amount),
+                "available": str(max(left.get(name, 0), 0)),
+            }
+            for name, amount in sorted(figures.items())
+        ],
+    }
+
+
+def _is_exclusive(pod: PodResources) -> bool:
+    return bool(pod.cpu_ids or pod.memory) or any(
+        container.cpu_ids
+        or any(node.ID >= 0 for block in container.memory for node in block.topology.nodes)
+        or any(node.ID >= 0 for entry in container.devices for node in entry.topology.nodes)
+        for container in pod.containers
+    )
+
+
+def pods_fingerprint(pods: Iterable[tuple[str, str]]) -> str:
+    """Return the print of (namespace, name) pairs: XXH64 of their sorted hashes, `pfp0v001` and 16 hex digits."""
+    hashes = sorted(
+        xxhash.xxh64_intdigest(name.encode(), seed=xxhash.xxh64_intdigest(namespace.encode(), seed=_SEED))
+        for namespace, name in pods
+    )
+    content = b"".join(value.to_bytes(8, "little") for value in hashes)
+    return f"pfp0v001{xxhash.xxh64_hexdigest(content, seed=_SEED)}"

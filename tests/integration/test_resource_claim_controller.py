@@ -1,0 +1,56 @@
+"""The simulated cluster's resource claims, as kube-controller-manager makes them and lets them go."""
+
+import asyncio
+
+from kai_apiserver.controllers.resource_claims import FINALIZER
+from kai_apiserver.controllers.running import ControllerOptions
+
+from tests.kube import PODS, Json, simulated
+
+GROUP = "/apis/resource.k8s.io/v1/namespaces/default"
+CLAIMS, TEMPLATES = f"{GROUP}/resourceclaims", f"{GROUP}/resourceclaimtemplates"
+SPEC: Json = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
+
+
+async def test_claim_of_a_template_is_named_in_its_pod_and_goes_with_it() -> None:
+    async with simulated(controllers=ControllerOptions()) as api:
+        uses = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+        pod = await api.pod("a", resourceClaims=uses)
+        await api.post(
+            TEMPLATES, {"metadata": {"name": "one"}, "spec": {"metadata": {"labels": {"x": "y"}}, "spec": SPEC}}
+        )
+        named = await api.until(f"{PODS}/a", lambda seen: seen["status"].get("resourceClaimStatuses"))
+        (status,) = named["status"]["resourceClaimStatuses"]
+        path = f"{CLAIMS}/{status['resourceClaimName']}"
+        claim = await api.get(path)
+        assert claim["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+        assert (claim["metadata"]["labels"], claim["spec"]["devices"]["requests"][0]["exactly"]["count"]) == (
+            {"x": "y"},
+            1,
+        )
+        await api.merge(path, {"metadata": {"finalizers": [FINALIZER]}})
+        result = {"request": "gpu", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+        consumer = {"resource": "pods", "name": "a", "uid": pod["metadata"]["uid"]}
+        allocated = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+        await api.merge(f"{path}/status", {"status": allocated})
+        await api.delete_pod("a")
+        async with asyncio.timeout(20):
+            while await api.items(CLAIMS):
+                pass
+
+
+async def test_claim_of_its_own_is_let_go_by_pods_that_end_and_stays() -> None:
+    async with simulated(controllers=ControllerOptions()) as api:
+        await api.post(CLAIMS, {"metadata": {"name": "shared", "finalizers": [FINALIZER]}, "spec": SPEC})
+        pods = [await api.pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}]) for name in "ab"]
+        consumers = [
+            {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]} for pod in pods
+        ]
+        allocated = {"allocation": {"devices": {"results": []}}, "reservedFor": consumers}
+        await api.merge(f"{CLAIMS}/shared/status", {"status": allocated})
+        await api.pod_status("a", phase="Succeeded")
+        one = await api.until(f"{CLAIMS}/shared", lambda seen: len(seen["status"]["reservedFor"]) == 1)
+        assert one["status"]["allocation"]
+        await api.delete_pod("b")
+        freed = await api.until(f"{CLAIMS}/shared", lambda seen: not seen["status"].get("allocation"))
+        assert not freed["status"].get("reservedFor")

@@ -1,0 +1,108 @@
+"""No device is ever given twice, whatever comes in which order: decisions, bindings that fail, facts, ends of pods."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.rules.events import payloads
+from kaicore.rules.model.device import Allocation
+from kaicore.rules.state.snapshot import decode_state, encode_state
+
+from tests.devices import DRIVER, add_claim, add_slice, devices, exactly, from_template, gpu, slice_document, using
+from tests.factory import Cluster
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("pod", "shared", "cycle", "fail", "told", "end", "gone", "slice")), st.integers(0, 9)),
+    min_size=4,
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(steps=STEPS)
+def test_no_device_is_given_to_two_claims(steps: list[tuple[str, int]]) -> None:
+    story = _Story()
+    for what, which in steps:
+        getattr(story, what)(which)
+        taken = Counter(
+            device.id
+            for key in {*story.cluster.state.constraints.devices.claims, *story.promised()}
+            for device in story.devices_of(key)
+        )
+        assert [device for device, count in taken.items() if count > 1] == []
+    state = story.cluster.state
+    assert encode_state(decode_state(encode_state(state))) == encode_state(state)
+
+
+class _Story:
+    """A cluster of three devices on two nodes, and what happens there."""
+
+    def __init__(self) -> None:
+        self.cluster: Cluster = devices(a=2, b=1)
+        add_claim(self.cluster, "shared", exactly(count=1))
+        self._made = 0
+
+    def promised(self) -> set[str]:
+        entries = self.cluster.state.pods.values()
+        return {f"default/{name}" for entry in entries if entry.charged for name in entry.devices}
+
+    def devices_of(self, key: str) -> tuple[object, ...]:
+        allocation: Allocation | None = self.cluster.state.constraints.devices.allocation(key)
+        return () if allocation is None else allocation.devices
+
+    def pod(self, which: int) -> None:
+        self._made += 1
+        from_template(self.cluster, exactly(count=1 + which % 2), name=f"p{self._made}")
+
+    def shared(self, which: int) -> None:
+        self._made += 1
+        using(self.cluster, "shared", name=f"s{self._made}")
+
+    def cycle(self, which: int) -> None:
+        self.cluster.cycle()
+
+    def _of(self, which: int) -> str:
+        uids = sorted(uid for uid, entry in self.cluster.state.pods.items() if entry.charged)
+        return uids[which % len(uids)] if uids else ""
+
+    def fail(self, which: int) -> None:
+        uid = self._of(which)
+        if uid:
+            entry = self.cluster.state.pods[uid]
+            failed = payloads.BindFailed(
+                uid, "default", entry.pod.name, entry.node, 409, "Conflict", gone=bool(which % 2)
+            )
+            self.cluster.record(f"pod/{uid}", failed)
+
+    def told(self, which: int) -> None:
+        """The watcher sees what was decided."""
+        uid = self._of(which)
+        for name, allocation in self.cluster.state.pods[uid].devices.items() if uid else ():
+            claim = self.cluster.state.constraints.devices.claims.get(f"default/{name}")
+            if claim is None:
+                continue
+            results = [
+                {"request": one.request, "driver": DRIVER, "pool": one.pool, "device": one.device}
+                for one in allocation.devices
+            ]
+            owner = self.cluster.state.pods[uid].pod if claim.owner else None
+            request = exactly(count=claim.requests[0].count)
+            status = {"allocation": {"devices": {"results": results}}}
+            add_claim(self.cluster, name, request, owner=owner, status=status)
+
+    def end(self, which: int) -> None:
+        uid = self._of(which)
+        if uid:
+            self.cluster.delete_pod(self.cluster.state.pods[uid].pod)
+
+    def gone(self, which: int) -> None:
+        """Claims of pods that are no more go."""
+        registry = self.cluster.state.constraints.devices
+        for claim in list(registry.claims.values()):
+            if claim.owner and claim.owner not in self.cluster.state.pods:
+                gone = payloads.ResourceClaimDeleted(claim.uid, claim.namespace, claim.name)
+                self.cluster.record(f"resourceclaim/{claim.key}", gone)
+
+    def slice(self, which: int) -> None:
+        gpus = [gpu(f"gpu-{number}") for number in range(1 + which % 3)]
+        add_slice(self.cluster, slice_document("a", *gpus, pool={"generation": 2 + which}))

@@ -1,0 +1,109 @@
+"""Pods that are resized in place: what they hold follows, in the node's account, their class and the node's stream."""
+
+import msgspec
+import pytest
+from kaicore.kube.facts import Facts
+from kaicore.kube.kinds import KINDS
+from kaicore.kube.normalize_pod import normalize_pod
+from kaicore.kube.reflector_core import ObjectSeen
+from kaicore.kube.resources import PODS
+from kaicore.rules.events.payloads import NodeCharged, PlacementObserved, PodObserved
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.why import story_of
+
+from tests.factory import Cluster, amounts, container, pod
+
+ZONE = amounts(cpu=8, memory=16)
+
+
+def running(cluster: Cluster) -> Pod:
+    one = cluster.add_pod(pod("p", cpu=4, memory=4))
+    assert cluster.cycle().placements
+    return cluster.add_pod(msgspec.structs.replace(one, node_name="n1", phase="Running"))
+
+
+def resized(cluster: Cluster, one: Pod, *, cpu: int, memory: int) -> Pod:
+    return cluster.add_pod(msgspec.structs.replace(one, containers=(container(cpu=cpu, memory=memory),)))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    one = Cluster()
+    one.add_node("n1", ZONE, ZONE, kubelet_version="v1.38.0")
+    return one
+
+
+def used(cluster: Cluster) -> list[int]:
+    columns = cluster.state.columns
+    return [int(columns.used[0, columns.resources[name]]) for name in ("cpu", "memory", "pods")]
+
+
+def test_a_resize_is_charged_to_the_node_and_its_zones_when_they_are_observed(cluster: Cluster) -> None:
+    one = running(cluster)
+    zones, cpu = cluster.state.columns.zones, cluster.state.columns.zones.resources["cpu"]
+    resized(cluster, one, cpu=6, memory=4)
+    assert used(cluster) == [6000, 4 * 2**30, 1]
+    assert zones.used[0, :2, cpu].tolist() == [4000, 0], "KEP-5554: the kubelet says which CPUs came"
+    held = (ContainerPlacement("main", zones=(ZoneAmount("node-0", amounts(cpu=6, memory=4)),)),)
+    placement = Placement(Provenance.OBSERVED, held, init=())
+    cluster.record(f"pod/{one.uid}", PlacementObserved(one.uid, one.namespace, one.name, "n1", placement, "exporter"))
+    assert zones.used[0, :2, cpu].tolist() == [6000, 0]
+    cluster.add_pod(pod("q", cpu=6, memory=2))
+    assert [zone.zone for zone in cluster.cycle().placements[0].placement.zone_amounts()] == ["node-1"]  # type: ignore[union-attr]
+
+
+def test_a_resized_pod_that_ends_leaves_nothing_behind(cluster: Cluster) -> None:
+    one = resized(cluster, running(cluster), cpu=6, memory=4)
+    cluster.add_pod(msgspec.structs.replace(one, containers=(container(cpu=2, memory=2),), phase="Succeeded"))
+    assert used(cluster) == [0, 0, 0]
+    cluster.delete_pod(one)
+    assert used(cluster) == [0, 0, 0]
+
+
+def test_its_story_says_so(cluster: Cluster) -> None:
+    resized(cluster, running(cluster), cpu=6, memory=4)
+    told = [line.text for line in story_of([event for event in cluster.events if event.stream == "pod/uid-p"])]
+    assert told[-1] == "resized in place: main: cpu=6 memory=4Gi"
+
+
+def wire(spec_cpu: str, allocated: str, *, version: int = 1, reason: str = "", node: str = "n1") -> dict[str, object]:
+    resources = {"requests": {"cpu": spec_cpu, "memory": "1Gi"}, "limits": {"cpu": spec_cpu, "memory": "1Gi"}}
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+    status = {
+        "phase": "Running",
+        "qosClass": "Guaranteed",
+        "conditions": conditions,
+        "containerStatuses": [{"name": "main", "allocatedResources": {"cpu": allocated, "memory": "1Gi"}}],
+    }
+    return {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": str(version)},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
+        "status": status,
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "allocated", "reason", "held"),
+    [
+        ("4", "4", "", 4000),
+        ("6", "4", "", 6000),
+        ("2", "4", "", 4000),
+        ("6", "4", "Deferred", 6000),
+        ("6", "4", "Infeasible", 4000),
+    ],
+)
+def test_what_a_pod_holds_while_it_is_resized(spec: str, allocated: str, reason: str, held: int) -> None:
+    """KEP-1287; `Infeasible` is what kubelets up to 1.37 say of exclusive CPUs (kubernetes/kubernetes#128287)."""
+    seen = PODS.decode(msgspec.json.encode(wire(spec, allocated, reason=reason)))
+    assert normalize_pod(seen).containers[0].requests == {"cpu": held, "memory": 2**30}
+
+
+def test_a_resize_moves_the_stream_of_the_node() -> None:
+    facts, kind = Facts("c"), next(kind for kind in KINDS if kind.name == "Pod")
+    payloads = []
+    for version, cpu in enumerate(("4", "4", "6"), start=1):
+        seen = PODS.decode(msgspec.json.encode(wire(cpu, "4", version=version)))
+        unit = facts.translate(kind, ObjectSeen(seen), now=version)
+        payloads.append([type(event.payload) for event in unit.events] if unit is not None else None)
+    assert payloads == [[PodObserved], None, [PodObserved, NodeCharged]]
