@@ -11,6 +11,7 @@ from kaicore.runtime.service import get_logger
 
 from kai_fleet.metrics import Metrics
 from kai_fleet.node_runtime import NodeRuntime
+from kai_fleet.prepared_claims import PreparedClaims
 from kai_fleet.registration import claim, deregistered, report_status
 from kai_fleet.wire import BOUND_PODS, NODES, NodeObject, PodObject
 
@@ -50,6 +51,7 @@ class PodFollower:
         self._node_of: dict[str, NodeRuntime] = {}
         #: Pods by node until the first list is complete.
         self._first: dict[str, list[PodObject]] | None = {name: [] for name in nodes}
+        self._claims = PreparedClaims(client, hand_over=self._prepared)
         self._reflector = Reflector(client, BOUND_PODS, self._take, observer=_Observer())
 
     async def run(self) -> None:
@@ -62,6 +64,7 @@ class PodFollower:
                 self._metrics.ignored.inc()
                 get_logger().warning("malformed pod ignored", error=str(change.error))
             elif isinstance(change, ObjectGone):
+                self._claims.forget(change.uid)
                 node = self._node_of.pop(change.uid, None)
                 if node is not None:
                     with _contained(node):
@@ -83,8 +86,15 @@ class PodFollower:
         if self._first is not None:
             self._first[pod.spec.node_name].append(pod)
             return
+        if self._claims.holds(pod):
+            return
         with _contained(node):
             node.pod_seen(pod)
+
+    def _prepared(self, pod: PodObject) -> None:
+        with _contained(self._nodes[pod.spec.node_name]):
+            self._nodes[pod.spec.node_name].pod_seen(pod)
+        self._settle()
 
 
 class NodeFollower:

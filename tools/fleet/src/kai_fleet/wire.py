@@ -5,6 +5,8 @@ from kaicore.kube.constraint_objects import Affinity
 from kaicore.kube.objects import (
     KubernetesObject,
     ObjectMeta,
+    PodClaimReference,
+    PodClaimStatus,
     Quantities,
     ResourceRequirements,
 )
@@ -47,12 +49,14 @@ class PodSpec(Wire):
     resources: ResourceRequirements | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
+    resource_claims: list[PodClaimReference] | None = None
 
 
 class PodStatus(Wire):
     """`status` of a pod."""
 
     phase: str = "Pending"
+    resource_claim_statuses: list[PodClaimStatus] | None = None
 
 
 class PodObject(KubernetesObject):
