@@ -95,15 +95,13 @@ class Scheduler:
         clock: this machine's, microseconds since the epoch; cycles go by the log's (`LogClock`).
         monotonic: seconds that never jump.
         """
-        self._log = log
-        self._feed = feed
+        self._log, self._feed = log, feed
         self.state = state
         self._config = config
         self._shard = replica_shard(shard, replica)
         self._replica = replica
         self._actor = f"scheduler/{self._shard}/{instance}"
-        self._context = context
-        self._metrics = metrics
+        self._context, self._metrics = context, metrics
         self._pace = pace or CyclePace()
         self._clock = LogClock(clock, monotonic)
         self._monotonic = monotonic
@@ -113,6 +111,8 @@ class Scheduler:
         self._snapshot_at = state.position
         self._trail = Trail(log, state.cluster, schema=SNAPSHOT_SCHEMA)
         self._retry_at: int | None = None
+        # At which position it was last seen whether there is anything to decide about, and whether there was nothing.
+        self._idle = (-1, True)
         # Of the queues' accounts, when it was last seen whether there is anything to report.
         self._accounts_seen = -1
         self._replicas = ReplicaList(
@@ -215,7 +215,12 @@ class Scheduler:
     def _has_changed(self) -> bool:
         if self.state.revision == self._decided_at_revision or not self._replicas.listed(self.state):
             return False
-        return not idle(self.state, Share(self.state, self._shard, self._config))
+        position, is_idle = self._idle
+        if position != self.state.position:
+            # A replica may have to look at all groups for it.
+            is_idle = idle(self.state, Share(self.state, self._shard, self._config))
+            self._idle = self.state.position, is_idle
+        return not is_idle
 
     def _has_report(self) -> bool:
         """Whether queues stand otherwise than last reported, for a cycle to tell."""
