@@ -4,8 +4,9 @@ The rule of memory groups: memory that is taken from several zones ties these zo
 held, each zone of the group serves requests for exactly that group only. A zone that holds memory of its own joins no
 group until that memory is free.
 
-Accounts may hold what no kubelet does: room is reserved over pods that leave, and a pod is observed before the end of
-the one whose memory it got. A zone that is held so in two ways serves no request until the first ones are gone.
+Accounts may hold what no kubelet does: memory of several zones is reserved over pods that leave, and a pod on several
+zones is observed before the end of the one whose memory it got. A zone that is held so in two ways serves no request
+until the first ones are gone.
 
 A block of several zones is drawn from them in ascending order. It is given back in ascending order too, to whatever is
 reserved there. So the state depends on the order of everything that happened, and is folded block by block.
@@ -131,11 +132,7 @@ class MemoryZones:
         free = self.free.setdefault(resource, [0] * len(self.cells))
         taken: dict[int, int] = {}
         for zone in zones:
-            cell = self.cells[zone]
-            if cell not in (0, mask) and -cell % _OTHER != mask:
-                self.cells[zone] = -(self.assignments[zone] * _OTHER + mask)
-            elif not cell:
-                self.cells[zone] = mask
+            self.cells[zone] = self._cell_after(zone, mask)
             self.assignments[zone] += 1
             part = max(min(size, free[zone]), 0)
             if part:
@@ -146,6 +143,16 @@ class MemoryZones:
             taken[zones[0]] = taken.get(zones[0], 0) + size
             free[zones[0]] -= size
         return tuple(sorted(taken.items()))
+
+    def _cell_after(self, zone: int, mask: int) -> int:
+        """Return what a zone serves once a block for a mask is drawn from it, too."""
+        cell = self.cells[zone]
+        if cell < 0:
+            return cell if -cell % _OTHER == mask else cell - _OTHER
+        if cell in (0, mask) or not mask & (mask - 1):
+            # As the kubelet: what wants one zone only may get one of a group, which it then serves alone.
+            return mask
+        return -(self.assignments[zone] * _OTHER + mask)
 
     def give_back(self, resource: str, mask: int, size: int) -> None:
         """Return a block to its zones in ascending order, as far as something is reserved there; the rest is lost."""
