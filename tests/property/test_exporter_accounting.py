@@ -49,10 +49,13 @@ def _pods(draw: st.DrawFn) -> list[PodResources]:
 
 
 def _expected(one: PodResources) -> Counter[tuple[str, tuple[int, ...], str]]:
-    """By container, zones and resource: one for each CPU and device, and the bytes of memory."""
+    """By container, zones and resource: one for each CPU of the pod and each device, and the bytes of memory."""
     held: Counter[tuple[str, tuple[int, ...], str]] = Counter()
+    seen = set[int]()
     for each in one.containers:
-        for cpu in each.cpu_ids:
+        own = set(each.cpu_ids) - seen
+        seen |= own
+        for cpu in own:
             held[each.name, (CPUS[cpu],), "cpu"] += 1000
         zones_of: dict[str, set[int]] = {}
         for entry in each.devices:
