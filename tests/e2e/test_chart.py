@@ -10,6 +10,8 @@ import helm_python
 import msgspec
 import pytest
 import yaml
+from kai_cli.load import Loader
+from kai_cli.manifests import read_manifests
 from kaicore.errors import ApiStatus
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
@@ -17,7 +19,7 @@ from kaicore.kube.object_paths import ObjectPaths
 
 from scripts import chart
 from tests.e2e.cluster import PATIENCE_S, Cluster, foreign_kubeconfig
-from tests.e2e.live_stack import LiveStack, alone, running
+from tests.e2e.live_stack import LiveStack, running
 from tests.e2e.test_rights import serve_every_kind
 from tests.kube import simulated
 
@@ -95,8 +97,9 @@ def stack(cluster: Cluster) -> Iterator[LiveStack]:
 
 @pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes a minute: make chart ARGS=--test")
 async def test_examples_complete_with_the_rights_of_the_chart(cluster: Cluster, stack: LiveStack) -> None:
-    alone("load", str(chart.ROOT / "examples"), "--kubeconfig", str(cluster.kubeconfig))
     async with cluster.client() as client, asyncio.timeout(3 * PATIENCE_S):
+        loaded = await Loader(client).create(read_manifests([chart.ROOT / "examples"]))
+        assert loaded.refused == []
         while open_jobs := await unfinished(client):
             print("not complete yet:", *sorted(open_jobs))
             await asyncio.sleep(1)
