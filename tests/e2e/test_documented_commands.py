@@ -55,6 +55,8 @@ MEANINGS = (
     (r"\bDIR\b", "trace"),
     (r"NAMESPACE/NAME", "default/never-fits"),
     (r"KIND/NAME", "job/full-node"),
+    (r"(?<=pod/)NAME", "never-fits"),
+    (r"(?<=node/)NAME", "gpu-3"),
     (r"NAMESPACE\b", "default"),
     (r"SERVICE\b", "relay"),
     (r"PROFILE\b", "demo24"),
