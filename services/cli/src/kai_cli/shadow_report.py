@@ -11,6 +11,7 @@ from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.hub.hub_state import without_hub
 
+from kai_cli.current_cluster import one_cluster
 from kai_cli.log_access import open_log
 from kai_cli.printing import OutputFlag, print_data, table
 from kai_cli.progress import Progress
@@ -60,14 +61,14 @@ def report(
 
 async def _report(source: LogSource, scheduler: str, since: str, until: str, *, simulate: bool) -> ShadowReport:
     async with open_log(source) as log:
-        clusters = source.clusters(without_hub(await log.clusters()))
-        if len(clusters) != 1:
-            there_are = f"of {', '.join(clusters)}" if clusters else "but the log is empty"
-            raise ConfigurationError(f"a shadow's report of which cluster? Name one with --cluster, {there_are}")
+        there_are = without_hub(await log.clusters())
+        if not there_are:
+            raise ConfigurationError("the log is empty: there is no shadow to report of")
+        cluster = one_cluster(source, there_are)
         with Progress("comparing") as progress:
             return await shadow_report(
                 log,
-                clusters[0],
+                cluster,
                 find_kubelets,
                 scheduler=scheduler,
                 since=since,
