@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,10 @@ def as_its_manifest_has_it(given: Mapping[str, str]) -> tuple[list[str], dict[st
 
 
 def descendants(pid: int) -> Iterator[int]:
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        yield int(child)
-        yield from descendants(int(child))
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            yield int(child)
+            yield from descendants(int(child))
 
 
 async def test_agent_runs_what_the_hub_gives_its_cluster_and_its_kubeconfig_stays_there(
@@ -152,7 +153,11 @@ def check_kubeconfig_stayed(stack: LiveStack, url: str, kubeconfig: Path) -> Non
     assert stack._process is not None
     schedulers = 0
     for pid in descendants(stack._process.pid):
-        about = (Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()).decode()
+        try:
+            about = (Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()).decode()
+        except (FileNotFoundError, ProcessLookupError):
+            # It has ended since: Postgres has a process for each connection.
+            continue
         assert not any(secret in about for secret in secrets), about
         schedulers += "kai_scheduler.main" in about and "KAI_CLUSTER=west\0" in about
     assert schedulers == 1

@@ -63,7 +63,7 @@ async def _report(source: LogSource, scheduler: str, since: str, until: str, *, 
     async with open_log(source) as log:
         there_are = without_hub(await log.clusters())
         if not there_are:
-            raise ConfigurationError("the log is empty: there is nothing to report")
+            raise ConfigurationError("the log is empty: there is no shadow to report of")
         cluster = one_cluster(source, there_are)
         with Progress("comparing") as progress:
             return await shadow_report(
