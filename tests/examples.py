@@ -3,7 +3,7 @@
 import os
 
 #: Of what a test names; the gate's time is short, and it tries the same examples each time anyway.
-_SHARE = float(os.environ.get("KAI_TEST_EXAMPLES", "0.5" if os.environ.get("CI") else "1"))
+_SHARE = float(os.environ.get("KAI_TEST_EXAMPLES", "0.35" if os.environ.get("CI") else "1"))
 
 
 def examples(count: int) -> int:

@@ -296,8 +296,16 @@ def _is_part_of_another(line: str) -> bool:
     return any(_words(line) < _words(other) for _, other in LONG)
 
 
+#: Whole stacks that other tests start: `tests/chaos/test_second_instances.py`, `tests/chaos/test_agent_dials_out.py`,
+#: `tests/e2e/test_shadow.py`. Here only with KAI_TEST_LONG=1.
+STARTED_ELSEWHERE = ("--ha", "--schedulers", "--shadow")
+
 LONGER = [
-    (where, line) for where, line in LONG if not line.startswith("kai-apiserver") and not _is_part_of_another(line)
+    (where, line)
+    for where, line in LONG
+    if not line.startswith("kai-apiserver")
+    and not _is_part_of_another(line)
+    and ("KAI_TEST_LONG" in os.environ or not any(flag in line.split() for flag in STARTED_ELSEWHERE))
 ]
 # With --install-crds first: without, a fleet ends on a server that has none yet.
 LONGER.sort(key=lambda item: ("fleet" not in item[1], "--install-crds" not in item[1]))

@@ -1,6 +1,7 @@
 """Pods that ask for something else: what holds them back is taken off them, one thing at a time."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from kaicore.analysis.counterfactuals.amendment import Amendment
 from kaicore.analysis.counterfactuals.asked import Asked, edited
@@ -10,6 +11,12 @@ from kaicore.rules.groups.making import PREEMPTIBILITY_LABEL
 from kaicore.rules.model.pod import Pod, Toleration
 from kaicore.rules.model.pod_rules import PodRules
 from kaicore.rules.numa.pod_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
+from kaicore.rules.reasons.devices import (
+    DevicesTaken,
+    NoMatchingDevices,
+    ResourceClaimNotReady,
+    ResourceClaimOutOfReach,
+)
 from kaicore.rules.reasons.eviction import NeverPreempts
 from kaicore.rules.reasons.group import Malformed, SchedulingGated, Unsupported
 from kaicore.rules.reasons.node import NodeAffinityMismatch, NodeSelectorMismatch, UntoleratedTaint
@@ -24,6 +31,7 @@ def pod_amendments(asked: Asked) -> Iterator[Amendment]:
     for reason in asked.reasons:
         yield from _of_itself(asked, reason)
         yield from _of_nodes(asked, reason)
+        yield from _of_devices(asked, reason)
         yield from _of_pods_nearby(asked, reason)
 
 
@@ -89,6 +97,18 @@ def _of_nodes(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             yield asked.edit_pods("relax", words, _best_effort)
         case _:
             pass
+
+
+def _of_devices(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+    if not isinstance(reason, ResourceClaimNotReady | ResourceClaimOutOfReach | NoMatchingDevices | DevicesTaken):
+        return
+    for claim in asked.pod.resource_claims:
+        words = f"take the resource claim {claim.name} off pod {asked.pod.subject}"
+        yield asked.edit_pods("relax", words, partial(_without_claim, name=claim.name))
+
+
+def _without_claim(pod: Pod, name: str) -> Pod:
+    return edited(pod, resource_claims=tuple(claim for claim in pod.resource_claims if claim.name != name))
 
 
 def _tolerating(pod: Pod, toleration: Toleration) -> Pod:
