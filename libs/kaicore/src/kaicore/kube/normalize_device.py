@@ -25,8 +25,7 @@ from kaicore.kube.device_objects import (
 )
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_selector import node_terms
-from kaicore.kube.objects import KubernetesObject
-from kaicore.kube.resources import subject_of
+from kaicore.kube.resources import named_subject
 from kaicore.rules.model.device import (
     ALL,
     EXACT_COUNT,
@@ -61,7 +60,7 @@ def normalize_slice(wire: SliceObject, lost: Lost = unheard) -> ResourceSlice:
         InvalidObject: it names no driver or no pool, or selects its nodes in no way that is known.
     """
     metadata, spec = wire.metadata, wire.spec
-    subject = _subject("ResourceSlice", wire)
+    subject = named_subject("ResourceSlice", wire)
     for field, value in (("spec.driver", spec.driver), ("spec.pool.name", spec.pool.name)):
         if not value:
             raise InvalidObject(subject, field, value, "is empty")
@@ -109,7 +108,7 @@ def normalize_device_class(wire: DeviceClassObject, _: Lost = unheard) -> Device
         InvalidObject: it has no name.
     """
     metadata, spec = wire.metadata, wire.spec
-    _subject("DeviceClass", wire)
+    named_subject("DeviceClass", wire)
     return DeviceClass(
         uid=metadata.uid,
         name=metadata.name,
@@ -127,7 +126,7 @@ def normalize_resource_claim(wire: ResourceClaimObject, lost: Lost = unheard) ->
         InvalidObject: naming the field that says something impossible.
     """
     metadata, spec, status = wire.metadata, wire.spec.devices, wire.status
-    subject = _subject("ResourceClaim", wire)
+    subject = named_subject("ResourceClaim", wire)
     requests = list(spec.requests or ())
     return ResourceClaim(
         uid=metadata.uid,
@@ -370,11 +369,3 @@ def read_allocation(wire: AllocationWire, *, subject: str, lost: Lost = unheard)
             )
         )
     return Allocation(tuple(devices), terms)
-
-
-def _subject(kind: str, wire: KubernetesObject) -> str:
-    metadata = wire.metadata
-    subject = subject_of(kind, metadata.namespace, metadata.name)
-    if not metadata.name:
-        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
-    return subject

@@ -10,7 +10,7 @@ from kaicore.kube.network_topology_objects import (
     TopologyLayer,
 )
 from kaicore.kube.normalize_selector import label_requirements
-from kaicore.kube.resources import subject_of
+from kaicore.kube.resources import named_subject
 from kaicore.rules.model.network_topology import (
     CLUSTER_LAYER,
     CLUSTER_NETWORK_TOPOLOGY,
@@ -56,7 +56,7 @@ def _label_topology(kind: str, wire: LabelTopologyObject, lost: Lost) -> Topolog
         InvalidObject: it has no level or more than 16, a level without a label, a label twice, or the hostname above
             another level (Kueue apis/kueue/v1beta1/topology_types.go, v0.20.0-devel; KAI's definition says the same).
     """
-    subject = _subject("Topology", wire)
+    subject = named_subject("Topology", wire)
     given = wire.spec.levels or []
     if not 1 <= len(given) <= MOST_LEVELS:
         raise InvalidObject(subject, "spec.levels", len(given), f"must be 1 to {MOST_LEVELS} levels")
@@ -88,7 +88,7 @@ def normalize_cluster_network_topology(wire: ClusterNetworkTopologyObject, lost:
         InvalidObject: there is no NodeTopologyLayer, a layer is there twice or has no label, a parent is no layer, or
             layers are each other's parents.
     """
-    subject = _subject("ClusterNetworkTopology", wire)
+    subject = named_subject("ClusterNetworkTopology", wire)
     field = "spec.networkTopologySpec"
     layers: dict[str, tuple[int, TopologyLayer]] = {}
     for index, layer in enumerate(wire.spec.network_topology_spec or ()):
@@ -130,7 +130,7 @@ def normalize_hyper_node(wire: HyperNodeObject, lost: Lost = unheard) -> HyperNo
     Raises:
         InvalidObject: it has no name, or its tier is no number of 0 or more.
     """
-    subject = _subject("HyperNode", wire)
+    subject = named_subject("HyperNode", wire)
     spec, metadata = wire.spec, wire.metadata
     try:
         tier = int(spec.tier) if spec.tier is not None else -1
@@ -186,10 +186,3 @@ def _member(member: HyperNodeMemberSpec, *, subject: str, field: str) -> HyperNo
     if not requirements:
         raise InvalidObject(subject, where, {}, "has no requirement")
     return HyperNodeMember(labels=requirements)
-
-
-def _subject(kind: str, wire: LabelTopologyObject | ClusterNetworkTopologyObject | HyperNodeObject) -> str:
-    subject = subject_of(kind, "", wire.metadata.name)
-    if not wire.metadata.name:
-        raise InvalidObject(subject, "metadata.name", wire.metadata.name, "is empty")
-    return subject

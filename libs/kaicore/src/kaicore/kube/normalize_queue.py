@@ -7,7 +7,6 @@ from kaicore.kube.constraint_objects import LabelSelector
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_fields import amount, int32, seconds
 from kaicore.kube.normalize_pod import normalize_toleration
-from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.queue_objects import (
     ClusterQueueObject,
     CohortObject,
@@ -19,7 +18,7 @@ from kaicore.kube.queue_objects import (
     LocalQueueObject,
     ResourceFlavorObject,
 )
-from kaicore.kube.resources import subject_of
+from kaicore.kube.resources import named_subject
 from kaicore.rules.model.duration import parse_duration
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.quantity import CPU, MEMORY, most_amount
@@ -58,7 +57,7 @@ def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
         InvalidObject: it has no name.
     """
     spec, metadata = wire.spec, wire.metadata
-    subject = _subject("Queue", wire)
+    subject = named_subject("Queue", wire)
     given = spec.resources
     shares = {}
     for name, resource, unit in (
@@ -96,7 +95,7 @@ def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Q
         InvalidObject: it has no name.
     """
     spec, metadata = wire.spec, wire.metadata
-    subject = _subject("ClusterQueue", wire)
+    subject = named_subject("ClusterQueue", wire)
     cohort = spec.cohort_name or spec.cohort or ""
     shares, flavors = _quotas(
         spec.resource_groups or (), spec.fair_sharing, subject=subject, borrows=bool(cohort), named=True, lost=lost
@@ -135,7 +134,7 @@ def normalize_cohort(wire: CohortObject, lost: Lost = unheard) -> Queue:
     """
     spec, metadata = wire.spec, wire.metadata
     parent = spec.parent_name or spec.parent or ""
-    subject = _subject("Cohort", wire)
+    subject = named_subject("Cohort", wire)
     shares, flavors = _quotas(
         spec.resource_groups or (), spec.fair_sharing, subject=subject, borrows=bool(parent), lost=lost
     )
@@ -160,7 +159,7 @@ def normalize_local_queue(wire: LocalQueueObject, _: Lost = unheard) -> Queue:
         InvalidObject: it names no ClusterQueue.
     """
     spec, metadata = wire.spec, wire.metadata
-    subject = _subject("LocalQueue", wire)
+    subject = named_subject("LocalQueue", wire)
     if not spec.cluster_queue:
         raise InvalidObject(subject, "spec.clusterQueue", spec.cluster_queue, "is missing")
     return Queue(
@@ -181,7 +180,7 @@ def normalize_resource_flavor(wire: ResourceFlavorObject, _: Lost = unheard) -> 
     Raises:
         InvalidObject: it has no name.
     """
-    _subject("ResourceFlavor", wire)
+    named_subject("ResourceFlavor", wire)
     metadata, spec = wire.metadata, wire.spec
     return ResourceFlavor(
         metadata.name,
@@ -192,14 +191,6 @@ def normalize_resource_flavor(wire: ResourceFlavorObject, _: Lost = unheard) -> 
         tuple(map(normalize_toleration, spec.tolerations or ())),
         spec.topology_name or "",
     )
-
-
-def _subject(kind: str, wire: KubernetesObject) -> str:
-    metadata = wire.metadata
-    subject = subject_of(kind, metadata.namespace, metadata.name)
-    if not metadata.name:
-        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
-    return subject
 
 
 def _runtime(text: str | None, *, subject: str, field: str, lost: Lost) -> int | None:

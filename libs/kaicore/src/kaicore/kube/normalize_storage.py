@@ -1,11 +1,10 @@
 """Volumes, claims and storage classes, namespaces and disruption budgets from the wire into the model."""
 
-from kaicore.errors import InvalidObject
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_fields import amount, int32
 from kaicore.kube.normalize_selector import label_requirements, node_terms
-from kaicore.kube.objects import KubernetesObject, Quantities
-from kaicore.kube.resources import subject_of
+from kaicore.kube.objects import Quantities
+from kaicore.kube.resources import named_subject
 from kaicore.kube.storage_objects import (
     BudgetObject,
     ClaimObject,
@@ -40,7 +39,7 @@ def normalize_claim(wire: ClaimObject, lost: Lost = unheard) -> PersistentVolume
         InvalidObject: naming the field that says something impossible.
     """
     metadata, spec = wire.metadata, wire.spec
-    subject = _subject("PersistentVolumeClaim", wire)
+    subject = named_subject("PersistentVolumeClaim", wire)
     annotations = metadata.annotations or {}
     requests = spec.resources.requests if spec.resources is not None else None
     return PersistentVolumeClaim(
@@ -69,7 +68,7 @@ def normalize_volume(wire: VolumeObject, lost: Lost = unheard) -> PersistentVolu
         InvalidObject: naming the field that says something impossible.
     """
     metadata, spec = wire.metadata, wire.spec
-    subject = _subject("PersistentVolume", wire)
+    subject = named_subject("PersistentVolume", wire)
     required = spec.node_affinity.required if spec.node_affinity is not None else None
     labels, reference = metadata.labels or {}, spec.claim_ref
     return PersistentVolume(
@@ -100,7 +99,7 @@ def normalize_storage_class(wire: StorageClassObject, _: Lost = unheard) -> Stor
         InvalidObject: it has no name.
     """
     metadata = wire.metadata
-    _subject("StorageClass", wire)
+    named_subject("StorageClass", wire)
     return StorageClass(
         uid=metadata.uid,
         name=metadata.name,
@@ -124,7 +123,7 @@ def normalize_namespace(wire: NamespaceObject, _: Lost = unheard) -> Namespace:
         InvalidObject: it has no name.
     """
     metadata = wire.metadata
-    _subject("Namespace", wire)
+    named_subject("Namespace", wire)
     return Namespace(metadata.uid, metadata.name, metadata.resource_version, metadata.labels or {})
 
 
@@ -135,7 +134,7 @@ def normalize_budget(wire: BudgetObject, lost: Lost = unheard) -> PodDisruptionB
         InvalidObject: naming the field that says something impossible.
     """
     metadata, spec, status = wire.metadata, wire.spec, wire.status
-    subject = _subject("PodDisruptionBudget", wire)
+    subject = named_subject("PodDisruptionBudget", wire)
     return PodDisruptionBudget(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -150,14 +149,6 @@ def normalize_budget(wire: BudgetObject, lost: Lost = unheard) -> PodDisruptionB
         disrupted=tuple(sorted(status.disrupted_pods or ())),
         unhealthy_may_go=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
     )
-
-
-def _subject(kind: str, wire: KubernetesObject) -> str:
-    metadata = wire.metadata
-    subject = subject_of(kind, metadata.namespace, metadata.name)
-    if not metadata.name:
-        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
-    return subject
 
 
 def _volume_mode(given: str | None) -> str:

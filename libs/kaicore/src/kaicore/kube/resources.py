@@ -185,6 +185,19 @@ def subject_of(kind: str, namespace: str, name: str) -> str:
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
+def named_subject(kind: str, wire: KubernetesObject) -> str:
+    """Return the same of an object that must have a name.
+
+    Raises:
+        InvalidObject: it has none.
+    """
+    metadata = wire.metadata
+    subject = subject_of(kind, metadata.namespace, metadata.name)
+    if not metadata.name:
+        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    return subject
+
+
 def _refusal(kind: str, data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> InvalidObject:
     metadata = identity(data)
     subject = subject_of(kind, metadata.namespace, metadata.name) if metadata is not None else kind

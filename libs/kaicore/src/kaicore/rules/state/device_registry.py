@@ -24,6 +24,7 @@ from kaicore.rules.model.device import (
     ResourceSlice,
 )
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.claim_users import ClaimUsers
 
 #: Facts that are for `DeviceRegistry.take`.
 DEVICE_FACTS: tuple[type[payloads.Payload], ...] = (
@@ -52,27 +53,24 @@ class DeviceRegistry:
         #: By `namespace/name`.
         self.claims: dict[str, ResourceClaim] = {}
         self._supply = supply
-        self._users: dict[str, set[str]] = {}
+        self._users = ClaimUsers()
         #: What decisions gave to claims for placed pods, by claim, by the pod's uid.
         self._promised: dict[str, dict[str, Allocation]] = {}
         self._of_pod: dict[str, Mapping[str, Allocation]] = {}
-        #: What is told to the supply, by claim: the uid of the pod whose own the claim is, and its devices.
-        self._told: dict[str, tuple[str, tuple[AllocatedDevice, ...]]] = {}
+        #: What the supply counts, by claim: the uid of the pod whose own the claim is, and its devices.
+        self._counted: dict[str, tuple[str, tuple[AllocatedDevice, ...]]] = {}
+        #: The same of pods' own claims, by the pod's uid, by claim.
+        self._own: dict[str, dict[str, tuple[AllocatedDevice, ...]]] = {}
 
     # Pods.
 
     def add_pod(self, pod: Pod) -> None:
         """Know of a pod that uses its claims; harmless when it is known."""
-        for key in claim_keys(pod):
-            self._users.setdefault(key, set()).add(pod.uid)
+        self._users.add(pod.uid, resource_claim_keys(pod))
 
     def remove_pod(self, pod: Pod) -> None:
         """Forget a pod."""
-        for key in claim_keys(pod):
-            users = self._users.get(key, set())
-            users.discard(pod.uid)
-            if not users:
-                self._users.pop(key, None)
+        self._users.remove(pod.uid, resource_claim_keys(pod))
 
     def promise(self, pod: Pod, devices: Mapping[str, Allocation]) -> bool:
         """Have what a decision gave to a pod's claims counted, and nothing else; return whether anything changed.
@@ -96,7 +94,7 @@ class DeviceRegistry:
         else:
             del self._of_pod[pod.uid]
         for name in {**before, **devices}:
-            self._tell(f"{pod.namespace}/{name}")
+            self._count(f"{pod.namespace}/{name}")
         return True
 
     # Facts.
@@ -116,10 +114,10 @@ class DeviceRegistry:
                 self.classes.pop(name, None)
             case payloads.ResourceClaimObserved(claim):
                 self.claims[claim.key] = claim
-                self._tell(claim.key)
+                self._count(claim.key)
             case payloads.ResourceClaimDeleted(_, namespace, name):
                 self.claims.pop(f"{namespace}/{name}", None)
-                self._tell(f"{namespace}/{name}")
+                self._count(f"{namespace}/{name}")
             case _:
                 pass
 
@@ -168,7 +166,7 @@ class DeviceRegistry:
         """
         devices = {claim.name: one.allocation for (_, claim), one in zip(self._wanted(pod), claims, strict=True)}
         reserved: list[str] = []
-        for key in dict.fromkeys(claim_keys(pod)):
+        for key in dict.fromkeys(resource_claim_keys(pod)):
             claim = self.claims.get(key)
             if claim is None or claim.name in devices:
                 continue
@@ -190,10 +188,10 @@ class DeviceRegistry:
     def _wanted(self, pod: Pod) -> list[tuple[WantedClaim, ResourceClaim]]:
         """Return a pod's claims that have nothing yet, in the order in which they choose."""
         wanted = []
-        for key in dict.fromkeys(claim_keys(pod)):
+        for key in dict.fromkeys(resource_claim_keys(pod)):
             claim = self.claims.get(key)
             if claim is not None and self.allocation(key) is None:
-                shared = key if len(self._users.get(key, ())) > 1 else ""
+                shared = key if self._users.is_shared(key) else ""
                 requests = tuple(map(self._with_class, claim.requests))
                 wanted.append((WantedClaim(requests, claim.constraints, shared), claim))
         return wanted
@@ -243,24 +241,30 @@ class DeviceRegistry:
         if before is not None:
             self._supply.forget_slice(before)
 
-    def _tell(self, key: str) -> None:
-        """Have the supply know what a claim has now."""
+    def _count(self, key: str) -> None:
+        """Have the supply count what a claim has now."""
         allocation, claim = self.allocation(key), self.claims.get(key)
         owner = "" if claim is None else claim.owner
         devices = () if allocation is None else allocation.devices
-        before = self._told.pop(key, ("", ()))
+        before_owner, before = self._counted.pop(key, ("", ()))
         if devices:
-            self._told[key] = owner, devices
-        if before == (owner, devices):
+            self._counted[key] = owner, devices
+        if (before_owner, before) == (owner, devices):
             return
-        self._supply.hold(before[1], sign=-1)
+        self._supply.hold(before, sign=-1)
         self._supply.hold(devices)
-        for uid in {before[0], owner} - {""}:
-            own = [one for of_pod, held in self._told.values() if of_pod == uid for one in held]
-            self._supply.set_own(uid, tuple(own))
+        if before_owner:
+            self._own[before_owner].pop(key)
+        if owner and devices:
+            self._own.setdefault(owner, {})[key] = devices
+        for uid in {before_owner, owner} - {""}:
+            own = self._own.get(uid, {})
+            self._supply.set_own(uid, tuple(one for held in own.values() for one in held))
+            if not own:
+                self._own.pop(uid, None)
 
 
-def claim_keys(pod: Pod) -> Iterator[str]:
+def resource_claim_keys(pod: Pod) -> Iterator[str]:
     """Yield the pod's claims that are made as `namespace/name`."""
     for use in pod.resource_claims:
         if use.claim:

@@ -11,6 +11,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.pod_rules import ClaimUse
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.rules.state.claim_users import ClaimUsers
 
 _NO_PROVISIONER = ("", "kubernetes.io/no-provisioner")
 _ONE_POD = "ReadWriteOncePod"
@@ -28,26 +29,21 @@ class VolumeRegistry:
         self.volumes: dict[str, PersistentVolume] = {}
         self.storage_classes: dict[str, StorageClass] = {}
         self._supply = supply
-        self._users: dict[str, set[str]] = {}
+        self._users = ClaimUsers()
         #: Names of the volumes that name a claim, by the claim.
         self._kept: dict[str, set[str]] = {}
 
     def add_pod(self, pod: Pod) -> None:
         """Know of a pod that uses its claims; harmless when it is known."""
-        for key in claim_keys(pod):
-            self._users.setdefault(key, set()).add(pod.uid)
+        self._users.add(pod.uid, claim_keys(pod))
 
     def remove_pod(self, pod: Pod) -> None:
         """Forget a pod."""
-        for key in claim_keys(pod):
-            users = self._users.get(key, set())
-            users.discard(pod.uid)
-            if not users:
-                self._users.pop(key, None)
+        self._users.remove(pod.uid, claim_keys(pod))
 
     def users(self, key: str) -> Collection[str]:
         """Return the uids of the pods that use a claim."""
-        return self._users.get(key, ())
+        return self._users.of(key)
 
     def volume_seen(self, volume: PersistentVolume) -> None:
         """A volume is new or changed."""
@@ -185,7 +181,7 @@ class VolumeRegistry:
 
     def _is_shared(self, claim: PersistentVolumeClaim) -> bool:
         """Tell whether the first of several pods decides where an open claim's volume will be."""
-        return not claim.bound and not claim.selected_node and len(self._users.get(claim.key, ())) > 1
+        return not claim.bound and not claim.selected_node and self._users.is_shared(claim.key)
 
 
 def claim_keys(pod: Pod) -> Iterator[str]:
