@@ -1,4 +1,4 @@
-"""Replays, counted: whoever asks for one, and the API itself from time to time, so that a difference is noticed.
+"""Replays, counted: those that callers ask for, and the API's own from time to time, so that a difference is noticed.
 
 A difference means that the log does not say what was decided, that it was altered, or that the rules are not
 deterministic. None of it shows by itself.

@@ -113,7 +113,7 @@ class ClaimAllocation:
         return Next.SELECT
 
     async def release(self) -> None:
-        """Have the pod use the claim no more; it has no devices any more if nobody else uses it."""
+        """Have the pod use the claim no more; it has no devices any more if no other pod uses it."""
         path, raw = await self._claims.claim(self._namespace, self._name)
         claim, document = _read(raw), msgspec.json.decode(raw)
         if self._uid not in claim.reserved_for:

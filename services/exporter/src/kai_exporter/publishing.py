@@ -1,4 +1,4 @@
-"""`--publish-nrt`: looks at a kubelet from time to time and publishes what it has, as long as nobody else does."""
+"""`--publish-nrt`: looks at a kubelet from time to time, and publishes what it has while no other publisher does."""
 
 import random
 from collections.abc import Awaitable, Callable

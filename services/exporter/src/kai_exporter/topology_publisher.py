@@ -1,4 +1,4 @@
-"""Publishes a node's NodeResourceTopology where nobody else does.
+"""Publishes a node's NodeResourceTopology where no other publisher does.
 
 An object is ours if it carries our annotation and still has the contents that we wrote, by their digest. Any other one
 is another publisher's, and is left alone; so is one of ours that somebody else has written to since. Writes name the

@@ -38,7 +38,7 @@ def make_app(hub: HubLog, access: HttpAccess, health: Health) -> Asgi:
     """Make the application.
 
     Args:
-        hub: its log, which nobody else folds.
+        hub: its log, which no other object folds.
         access: decides who asks.
         health: answered without asking who asks.
     """

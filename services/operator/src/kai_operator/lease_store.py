@@ -64,7 +64,7 @@ class KubeLeaseStore:
         return await self._replace(cluster, name, value, entry.revision)
 
     async def delete(self, cluster: str, name: str, *, expect: int) -> bool:
-        """See `LeaseStore.delete`: the object stays, and nobody holds it."""
+        """See `LeaseStore.delete`: the object stays, and no instance holds it."""
         return await self._replace(cluster, name, b"", expect) is not None
 
     async def close(self) -> None:

@@ -166,7 +166,7 @@ def _compare(part: Part, live: dict[Key, Object]) -> None:
 
 
 def _is_operand_of(obj: Object, uid: str) -> bool:
-    """Tell whether an object is an owner's, or the operator's and nobody's (its owner was deleted without it)."""
+    """Tell whether an object is an owner's, or the operator's without an owner (which was deleted without it)."""
     controller = controller_uid(obj)
     return controller == uid or (not controller and _is_managed(obj))
 

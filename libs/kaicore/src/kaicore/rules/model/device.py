@@ -176,7 +176,7 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         device_class: name of the class; empty where there are alternatives.
         mode: `ExactCount`, or `All` that match.
         count: how many devices.
-        admin: access beside whoever has the device, for watching it.
+        admin: access beside the claim that has the device, for watching it.
         capacity: asked for of each device, by name.
         alternatives: requests of which the first that can be served is.
     """
@@ -211,7 +211,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         request: for which request, `request/alternative` where it had alternatives.
-        admin: beside whoever else has it.
+        admin: beside another claim that has it.
         consumed: what it takes of a shared device's capacity; None of one that is not shared.
         conditions: that have to be true before a pod that uses it is bound (`bindingConditions`).
         failures: that end waiting for those.

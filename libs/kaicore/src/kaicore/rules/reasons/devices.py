@@ -23,7 +23,7 @@ class ResourceClaimNotReady(CodedReason, frozen=True, kw_only=True):
 
 
 class NoMatchingDevices(NodeReason, frozen=True, kw_only=True):
-    """Nodes that do not have the devices that the pod's resource claims ask for, whoever has them.
+    """Nodes that do not have the devices that the pod's resource claims ask for, in use or not.
 
     Attributes:
         wanted: what is asked for, and what is wrong with it on the example.

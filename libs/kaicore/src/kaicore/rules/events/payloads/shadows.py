@@ -1,4 +1,4 @@
-"""What a shadow decides about the pods of another scheduler. Nobody carries it out."""
+"""What a shadow decides about the pods of another scheduler. It is never carried out."""
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.events.payloads.decisions import EvictionDecided, PodNominated, PodPlaced
