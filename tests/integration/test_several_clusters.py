@@ -84,10 +84,12 @@ class Fleet:
         await self.hub.refresh()
         await self.hub.append(stream, payload, subject=stream.partition("/")[2])
 
-    async def submit(self, name: str, *clusters: str, cpu: int = 1, more: Any = (), **labels: str) -> None:
+    async def submit(
+        self, name: str, *clusters: str, cpu: int = 1, more: Any = (), data: tuple[str, ...] = (), **labels: str
+    ) -> None:
         pods = [manifest(f"{name}-{number}", cpu=cpu, **labels) for number in range(2)]
         objects = [Located(name, one) for one in (*more, *pods)]
-        await self.append(dispatch_stream(name), read_dispatch(name, objects, clusters=clusters))
+        await self.append(dispatch_stream(name), read_dispatch(name, objects, clusters=clusters, data=data))
 
     async def until(self, name: str, condition: Callable[[DispatchEntry], bool]) -> DispatchEntry:
         async with asyncio.timeout(PATIENCE_S):
@@ -159,7 +161,7 @@ async def hub_on(log: PostgresLog) -> AsyncIterator[Hub]:
 
 @pytest.fixture
 async def fleet(database_url: str) -> AsyncIterator[Fleet]:
-    """Clusters a, b and c with 6, 3 and 1 nodes of 8 CPUs, so that a is preferred to b, and b to c."""
+    """Clusters a, b and c with 6, 3 and 1 nodes of 8 CPUs, so that a is preferred to b, and b to c; c has images."""
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(await PostgresLog.open(database_url))
         fleet = Fleet(log)
@@ -169,7 +171,9 @@ async def fleet(database_url: str) -> AsyncIterator[Fleet]:
                 await api.node(f"{name}{number}")
             member = fleet.members[name] = Member(name, api, log)
             stack.push_async_callback(member.stop)
-            await fleet.append(cluster_stream(name), ClusterRegistered(cluster=name))
+            await fleet.append(
+                cluster_stream(name), ClusterRegistered(cluster=name, data=("images",) if name == "c" else ())
+            )
             await member.schedule()
         await stack.enter_async_context(hub_on(log))
 
@@ -244,6 +248,9 @@ async def test_dispatch_that_is_refused_bounded_or_withdrawn_goes_elsewhere_wait
     await fleet.submit("taken", "a", "b", more=[settings])
     assert await fleet.running("taken") == "b"
     assert "is none of this dispatch's" in fleet.hub.state.dispatches["taken"].refusals["a"]
+
+    await fleet.submit("near", data=("images",))
+    assert await fleet.running("near") == "c", "near to its data outweighs room"
 
     await fleet.append(queue_stream("team"), QueueBounded(queue="team", limits={"cpu": 3000}))
     await fleet.submit("two", **{"kai.scheduler/queue": "team"})
