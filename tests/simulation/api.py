@@ -2,11 +2,9 @@
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -39,10 +37,9 @@ from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient, 
 from kaicore.kube.shipped_crds import shipped_crds
 from kaicore.runtime.service.http_limits import CONNECTION
 
+from tests.simulation.http import TOKEN, Response, Stream, answered, scope_of
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop
 from tests.simulation.network import Network, Server
-
-_TOKEN = "simulation"
 
 #: Definitions that the load needs.
 _DEFINITIONS = (
@@ -51,9 +48,6 @@ _DEFINITIONS = (
     "queues.scheduling.run.ai",
     "topologies.kai.scheduler",
 )
-
-#: Seconds after which a connection that is silent because the network is cut in two is given up (`_KEEPALIVE`).
-_KEEPALIVE_S = 25.0
 
 
 @cache
@@ -77,7 +71,7 @@ class ApiServer:
         bootstrap(self.backend)
         for definition in _definitions():
             self.create("apiextensions.k8s.io", "customresourcedefinitions", definition, namespace="")
-        tokens = Tokens(self.backend, Secrets(_TOKEN, b"simulation"))
+        tokens = Tokens(self.backend, Secrets(TOKEN, b"simulation"))
         authorizer = Authorizer(self.backend, observer=RightsUse())
         verbs = ResourceVerbs(
             self.backend,
@@ -164,131 +158,6 @@ class _Cut:
         self.abort = self.close = cut
 
 
-def _scope(method: str, path: str, params: Mapping[str, str] | None, content_type: str, agent: str) -> dict[str, Any]:
-    raw, _, query = path.partition("?")
-    more = "&".join(f"{name}={value}" for name, value in (params or {}).items())
-    headers = [
-        (b"authorization", f"Bearer {_TOKEN}".encode()),
-        (b"accept", b"application/json"),
-        (b"user-agent", agent.encode()),
-    ]
-    if content_type:
-        headers.append((b"content-type", content_type.encode()))
-    return {
-        "type": "http",
-        "method": method,
-        "path": raw,
-        "raw_path": raw.encode(),
-        "query_string": "&".join(part for part in (query, more) if part).encode(),
-        "headers": headers,
-    }
-
-
-class _Response:
-    """An answer, as far as `KubeClient` looks at it."""
-
-    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.status, self.headers, self._body = status, headers, body
-
-    async def read(self) -> bytes:
-        return self._body
-
-    def release(self) -> None:
-        """There is no connection to give back."""
-
-    close = release
-
-
-class _Stream:
-    """A watch's answer: pieces that arrive in order, and at last an end."""
-
-    def __init__(
-        self, loop: SimulatedLoop, process: Process, network: Network, server: Server, silent_s: float
-    ) -> None:
-        self._loop, self._process, self._server = loop, process, server
-        self._link = network.link(process.role, server.name)
-        self._silent_s = silent_s
-        self._pieces: deque[bytes | Exception | None] = deque()
-        self._grown = asyncio.Event()
-        self._last_at = 0.0
-        self._gone: asyncio.Future[None] = loop.create_future()
-        self.opened: asyncio.Future[tuple[int, bytes]] = loop.create_future()
-        self._body = b""
-        server.on_break.append(self.cut)
-
-    @property
-    def content(self) -> "_Stream":
-        return self
-
-    async def readany(self) -> bytes:
-        """See `aiohttp.StreamReader.readany`."""
-        while not self._pieces:
-            self._grown.clear()
-            silent_s = self._silent_s if self._link.whole else _KEEPALIVE_S
-            try:
-                async with asyncio.timeout(silent_s):
-                    await self._grown.wait()
-            except TimeoutError:
-                if silent_s == self._silent_s or not self._link.whole:
-                    raise aiohttp.ServerTimeoutError("silent for too long") from None
-        piece = self._pieces[0]
-        if piece is None:
-            return b""
-        if isinstance(piece, Exception):
-            raise piece
-        self._pieces.popleft()
-        return piece
-
-    def release(self) -> None:
-        """See `close`."""
-
-    def close(self) -> None:
-        """The client goes; the server hears of it a little later."""
-        if self.cut in self._server.on_break:
-            self._server.on_break.remove(self.cut)
-        self._loop.call_later(self._link.delay(), self._leave, context=self._server.process.context)
-
-    def _leave(self) -> None:
-        if not self._gone.done():
-            self._gone.set_result(None)
-
-    def cut(self) -> None:
-        """Break the connection, from the server's side."""
-        self._leave()
-        self._deliver(aiohttp.ClientOSError("connection reset"))
-
-    def _deliver(self, piece: bytes | Exception | None) -> None:
-        self._last_at = max(self._loop.time() + self._link.delay(), self._last_at + 1e-6)
-        self._loop.call_at(self._last_at, self._arrive, piece, context=self._process.context)
-
-    def _arrive(self, piece: bytes | Exception | None) -> None:
-        self._pieces.append(piece)
-        self._grown.set()
-
-    async def receive(self) -> dict[str, Any]:
-        """ASGI: the request has no body; then the client goes."""
-        await self._gone
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Any) -> None:
-        """ASGI."""
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            if self._status < 300 and not self.opened.done():
-                self.opened.set_result((self._status, b""))
-        elif self._status >= 300:
-            self._body += message["body"]
-            if not message.get("more_body"):
-                self.opened.set_result((self._status, self._body))
-                self._leave()
-        else:
-            if message["body"]:
-                self._deliver(message["body"])
-            if not message.get("more_body"):
-                self._deliver(None)
-                self._leave()
-
-
 class NetworkKubeClient(KubeClient):
     """A client over the simulated network; all but the transport is `KubeClient`'s own."""
 
@@ -320,12 +189,12 @@ class NetworkKubeClient(KubeClient):
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> Any:
         data = msgspec.json.encode(body) if body is not None else b""
-        scope = _scope(method, path, params, content_type if data else "", self._user_agent)
+        scope = scope_of(method, path, params, content_type if data else "", self._user_agent)
         if params is not None and "watch" in params:
             return await self._open_watch(scope, timeout)
 
-        async def serve() -> _Response:
-            return await _answered(self._api.handler, scope, data)
+        async def serve() -> Response:
+            return await answered(self._api.handler, scope, data)
 
         response = await self._network.ask(
             self._process,
@@ -340,10 +209,10 @@ class NetworkKubeClient(KubeClient):
         retry_after = response.headers.get("retry-after", "")
         raise error_of(method, path, response.status, retry_after, await response.read())
 
-    async def _open_watch(self, scope: dict[str, Any], timeout: aiohttp.ClientTimeout | None) -> _Stream:
+    async def _open_watch(self, scope: dict[str, Any], timeout: aiohttp.ClientTimeout | None) -> Stream:
         path = scope["path"]
         silent_s = timeout.sock_read if timeout is not None and timeout.sock_read else 60.0
-        stream = _Stream(self._loop, self._process, self._network, self._server, silent_s)
+        stream = Stream(self._loop, self._process, self._network, self._server, silent_s)
         scope["extensions"] = {CONNECTION: {"transport": _Cut(stream.cut)}}
 
         async def serve() -> tuple[int, bytes]:
@@ -367,21 +236,3 @@ class NetworkKubeClient(KubeClient):
             stream.close()
             raise error_of("WATCH", path, status, "", body)
         return stream
-
-
-async def _answered(handler: Handler, scope: dict[str, Any], data: bytes) -> _Response:
-    """Have the handler answer a request that is no watch."""
-    answer = SimpleNamespace(status=500, headers={}, body=b"")
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": data, "more_body": False}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            answer.status = message["status"]
-            answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        else:
-            answer.body += message["body"]
-
-    await handler(scope, receive, send)
-    return _Response(answer.status, answer.headers, answer.body)
