@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -21,6 +21,7 @@ from kai_apiserver.controllers.jobs import JobController
 from kai_apiserver.crd.lifecycle import DefinitionLifecycle
 from kai_apiserver.errors import StatusError
 from kai_apiserver.faults import Faults
+from kai_apiserver.http.admission_webhooks import AdmissionWebhooks
 from kai_apiserver.http.handler import Handler
 from kai_apiserver.http.resource_verbs import ResourceVerbs
 from kai_apiserver.resources import Registry
@@ -37,9 +38,14 @@ from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient, 
 from kaicore.kube.shipped_crds import shipped_crds
 from kaicore.runtime.service.http_limits import CONNECTION
 
-from tests.simulation.http import TOKEN, Response, Stream, answered, scope_of
+from tests.simulation.http import Response, Stream, answered, scope_of
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop
 from tests.simulation.network import Network, Server
+
+_TOKEN = "simulation"
+
+#: Sends a webhook a review, and returns its response.
+Post = Callable[[Any, Any], Awaitable[Any]]
 
 #: Definitions that the load needs.
 _DEFINITIONS = (
@@ -68,10 +74,11 @@ class ApiServer:
         self._faults = Faults()
         self.watches = Watches(self._faults, 60.0)
         self._definitions = DefinitionLifecycle(self.backend)
+        self._post: Post | None = None
         bootstrap(self.backend)
         for definition in _definitions():
             self.create("apiextensions.k8s.io", "customresourcedefinitions", definition, namespace="")
-        tokens = Tokens(self.backend, Secrets(TOKEN, b"simulation"))
+        tokens = Tokens(self.backend, Secrets(_TOKEN, b"simulation"))
         authorizer = Authorizer(self.backend, observer=RightsUse())
         verbs = ResourceVerbs(
             self.backend,
@@ -79,6 +86,7 @@ class ApiServer:
             reviews=Reviews(self.backend, tokens=tokens, authorizer=authorizer),
             watches=self.watches,
             definitions=self._definitions,
+            webhooks=AdmissionWebhooks(self.backend, self._reviewed),
         )
         self.handler = Handler(
             self.backend,
@@ -102,6 +110,37 @@ class ApiServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.sleep(1)
+
+    @property
+    def reviewed(self) -> bool:
+        """Whether a webhook judges what is created."""
+        return self._post is not None
+
+    def webhooks_answer(self, post: "Post") -> None:
+        """Have a webhook judge topologies and groups that are created; `post` sends it a review."""
+        self._post = post
+        webhook = {
+            "name": "topology.kai.scheduler",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Ignore",
+            "rules": [
+                {
+                    "apiGroups": ["kai.scheduler", "scheduling.run.ai"],
+                    "apiVersions": ["*"],
+                    "operations": ["CREATE"],
+                    "resources": ["topologies", "podgroups"],
+                }
+            ],
+            "clientConfig": {"url": "https://webhook/validate"},
+        }
+        group, plural = "admissionregistration.k8s.io", "validatingwebhookconfigurations"
+        body = {"metadata": {"name": "kai-ledger"}, "webhooks": [webhook]}
+        assert self.create(group, plural, body, namespace="") is not None
+
+    async def _reviewed(self, webhook: Any, review: Any) -> Any:
+        assert self._post is not None
+        return await self._post(webhook, review)
 
     def compact(self) -> None:
         """Forget what happened: who watched has to list again."""
@@ -189,7 +228,8 @@ class NetworkKubeClient(KubeClient):
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> Any:
         data = msgspec.json.encode(body) if body is not None else b""
-        scope = scope_of(method, path, params, content_type if data else "", self._user_agent)
+        proof = ((b"authorization", f"Bearer {_TOKEN}".encode()),)
+        scope = scope_of(method, path, params, content_type if data else "", self._user_agent, proof)
         if params is not None and "watch" in params:
             return await self._open_watch(scope, timeout)
 
@@ -203,6 +243,7 @@ class NetworkKubeClient(KubeClient):
             serve,
             error=lambda why: ClusterUnavailable(f"{method} {path}: {why}"),
             patience_s=self._timeout_s,
+            waits=self._api.reviewed,
         )
         if response.status < 300:
             return response

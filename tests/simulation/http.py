@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +11,6 @@ from kaicore.runtime.service.health import Asgi
 
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network, Server
-
-#: What every request says of who asks.
-TOKEN = "simulation"
 
 #: Seconds after which a connection that is silent because the network is cut in two is given up (`_KEEPALIVE`).
 _KEEPALIVE_S = 25.0
@@ -32,7 +29,6 @@ def scope_of(  # noqa: PLR0917  # as a request has them
     more = "&".join(f"{name}={value}" for name, value in (params or {}).items())
     given = [
         *headers,
-        (b"authorization", f"Bearer {TOKEN}".encode()),
         (b"accept", b"application/json"),
         (b"user-agent", agent.encode()),
     ]
@@ -81,6 +77,8 @@ class Stream:
         self._pieces: deque[bytes | Exception | None] = deque()
         self._grown = asyncio.Event()
         self._last_at = 0.0
+        #: Whether somebody answers: a request that comes twice is answered on one connection.
+        self.served = False
         self._gone: asyncio.Future[None] = loop.create_future()
         self.opened: asyncio.Future[tuple[int, bytes]] = loop.create_future()
         self._body = b""
@@ -177,8 +175,12 @@ async def answered(app: Asgi, scope: dict[str, Any], data: bytes) -> Response:
     return Response(answer.status, answer.headers, answer.body)
 
 
-class NoAnswer(Exception):
+class NoAnswer(ConnectionError):
     """A request was not answered; it may have been carried out."""
+
+
+#: Takes note of a request, and returns what looks at its answer.
+Asked = Callable[[dict[str, Any], bytes], Callable[[Response], None]]
 
 
 class AppServer(Server):
@@ -188,22 +190,30 @@ class AppServer(Server):
         super().__init__(name, process)
         self.up = False
         self._app: Asgi | None = None
+        self._asked: Asked = lambda scope, data: lambda response: None
 
-    def begin(self, process: Process, app: Asgi) -> None:
-        """Have a process answer from now on."""
+    def begin(self, process: Process, app: Asgi, asked: Asked | None = None) -> None:
+        """Have a process answer from now on; `asked` takes note of a request, and returns what looks at its answer."""
         self.break_connections()
         self.process, self._app, self.up = process, app, True
+        if asked is not None:
+            self._asked = asked
         process.on_death = self.break_connections
 
     async def answer(self, scope: dict[str, Any], data: bytes) -> Response:
         """Answer a request; in the server's process."""
         assert self._app is not None
-        return await answered(self._app, scope, data)
+        look = self._asked(scope, data)
+        response = await answered(self._app, scope, data)
+        look(response)
+        return response
 
     async def serve(self, scope: dict[str, Any], stream: Stream) -> tuple[int, bytes]:
         """Begin to answer with a stream; in the server's process."""
         assert self._app is not None
-        self.process.start(self._app(scope, stream.receive, stream.send))
+        if not stream.served:
+            stream.served = True
+            self.process.start(self._app(scope, stream.receive, stream.send))
         return await stream.opened
 
 
