@@ -30,6 +30,8 @@ from kaicore.rules.events.payloads.decisions import (
 from kaicore.rules.events.payloads.devices import (
     DeviceClassDeleted,
     DeviceClassObserved,
+    DeviceTaintRuleDeleted,
+    DeviceTaintRuleObserved,
     ResourceClaimDeleted,
     ResourceClaimObserved,
     ResourceSliceDeleted,
@@ -113,6 +115,8 @@ __all__ = [
     "CycleCompleted",
     "DeviceClassDeleted",
     "DeviceClassObserved",
+    "DeviceTaintRuleDeleted",
+    "DeviceTaintRuleObserved",
     "DispatchArrived",
     "DispatchFinished",
     "DispatchGiven",
