@@ -131,7 +131,6 @@ class DeviceRegistry:
 
     def restore(
         self,
-        *,
         slices: Iterable[ResourceSlice],
         classes: Iterable[DeviceClass],
         claims: Iterable[ResourceClaim],

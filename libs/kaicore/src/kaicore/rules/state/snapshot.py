@@ -208,10 +208,7 @@ def decode_state(body: bytes) -> ClusterState:
         budgets=record.budgets,
     )
     state.constraints.devices.restore(
-        slices=record.device_slices,
-        classes=record.device_classes,
-        claims=record.resource_claims,
-        taint_rules=record.device_taint_rules,
+        record.device_slices, record.device_classes, record.resource_claims, record.device_taint_rules
     )
     for pod_class, identity, references in record.classes:
         state.class_registry.restore(pod_class, identity, references)
