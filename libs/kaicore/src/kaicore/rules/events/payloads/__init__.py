@@ -30,6 +30,7 @@ from kaicore.rules.events.payloads.decisions import (
 from kaicore.rules.events.payloads.devices import (
     DeviceClassDeleted,
     DeviceClassObserved,
+    DevicesCharged,
     ResourceClaimDeleted,
     ResourceClaimObserved,
     ResourceSliceDeleted,
@@ -113,6 +114,7 @@ __all__ = [
     "CycleCompleted",
     "DeviceClassDeleted",
     "DeviceClassObserved",
+    "DevicesCharged",
     "DispatchArrived",
     "DispatchFinished",
     "DispatchGiven",
