@@ -187,6 +187,16 @@ class DeviceRegistry:
                 devices[claim.name] = promised[min(promised)]
         return devices, tuple(reserved)
 
+    def charged(self, decision: payloads.PodPlaced) -> Iterator[tuple[str, str]]:
+        """Yield what a decision gives of devices that no node's stream guards: stream, and pool or claim."""
+        for name, allocation in decision.devices.items():
+            claim = self.claims.get(f"{decision.namespace}/{name}")
+            if claim is None or claim.owner != decision.uid:
+                yield f"claimdevices/{decision.namespace}/{name}", f"{decision.namespace}/{name}"
+            for pool in {(device.driver, device.pool) for device in allocation.devices if not device.admin}:
+                if not self._supply.is_of_one_node(pool):
+                    yield f"devicepool/{pool[0]}/{pool[1]}", "/".join(pool)
+
     def allocation(self, key: str) -> Allocation | None:
         """Return what a claim has, by a fact or by a decision; None for nothing."""
         claim = self.claims.get(key)

@@ -91,6 +91,13 @@ class DeviceSupply:
         else:
             self._of_pod.pop(uid, None)
 
+    def is_of_one_node(self, pool: PoolId) -> bool:
+        """Tell whether one node alone can use a pool's devices; then what is given of them is guarded by its stream."""
+        nodes = {
+            "" if one.slice.nodes is None else one.slice.nodes.node for one in self._by_pool.get(pool, {}).values()
+        }
+        return len(nodes) == 1 and "" not in nodes
+
     # In a cycle.
 
     @property
