@@ -111,7 +111,7 @@ class DeviceTaintEviction(Controller[str]):
             return None
         added = taint.get("timeAdded")
         since = 0.0 if added is None else (self.backend.now() - datetime.fromisoformat(added)).total_seconds()
-        return max(min(one["tolerationSeconds"] for one in tolerating) - since, 0.0)
+        return max(float(min(one["tolerationSeconds"] for one in tolerating)) - since, 0.0)
 
 
 def claim_names(pod: Object) -> Iterator[str]:
