@@ -30,9 +30,9 @@ from kaicore.rules.events.payloads.decisions import (
 from kaicore.rules.events.payloads.devices import (
     DeviceClassDeleted,
     DeviceClassObserved,
+    DevicesCharged,
     DeviceTaintRuleDeleted,
     DeviceTaintRuleObserved,
-    DevicesCharged,
     ResourceClaimDeleted,
     ResourceClaimObserved,
     ResourceSliceDeleted,
