@@ -109,7 +109,7 @@ def draft(cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | No
     _check_text("append", "cluster", cluster)
     if not cluster:
         raise InvalidObject("append", "cluster", cluster, "is empty")
-    made = []
+    made = list[DraftUnit]()
     for unit in units:
         drafts = tuple(_draft(cluster, new, checked) for new in unit.events)
         if len({one.new.id for one in drafts}) != len(drafts):

@@ -200,9 +200,7 @@ class EarlyReleases:
         ]
         return islice(_choices(ended), _MOST_WORLDS)
 
-    def _world(
-        self, row: int, pods: list[PodEntry], still: tuple[PodHolding, ...]
-    ) -> list[tuple[PodEntry, Placement]]:
+    def _world(self, row: int, pods: list[PodEntry], still: tuple[PodHolding, ...]) -> list[tuple[PodEntry, Placement]]:
         """Predict pods of a node again, each after those before it, while some that ended hold what they had still.
 
         Only what the first of them gets makes this world another than the next: without it there is nothing to follow.
