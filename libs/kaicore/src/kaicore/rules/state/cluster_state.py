@@ -45,7 +45,7 @@ INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 
 
 #: What the streams begin with that decisions are conditional on.
-_VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/", "shadow/")
+_VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/", "shadow/", "devicepool/", "claimdevices/")
 
 
 class ClusterState(PodIndexes):
@@ -353,6 +353,7 @@ class ClusterState(PodIndexes):
         payloads.PredictionMissed: _prediction_missed,
         payloads.PodPlaced: None,
         payloads.NodeCharged: _only_counted,
+        payloads.DevicesCharged: _only_counted,
         payloads.PodBound: None,
         payloads.BindFailed: None,
         payloads.PodNominated: None,

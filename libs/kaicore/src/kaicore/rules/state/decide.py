@@ -2,7 +2,8 @@
 
 The events of one cycle are one append. Each batch of decisions (`kaicore.rules.engine.decisions`) is one unit of it: a
 gang's start, or a preemptor's room and its victims. A unit is conditional on the versions that all its pods and nodes
-had in the state, so that a stale batch is dropped as a whole and the others stand. The append as a whole is conditional
+had in the state, so that a stale batch is dropped as a whole and the others stand. Devices that several nodes can use,
+and claims that several pods can use, have streams of their own for that. The append as a whole is conditional
 on the shard's cycle stream, so that of two schedulers that both believe to lead a shard only one appends anything.
 
 A shard may have replicas (`kaicore.rules.state.share`). Each has a cycle stream of its own, and its append is also
@@ -24,6 +25,7 @@ from kaicore.rules.events.payloads import (
     ClassPending,
     ConfigRecorded,
     CycleCompleted,
+    DevicesCharged,
     EvictionDecided,
     GroupPending,
     NodeCharged,
@@ -160,6 +162,9 @@ class _Record:
             stream = f"node/{node}"
             events.append(self._event(stream, node, payload))
             streams.add(stream)
+        devices = self._devices(batch)
+        events += devices
+        streams.update(event.stream for event in devices)
         if not self._share.alone:
             reclaimed = self._reclaimed(batch)
             events += reclaimed
@@ -170,6 +175,18 @@ class _Record:
         expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
         self._expected.append(expected)
         return Unit(tuple(events), expect=expected)
+
+    def _devices(self, batch: DecisionBatch) -> list[NewEvent]:
+        """Return what records which devices a batch gives that the nodes' streams do not guard."""
+        registry, by_stream = self._state.constraints.devices, dict[tuple[str, str], list[str]]()
+        for decision in batch.decisions:
+            if isinstance(decision, PodPlaced) and decision.devices:
+                for charged in sorted(set(registry.charged(decision))):
+                    by_stream.setdefault(charged, []).append(decision.uid)
+        return [
+            self._event(stream, of, DevicesCharged(of=of, cycle=self._summary.cycle, pods=tuple(uids)))
+            for (stream, of), uids in sorted(by_stream.items())
+        ]
 
     def _victims_groups(self, batch: DecisionBatch) -> Iterator[str]:
         """Yield the streams of all running pods of the groups that a batch takes pods from."""
