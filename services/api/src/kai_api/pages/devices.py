@@ -106,7 +106,9 @@ def node_devices(state: ClusterState, row: int) -> NodeDevices | None:
 def claimed(state: ClusterState) -> tuple[int, int]:
     """Return of how many devices any claim has some, and how many are published."""
     registry = state.constraints.devices
-    published = {(one.driver, one.pool, device.name) for one in registry.slices.values() for device in one.devices}
+    published = {
+        (one.driver, one.pool, device.name) for one in registry.slices.slices.values() for device in one.devices
+    }
     return len(published & _uses(state).keys()) if published else 0, len(published)
 
 
@@ -154,11 +156,10 @@ def _device_text(state: ClusterState, one: AllocatedDevice) -> str:
 
 def _published_zones(state: ClusterState, one: AllocatedDevice) -> str:
     """What the API server tells of a claim has no zones; the slice of the device has."""
-    for published in state.constraints.devices.slices.values():
-        if (published.driver, published.pool) == (one.driver, one.pool):
-            for device in published.devices:
-                if device.name == one.device and NUMA_NODE in device.attributes:
-                    return _zones_of(device.attributes[NUMA_NODE].values)
+    for published in state.columns.devices.slices_of_pool((one.driver, one.pool)):
+        for device in published.slice.devices:
+            if device.name == one.device and NUMA_NODE in device.attributes:
+                return _zones_of(device.attributes[NUMA_NODE].values)
     return ""
 
 
