@@ -3,9 +3,10 @@
 The events of one cycle are one append. Each batch of decisions (`kaicore.rules.engine.decisions`) is one unit of it: a
 gang's start, or a preemptor's room and its victims. A unit is conditional on the versions that all its pods and nodes
 had in the state, so that a stale batch is dropped as a whole and the others stand, but for those that were decided on
-what it charges to their nodes: which zones a kubelet gives a pod depends on the pods that come before it. Devices that several nodes can use,
-and claims that several pods can use, have streams of their own for that. The append as a whole is conditional
-on the shard's cycle stream, so that of two schedulers that both believe to lead a shard only one appends anything.
+what it charges to their nodes: which zones a kubelet gives a pod depends on the pods that come before it. Devices that
+several nodes can use, and claims that several pods can use, have streams of their own for that. The append as a whole
+is conditional on the shard's cycle stream, so that of two schedulers that both believe to lead a shard only one appends
+anything.
 
 A shard may have replicas (`kaicore.rules.state.share`). Each has a cycle stream of its own, and its append is also
 conditional on the list of replicas, so that no group has two owners. An eviction is then conditional on all running
