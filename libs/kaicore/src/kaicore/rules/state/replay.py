@@ -58,7 +58,6 @@ _DECISIONS_ARE_PAYLOADS = 2
 #: Fields of a cycle's record that say how it was run: another version of the engine has others.
 _OF_THE_ENGINE = ("engine_version", "config_digest", "decisions_digest")
 
-
 #: What the name of a pod has in it whose own name was erased (`kaicore.rules.events.erasure`); no other name has.
 _PSEUDONYMS = (b"~erased-", b"!erased-")
 
@@ -212,14 +211,13 @@ class Replay:
         """Return what is to be recorded of a cycle's batches: not those of which a stream has moved on by now."""
         versions, fresh, stale = self.state.versions, list[Payload](), set[int]()
         for number, (unit, batch) in enumerate(zip(proposal.units[1:], proposal.result.batches, strict=True), start=1):
-            if stale.isdisjoint(unit.follows) and all(
-                versions.get(stream, 0) == version for stream, version in unit.expect.items()
-            ):
-                others = [new.payload for new in unit.events[len(batch.decisions) :]]
-                fresh += [*_as_recorded(batch, schema), *others]
-            else:
+            moved = any(versions.get(stream, 0) != version for stream, version in unit.expect.items())
+            if moved or not stale.isdisjoint(unit.follows):
                 stale.add(number)
                 self.report.late += len(batch.decisions)
+            else:
+                others = [new.payload for new in unit.events[len(batch.decisions) :]]
+                fresh += [*_as_recorded(batch, schema), *others]
         return fresh
 
     def _stray(self, event: Event) -> None:
