@@ -35,6 +35,12 @@ def key() -> Key:
     return Key.read(pem(), name="key")
 
 
+@pytest.fixture
+def short_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seals wait in memory for a deposit at most."""
+    monkeypatch.setattr(sealing_module, "_MOST_WAITING", 2)
+
+
 def pem() -> bytes:
     return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -203,15 +209,10 @@ async def test_what_a_dead_deposit_misses_is_handed_in_by_a_sealer_that_starts_a
     assert [(one.position, one.hash, one.sealed_at) for one in there] == seals
 
 
+@pytest.mark.usefixtures("short_queues")
 async def test_seals_for_the_only_address_outlive_the_relay_and_a_queue_that_is_full(
-    postgres_log: PostgresLog,
-    cluster_name: str,
-    store: ObjectStore,
-    key: Key,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    postgres_log: PostgresLog, cluster_name: str, store: ObjectStore, key: Key, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sealing_module, "_MOST_WAITING", 2)
     log, kept = postgres_log, str(tmp_path / "kept")
     store.stop()
     for _ in range(2):

@@ -13,6 +13,7 @@ from tests.workloads import Workloads
 _ZONE = amounts(cpu=32, memory=256, gpu=4)
 _TRAIN = {"cpu": 4, "memory": 32, "gpu": 1}
 _TWO_ZONES = (_ZONE, _ZONE)
+_NODE = {resource: 2 * amount for resource, amount in _ZONE.items()} | {"pods": 110}
 
 
 @pytest.mark.parametrize(
@@ -35,9 +36,7 @@ def test_a_free_gpu_is_stranded_where_too_little_is_left_beside_it(
     zones: Sequence[Amounts], running: Sequence[dict[str, int]], per_gpu: tuple[int, int], stranded: int
 ) -> None:
     made = Workloads()
-    made.add_node(
-        "n0", *zones, **({} if zones else {"allocatable": {**amounts(cpu=64, memory=512, gpu=8), "pods": 110}})
-    )
+    made.add_node("n0", *zones, **({} if zones else {"allocatable": _NODE}))
     for number, one in enumerate(running):
         made.full(made.gang(f"g{number}", 1, **one))
     assert use_per_gpu(made.state) == {"cpu": per_gpu[0] * 1000, "memory": per_gpu[1] * GI}
