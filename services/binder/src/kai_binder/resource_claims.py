@@ -13,7 +13,7 @@ import msgspec
 from kaicore.errors import ApiStatus
 from kaicore.kube.client import KubeClient
 from kaicore.kube.device_objects import RESOURCE_CLAIMS, VERSIONS
-from kaicore.kube.normalize_device import normalize_resource_claim
+from kaicore.kube.normalize_resource_claim import normalize_resource_claim
 from kaicore.rules.model.device import AllocatedDevice, Allocation, ResourceClaim
 from kaicore.rules.model.quantity import thousandths_text
 from kaicore.rules.model.selector import Requirement

@@ -12,6 +12,7 @@ its cycle were stale, other replicas were at the same nodes: it waits a moment b
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import LogUnavailable, StaleExpectation
@@ -143,6 +144,8 @@ class Scheduler:
                 await self._cycle()
             if self.state.position - self._snapshot_at >= self._pace.snapshot_events:
                 await self.save_snapshot()
+            else:
+                await self._trail.passed(self.state.position, partial(take_state, self.state))
 
     async def leave(self) -> None:
         """Leave the groups to the other replicas, if there are any."""

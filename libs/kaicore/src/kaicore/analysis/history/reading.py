@@ -57,6 +57,8 @@ _PASSED_ON: tuple[type[Payload], ...] = (
     payloads.ResourceSliceDeleted,
     payloads.DeviceClassObserved,
     payloads.DeviceClassDeleted,
+    payloads.DeviceTaintRuleObserved,
+    payloads.DeviceTaintRuleDeleted,
     payloads.ResourceClaimDeleted,
 )
 

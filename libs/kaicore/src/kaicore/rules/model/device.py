@@ -13,6 +13,10 @@ from kaicore.rules.model.selector import Requirement
 EXACT_COUNT = "ExactCount"
 ALL = "All"
 
+#: Effects of taints: no request is given the device; pods that have it are evicted as well. Any other does nothing.
+NO_SCHEDULE = "NoSchedule"
+NO_EXECUTE = "NoExecute"
+
 #: Amounts in thousandths, by name.
 Thousandths = dict[str, int]
 
@@ -69,6 +73,34 @@ class DeviceTaint(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     effect: str
     value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}{'=' if self.value else ''}{self.value}:{self.effect}"
+
+
+class DeviceTaintRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A taint that someone other than the driver gives devices.
+
+    Attributes:
+        taint: what each of the devices has.
+        none: it says of no device that it is for it.
+        driver: of the devices; empty for any. So are pool and device.
+    """
+
+    uid: str
+    name: str
+    resource_version: str
+    taint: DeviceTaint
+    none: bool = False
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+    def is_for(self, driver: str, pool: str, device: str) -> bool:
+        """Tell whether a device has the taint."""
+        if self.none:
+            return False
+        return self.driver in ("", driver) and self.pool in ("", pool) and self.device in ("", device)
 
 
 class NodeSelection(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -169,6 +201,14 @@ class DeviceToleration(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
 
 
+def untolerated(taints: tuple[DeviceTaint, ...], tolerations: tuple[DeviceToleration, ...]) -> DeviceTaint | None:
+    """Return the first taint that keeps a request off which has some tolerations; None for none."""
+    for taint in taints:
+        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not any(one.tolerates(taint) for one in tolerations):
+            return taint
+    return None
+
+
 class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request of a claim.
 
@@ -217,6 +257,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
         failures: that end waiting for those.
         numa: NUMA zones that it is close to, as its driver said when it was chosen; empty where it did not, and in what
             the API server tells of claims.
+        tolerations: of its request.
     """
 
     request: str
@@ -228,6 +269,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     conditions: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     numa: tuple[int, ...] = ()
+    tolerations: tuple[DeviceToleration, ...] = ()
 
     @property
     def id(self) -> tuple[str, str, str]:

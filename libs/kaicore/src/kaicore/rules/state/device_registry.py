@@ -15,16 +15,20 @@ from kaicore.rules.engine.constraints.device_demand import NO_DEVICES, DeviceDem
 from kaicore.rules.engine.constraints.device_supply import DeviceSupply, GivenClaim
 from kaicore.rules.events import payloads
 from kaicore.rules.model.device import (
+    NO_EXECUTE,
     AllocatedDevice,
     Allocation,
     DeviceClass,
     DeviceRequest,
+    DeviceTaintRule,
     PodClaim,
     ResourceClaim,
     ResourceSlice,
+    untolerated,
 )
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.claim_users import ClaimUsers
+from kaicore.rules.state.device_slices import DeviceSlices
 
 #: Facts that are for `DeviceRegistry.take`.
 DEVICE_FACTS: tuple[type[payloads.Payload], ...] = (
@@ -32,6 +36,8 @@ DEVICE_FACTS: tuple[type[payloads.Payload], ...] = (
     payloads.ResourceSliceDeleted,
     payloads.DeviceClassObserved,
     payloads.DeviceClassDeleted,
+    payloads.DeviceTaintRuleObserved,
+    payloads.DeviceTaintRuleDeleted,
     payloads.ResourceClaimObserved,
     payloads.ResourceClaimDeleted,
 )
@@ -47,8 +53,8 @@ class DeviceRegistry:
 
     def __init__(self, supply: DeviceSupply) -> None:
         """Args: supply: told of every slice, and of all that claims have."""
+        self.slices = DeviceSlices(supply)
         #: By name.
-        self.slices: dict[str, ResourceSlice] = {}
         self.classes: dict[str, DeviceClass] = {}
         #: By `namespace/name`.
         self.claims: dict[str, ResourceClaim] = {}
@@ -103,11 +109,13 @@ class DeviceRegistry:
         """Take in one of `DEVICE_FACTS`."""
         match payload:
             case payloads.ResourceSliceObserved(resource_slice):
-                self._slice_gone(resource_slice.name)
-                self.slices[resource_slice.name] = resource_slice
-                self._supply.set_slice(resource_slice)
+                self.slices.set_slice(resource_slice)
             case payloads.ResourceSliceDeleted(_, name):
-                self._slice_gone(name)
+                self.slices.forget_slice(name)
+            case payloads.DeviceTaintRuleObserved(rule):
+                self.slices.set_rule(rule)
+            case payloads.DeviceTaintRuleDeleted(_, name):
+                self.slices.forget_rule(name)
             case payloads.DeviceClassObserved(device_class):
                 self.classes[device_class.name] = device_class
             case payloads.DeviceClassDeleted(_, name):
@@ -123,12 +131,14 @@ class DeviceRegistry:
 
     def restore(
         self,
-        *,
         slices: Iterable[ResourceSlice],
         classes: Iterable[DeviceClass],
         claims: Iterable[ResourceClaim],
+        taint_rules: Iterable[DeviceTaintRule],
     ) -> None:
         """Put the facts back, before any pod."""
+        for rule in taint_rules:
+            self.take(payloads.DeviceTaintRuleObserved(rule))
         for one in slices:
             self.take(payloads.ResourceSliceObserved(one))
         self.classes = {one.name: one for one in classes}
@@ -226,10 +236,22 @@ class DeviceRegistry:
             yield "is being deleted"
         elif pod.uid not in claim.reserved_for and len(claim.reserved_for) >= _MOST_CONSUMERS:
             yield f"is reserved for {len(claim.reserved_for)} pods already"
-        elif self.allocation(claim.key) is None:
+        elif (allocation := self.allocation(claim.key)) is not None:
+            yield from self._evicting_taints(allocation)
+        else:
             yield from (f"asks for what this version does not allocate: {part}" for part in claim.unsupported)
             for request in claim.requests:
                 yield from self._request_problems(request)
+
+    def _evicting_taints(self, allocation: Allocation) -> Iterator[str]:
+        """Say which of a claim's devices have taints for which pods that use them are evicted."""
+        for device in allocation.devices:
+            taints = tuple(one for one in self.slices.taints(*device.id) if one.effect == NO_EXECUTE)
+            # As that controller has it: a toleration without an effect lets a device be given, and does not keep it.
+            tolerations = tuple(one for one in device.tolerations if one.effect == NO_EXECUTE)
+            taint = untolerated(taints, tolerations)
+            if taint is not None:
+                yield f"has device {device.device} with taint {taint}, for which pods that use it are evicted"
 
     def _request_problems(self, request: DeviceRequest) -> Iterator[str]:
         for part in request.alternatives or (request,):
@@ -245,11 +267,6 @@ class DeviceRegistry:
                     yield f"has a selector that this version cannot evaluate: {expression!r}: {problem}"
 
     # The supply.
-
-    def _slice_gone(self, name: str) -> None:
-        before = self.slices.pop(name, None)
-        if before is not None:
-            self._supply.forget_slice(before)
 
     def _count(self, key: str) -> None:
         """Have the supply count what a claim has now."""

@@ -76,6 +76,10 @@ class DeviceSupply:
             _drop(self._by_node, of.nodes.node, of.name)
         self._forget_pools(of)
 
+    def slices_of_pool(self, pool: PoolId) -> Sequence[PoolSlice]:
+        """Return every slice of a pool, whichever nodes it is for."""
+        return list(self._by_pool.get(pool, {}).values())
+
     def hold(self, devices: Iterable[AllocatedDevice], *, sign: int = 1) -> None:
         """A claim has devices by a fact or a decision, or has them no more (`sign=-1`)."""
         self._held.change(devices, sign=sign)
@@ -108,7 +112,7 @@ class DeviceSupply:
             return kept[1]
         local = self._by_node.get(node.name, {})
         slices = [*local.values(), *self._network.values()]
-        pools = pools_of_node(node.name, node.labels, slices, self._all_of_pool)
+        pools = pools_of_node(node.name, node.labels, slices, self.slices_of_pool)
         self._pools[node.name] = node, pools
         return pools
 
@@ -143,9 +147,6 @@ class DeviceSupply:
     def _change(self, devices: Sequence[AllocatedDevice], sign: int) -> None:
         self._held.change(devices, sign=sign)
         self.changes += dict.fromkeys((device.driver, device.pool) for device in devices)
-
-    def _all_of_pool(self, pool: PoolId) -> Sequence[PoolSlice]:
-        return list(self._by_pool.get(pool, {}).values())
 
     def _forget_pools(self, of: ResourceSlice) -> None:
         if of.nodes is not None and of.nodes.node and not self._network:

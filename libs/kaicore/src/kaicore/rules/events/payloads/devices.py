@@ -1,7 +1,7 @@
 """Devices and the claims that pods use them by (dynamic resource allocation): facts, and what decisions gave."""
 
 from kaicore.rules.events.payloads.base import Payload
-from kaicore.rules.model.device import DeviceClass, ResourceClaim, ResourceSlice
+from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 
 
 class ResourceSliceObserved(Payload, frozen=True):
@@ -25,6 +25,19 @@ class DeviceClassObserved(Payload, frozen=True):
 
 class DeviceClassDeleted(Payload, frozen=True):
     """A device class is gone."""
+
+    uid: str
+    name: str
+
+
+class DeviceTaintRuleObserved(Payload, frozen=True):
+    """The watcher saw a rule that gives devices a taint, new or changed."""
+
+    rule: DeviceTaintRule
+
+
+class DeviceTaintRuleDeleted(Payload, frozen=True):
+    """A rule is gone, and with it its taint."""
 
     uid: str
     name: str
