@@ -26,7 +26,7 @@ ROOTS = [
     "V1ResourceSlice", "V1Role", "V1RoleBinding", "V1RuntimeClass", "V1Scale", "V1Secret",
     "V1SelfSubjectAccessReview", "V1SelfSubjectReview", "V1SelfSubjectRulesReview", "V1Service", "V1ServiceAccount",
     "V1StatefulSet", "V1StorageClass", "V1SubjectAccessReview", "V1TokenReview", "V1VolumeAttachment",
-    "V1ValidatingWebhookConfiguration", "V2HorizontalPodAutoscaler",
+    "V1ValidatingWebhookConfiguration", "V1beta2DeviceTaintRule", "V2HorizontalPodAutoscaler",
 ]  # fmt: skip
 
 # What the models call `str` or `datetime` although the wire format is narrower.

@@ -3,10 +3,11 @@
 from typing import Any
 
 import msgspec
-from kaicore.kube.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from kaicore.kube.normalize_device import normalize_device_class, normalize_resource_claim, normalize_slice
+from kaicore.kube.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
+from kaicore.kube.normalize_device import normalize_device_class, normalize_slice, normalize_taint_rule
+from kaicore.kube.normalize_resource_claim import normalize_resource_claim
 from kaicore.rules.events import payloads
-from kaicore.rules.model.device import DeviceClass, PodClaim, ResourceClaim, ResourceSlice
+from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, PodClaim, ResourceClaim, ResourceSlice
 from kaicore.rules.model.pod import Pod
 
 from tests.factory import Cluster, pod
@@ -58,6 +59,15 @@ def read_class_document(document: Document) -> DeviceClass:
     return normalize_device_class(DEVICE_CLASSES.at("v1").decode(msgspec.json.encode(document)))
 
 
+def read_taint_rule(name: str = "broken", version: str = "v1", **spec: Any) -> DeviceTaintRule:
+    taint = {"key": "example.com/broken", "effect": "NoSchedule", **spec.pop("taint", {})}
+    document = {
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"},
+        "spec": {"deviceSelector": {}, "taint": taint, **spec},
+    }
+    return normalize_taint_rule(TAINT_RULES.at(version).decode(msgspec.json.encode(document)))
+
+
 def exactly(name: str = "gpu", device_class: str = DRIVER, *selectors: str, **more: Any) -> Document:
     """A request for devices of a class."""
     expressions = [{"cel": {"expression": text}} for text in selectors]
@@ -94,6 +104,11 @@ def devices(cluster: Cluster | None = None, **gpus: int) -> Cluster:
 def add_slice(cluster: Cluster, document: Document) -> None:
     seen = read_slice(document)
     cluster.record(f"resourceslice/{seen.name}", payloads.ResourceSliceObserved(seen))
+
+
+def add_taint_rule(cluster: Cluster, name: str = "broken", **spec: Any) -> None:
+    seen = read_taint_rule(name, **spec)
+    cluster.record(f"devicetaintrule/{name}", payloads.DeviceTaintRuleObserved(seen))
 
 
 def add_claim(cluster: Cluster, name: str, *requests: Document, **more: Any) -> ResourceClaim:

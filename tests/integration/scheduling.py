@@ -24,16 +24,16 @@ from tests.factory import amounts, node, pod, topology
 
 
 class Facts:
-    """What a watcher would append."""
+    """What a watcher would append; two on one log need two names."""
 
-    def __init__(self, log: EventLog, cluster: str) -> None:
-        self._log, self.cluster, self._count = log, cluster, 0
+    def __init__(self, log: EventLog, cluster: str, name: str = "fact") -> None:
+        self._log, self.cluster, self._name, self._count = log, cluster, name, 0
 
     async def append(self, *items: tuple[str, Payload]) -> None:
         units = []
         for stream, payload in items:
             self._count += 1
-            event_id = derived_id(self.cluster, "fact", str(self._count))
+            event_id = derived_id(self.cluster, self._name, str(self._count))
             subject = payload.pod.subject if isinstance(payload, payloads.PodObserved) else ""
             units.append(Unit((NewEvent(event_id, stream, payload, "watcher", 0, subject),)))
         await self._log.append(self.cluster, units)

@@ -54,3 +54,21 @@ async def test_claim_of_its_own_is_let_go_by_pods_that_end_and_stays() -> None:
         await api.delete_pod("b")
         freed = await api.until(f"{CLAIMS}/shared", lambda seen: not seen["status"].get("allocation"))
         assert not freed["status"].get("reservedFor")
+
+
+async def test_pods_with_a_device_that_a_rule_taints_are_evicted_unless_their_claim_tolerates_it() -> None:
+    async with simulated(controllers=ControllerOptions()) as api:
+        for name, tolerations in (("a", []), ("b", [{"operator": "Exists", "effect": "NoExecute"}])):
+            await api.post(CLAIMS, {"metadata": {"name": name}, "spec": SPEC})
+            pod = await api.pod(name, nodeName="n1", resourceClaims=[{"name": "gpu", "resourceClaimName": name}])
+            result = {"request": "gpu", "driver": "gpu.example.com", "pool": "n1", "device": name}
+            consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
+            allocation = {"devices": {"results": [{**result, "tolerations": tolerations}]}}
+            await api.merge(
+                f"{CLAIMS}/{name}/status", {"status": {"allocation": allocation, "reservedFor": [consumer]}}
+            )
+        spec = {"deviceSelector": {"pool": "n1"}, "taint": {"key": "example.com/broken", "effect": "NoExecute"}}
+        await api.post("/apis/resource.k8s.io/v1beta2/devicetaintrules", {"metadata": {"name": "broken"}, "spec": spec})
+        gone = await api.until(f"{PODS}/a", lambda seen: seen["metadata"].get("deletionTimestamp"))
+        assert "DeletionByDeviceTaintManager" in {one.get("reason") for one in gone["status"]["conditions"]}
+        assert not (await api.get(f"{PODS}/b"))["metadata"].get("deletionTimestamp")

@@ -16,7 +16,7 @@ from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.memory import MemoryLog
-from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -42,14 +42,18 @@ def log() -> MemoryLog:
 
 @asynccontextmanager
 async def shadowing(
-    log: MemoryLog, *schedulers: str, instance: str = "one", config: EngineConfig | None = None
+    log: EventLog,
+    *schedulers: str,
+    cluster: str = CLUSTER,
+    instance: str = "one",
+    config: EngineConfig | None = None,
 ) -> AsyncIterator[Shadow]:
     context = ServiceContext("scheduler", Health("state"), get_logger())
-    feed = EventFeed(log, None, CLUSTER)
+    feed = EventFeed(log, None, cluster)
     shadow = Shadow(
         log=log,
         feed=feed,
-        state=ClusterState(CLUSTER),
+        state=ClusterState(cluster),
         config=config or EngineConfig(),
         schedulers=schedulers,
         instance=instance,
@@ -67,16 +71,16 @@ async def shadowing(
         await feed.close()
 
 
-async def recorded(log: MemoryLog, count: int = 1) -> list[ShadowDecided]:
+async def recorded(log: EventLog, count: int = 1, *, cluster: str = CLUSTER) -> list[ShadowDecided]:
     """Wait until a shadow has recorded so many cycles."""
     head = 0
     async with asyncio.timeout(10):
         while True:
-            events = await log.read(CLUSTER, where=Filter(types=("ShadowDecided",)))
+            events = await log.read(cluster, where=Filter(types=("ShadowDecided",)))
             if len(events) >= count:
                 decided = [decode_payload(event) for event in events]
                 return [one for one in decided if isinstance(one, ShadowDecided)]
-            head = await log.wait_beyond(CLUSTER, head, timeout_s=5)
+            head = await log.wait_beyond(cluster, head, timeout_s=5)
 
 
 def seen(name: str, *, scheduler: str = "default-scheduler", node: str = "", **spec: int) -> tuple[str, Payload]:

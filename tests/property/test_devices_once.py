@@ -1,6 +1,7 @@
 """No device is ever given twice, whatever comes in which order: decisions, bindings that fail, facts, ends of pods."""
 
 from collections import Counter
+from itertools import cycle
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,9 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.devices import DRIVER, add_claim, add_slice, devices, exactly, from_template, gpu, slice_document, using
 from tests.factory import Cluster
+from tests.replicas import Replicas
+
+REPLICAS = ("r0", "r1", "r2")
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(("pod", "shared", "cycle", "fail", "told", "end", "gone", "slice")), st.integers(0, 9)),
@@ -21,30 +25,48 @@ STEPS = st.lists(
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(steps=STEPS)
 def test_no_device_is_given_to_two_claims(steps: list[tuple[str, int]]) -> None:
-    story = _Story()
+    story = _Story(devices(a=2, b=1))
     for what, which in steps:
         getattr(story, what)(which)
-        taken = Counter(
-            device.id
-            for key in {*story.cluster.state.constraints.devices.claims, *story.promised()}
-            for device in story.devices_of(key)
-        )
-        assert [device for device, count in taken.items() if count > 1] == []
+        assert story.given_twice() == []
     state = story.cluster.state
     assert encode_state(decode_state(encode_state(state))) == encode_state(state)
 
 
-class _Story:
-    """A cluster of three devices on two nodes, and what happens there."""
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(steps=STEPS, orders=st.lists(st.permutations(REPLICAS), min_size=1, max_size=4))
+def test_replicas_that_decide_at_once_give_no_device_of_a_pool_of_all_nodes_twice(
+    steps: list[tuple[str, int]], orders: list[list[str]]
+) -> None:
+    story = _StoryOfReplicas(orders)
+    for what, which in steps:
+        getattr(story, what)(which)
+        assert story.given_twice() == []
 
-    def __init__(self) -> None:
-        self.cluster: Cluster = devices(a=2, b=1)
+
+class _Story:
+    """A cluster of three devices, and what happens there."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
         add_claim(self.cluster, "shared", exactly(count=1))
         self._made = 0
 
-    def promised(self) -> set[str]:
-        entries = self.cluster.state.pods.values()
-        return {f"default/{name}" for entry in entries if entry.charged for name in entry.devices}
+    def taken(self) -> Counter[object]:
+        """How many claims have a device."""
+        keys = {
+            *self.cluster.state.constraints.devices.claims,
+            *(f"default/{name}" for name, _ in self.promises()),
+        }
+        return Counter(device.id for key in keys for device in self.devices_of(key))
+
+    def given_twice(self) -> list[object]:
+        return [device for device, count in self.taken().items() if count > 1]
+
+    def promises(self) -> set[tuple[str, tuple[object, ...]]]:
+        """What decisions gave to claims, by the claim's name."""
+        charged = [entry for entry in self.cluster.state.pods.values() if entry.charged]
+        return {(name, given.devices) for entry in charged for name, given in entry.devices.items()}
 
     def devices_of(self, key: str) -> tuple[object, ...]:
         allocation: Allocation | None = self.cluster.state.constraints.devices.allocation(key)
@@ -106,3 +128,23 @@ class _Story:
     def slice(self, which: int) -> None:
         gpus = [gpu(f"gpu-{number}") for number in range(1 + which % 3)]
         add_slice(self.cluster, slice_document("a", *gpus, pool={"generation": 2 + which}))
+
+
+class _StoryOfReplicas(_Story):
+    """Replicas that always decide at once, over a pool that both nodes use."""
+
+    def __init__(self, orders: list[list[str]]) -> None:
+        super().__init__(devices(a=0, b=0))
+        self.slice(2)
+        self._replicas, self._orders = Replicas(self.cluster), cycle(orders)
+        self._replicas.list(REPLICAS)
+
+    def cycle(self, which: int) -> None:
+        order = next(self._orders)
+        begun = [name for name in order if self._replicas.begin(name)]
+        for name in begun:
+            self._replicas.end(name)
+
+    def slice(self, which: int) -> None:
+        gpus = [gpu(f"gpu-{number}") for number in range(1 + which % 3)]
+        add_slice(self.cluster, slice_document("net", *gpus, pool={"generation": 2 + which}, allNodes=True))

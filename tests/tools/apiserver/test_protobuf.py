@@ -17,8 +17,8 @@ from kai_apiserver.http.protobuf import MEDIA_TYPE, decode_protobuf
 from tests.tools.apiserver.client import PODS, Client, pod
 
 VECTORS = Path(__file__).parent / "kubernetes-1.36.tar.xz"
-#: A kind of another module, of which there are no such objects, and one that is read as JSON and YAML alone.
-ELSEWHERE = {"CustomResourceDefinition", "ValidatingWebhookConfiguration"}
+#: A kind of another module, of which there are no such objects, and two that are read as JSON and YAML alone.
+ELSEWHERE = {"CustomResourceDefinition", "DeviceTaintRule", "ValidatingWebhookConfiguration"}
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from kaicore.analysis.inquiry.moments import parse_moment
 from kaicore.analysis.inquiry.ranges import Range, range_of
 from kaicore.analysis.inquiry.replay import cycle_range, replay_log
 from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
+from kaicore.analysis.shadow.report import ShadowReport, shadow_report
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.analysis.submission.calibrations import keep_calibration, measure_calibration
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError, UnknownMoment
@@ -45,6 +46,8 @@ async def _answer(question: Question, cluster: str, options: Mapping[str, str]) 
                 return answer
             case Question.WHAT_IF:
                 return await _what_if(log, cluster, options["question"])
+            case Question.SHADOW:
+                return await _shadow(log, cluster, options)
 
 
 async def _what_if(log: EventLog, cluster: str, question: str) -> HistoryComparison:
@@ -61,6 +64,28 @@ async def _what_if(log: EventLog, cluster: str, question: str) -> HistoryCompari
         raise
     except ConfigurationError as error:
         raise InvalidObject("question", "what-if", question[:100], str(error)) from error
+
+
+async def _shadow(log: EventLog, cluster: str, options: Mapping[str, str]) -> ShadowReport:
+    """Compare what a shadow decided with what the other scheduler did.
+
+    Raises:
+        UnknownSubject: there is no such shadow in the window.
+        UnknownMoment: there is no such moment.
+        ConfigurationError: a simulation is asked for, and no model of kubelets is installed.
+    """
+    simulate = "simulate" in options
+    if simulate:
+        find_kubelets(None)
+    return await shadow_report(
+        log,
+        cluster,
+        find_kubelets,
+        scheduler=options.get("scheduler", ""),
+        since=options.get("from", ""),
+        until=options.get("to", ""),
+        simulate=simulate,
+    )
 
 
 async def _range(log: EventLog, cluster: str, options: Mapping[str, str]) -> Range | None:

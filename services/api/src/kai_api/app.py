@@ -5,11 +5,10 @@ caller who may see the whole cluster; `kai_api.auth.middleware.for_namespaces` o
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
 
-from fastapi import Depends, FastAPI, HTTPException, Query, Request
-from fastapi.responses import Response
+from fastapi import Depends, FastAPI
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.projections.store import ViewStore
@@ -20,25 +19,21 @@ from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
 from prometheus_client import Histogram
 
-from kai_api.answering import answer_errors, describe, encoded
+from kai_api.answering import answer_errors, describe
 from kai_api.audits import make_audit_router
 from kai_api.auth.middleware import authenticated, authorization
 from kai_api.calibrating import Calibrations
 from kai_api.events import make_events_router
 from kai_api.history import make_history_router
-from kai_api.history_questions import WHAT_IF_DESCRIBED, as_page, read_question
 from kai_api.live import LiveLog
 from kai_api.login import make_login_router
-from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
+from kai_api.long_answers import LongAnswers
+from kai_api.long_routes import make_long_router
 from kai_api.pages.router import make_pages
 from kai_api.questions import make_router
-from kai_api.replays import count_replay
 from kai_api.submitting import make_submission_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
-
-#: Seconds after which a client may ask again what too many others are asking.
-_RETRY_AFTER = {"Retry-After": "10"}
 
 
 def make_app(
@@ -82,7 +77,7 @@ def make_routes(
     describe(app)
     app.include_router(make_login_router(access))
     calibrations = Calibrations(inquiry.log, long_answers)
-    _add_long_answers(app, long_answers, calibrations)
+    app.include_router(make_long_router(long_answers, calibrations))
     app.include_router(make_events_router(inquiry.log, live))
     app.include_router(make_audit_router(inquiry))
     models = None if views is None else ReadModels(inquiry.log, views)
@@ -93,58 +88,6 @@ def make_routes(
     app.include_router(make_submission_router(submissions))
     app.include_router(make_pages(inquiry, submissions, live, models))
     return app
-
-
-def _add_long_answers(app: FastAPI, long_answers: LongAnswers, calibrations: Calibrations) -> None:
-    async def ask(
-        question: Question, cluster: str, request: Request, options: Mapping[str, str | None] = NONE
-    ) -> Response:
-        return await answered(long_answers.ask(question, cluster, options, gone=_gone(request)))
-
-    async def answered(question: Awaitable[object]) -> Response:
-        try:
-            answer = await question
-        except Busy as error:
-            raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
-        except TookTooLong as error:
-            raise HTTPException(504, str(error)) from error
-        except NoAnswer as error:
-            raise HTTPException(error.status, str(error)) from error
-        except ClientGone:
-            return Response(status_code=499)
-        return Response(answer, media_type="application/json") if isinstance(answer, bytes) else encoded(answer)
-
-    @app.get("/v1/clusters/{cluster}/replay")
-    async def replay(
-        cluster: str,
-        request: Request,
-        cycle: Annotated[str | None, Query(description="only this one: a number, or SHARD/NUMBER")] = None,
-        since: Annotated[str | None, Query(alias="from", description="from this position or time on")] = None,
-        until: Annotated[str | None, Query(alias="to", description="up to this position or time")] = None,
-    ) -> Response:
-        """Run every recorded cycle again, or those of a range, and compare."""
-        response = await ask(Question.REPLAY, cluster, request, {"cycle": cycle, "from": since, "to": until})
-        if response.status_code == 200:
-            count_replay(cluster, bytes(response.body))
-        return response
-
-    @app.get("/v1/clusters/{cluster}/audit")
-    async def audit(cluster: str, request: Request) -> Response:
-        """Check the log's chain, its gaps and its promises."""
-        return await ask(Question.AUDIT, cluster, request)
-
-    @app.post("/v1/clusters/{cluster}/what-if", openapi_extra=WHAT_IF_DESCRIBED)
-    async def what_if(cluster: str, request: Request, format: Literal["json", "html"] = "json") -> Response:  # noqa: A002
-        """Simulate a window of history again with something different, and compare what comes of it."""
-        question = read_question(await request.body())
-        response = await ask(Question.WHAT_IF, cluster, request, {"question": question})
-        return as_page(response) if format == "html" and response.status_code == 200 else response
-
-    @app.get("/v1/clusters/{cluster}/calibration")
-    async def calibration(cluster: str, request: Request, *, renew: bool = False) -> Response:
-        """Return how often forecasts of starts came true; measured now where it never was, or with `renew`."""
-        kept = None if renew else await calibrations.kept(cluster)
-        return await answered(calibrations.measure(cluster, gone=_gone(request))) if kept is None else encoded(kept)
 
 
 def _timed(app: Asgi) -> Asgi:
@@ -166,8 +109,3 @@ def _timed(app: Asgi) -> Asgi:
         await app(scope, receive, sending)
 
     return timed
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

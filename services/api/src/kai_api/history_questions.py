@@ -8,6 +8,8 @@ from fastapi.responses import Response
 from kaicore.analysis.history.comparison import HistoryComparison
 from kaicore.analysis.history.page import page
 from kaicore.analysis.history.question import HistoryQuestion
+from kaicore.analysis.shadow import page as shadow
+from kaicore.analysis.shadow.report import ShadowReport
 from kaicore.errors import InvalidObject
 
 #: Bytes of a question at most: it is an argument of the process that answers.
@@ -63,3 +65,11 @@ def as_page(response: Response) -> Response:
     """Return an answer as a report."""
     comparison = msgspec.json.decode(response.body, type=HistoryComparison)
     return Response(page(comparison), media_type="text/html; charset=utf-8", headers=_HEADERS)
+
+
+def as_shadow_page(response: Response) -> Response:
+    """Return a shadow's report with its simulated window as a page."""
+    report = msgspec.json.decode(response.body, type=ShadowReport)
+    assert report.trajectory is not None
+    text = shadow.page(report, report.trajectory)
+    return Response(text, media_type="text/html; charset=utf-8", headers=_HEADERS)

@@ -28,6 +28,7 @@ class Question(StrEnum):
     AUDIT = "audit"
     CALIBRATION = "calibration"
     WHAT_IF = "what-if"
+    SHADOW = "shadow"
 
 
 class Failure(msgspec.Struct, frozen=True):

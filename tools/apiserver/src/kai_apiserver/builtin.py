@@ -317,6 +317,16 @@ OTHERS = (
     _resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False, generation=True),
     _resource(
         "resource.k8s.io",
+        "v1beta2",
+        "devicetaintrules",
+        "DeviceTaintRule",
+        namespaced=False,
+        type_name="V1beta2DeviceTaintRule",
+        generation=True,
+        subresources=(_status("DeviceTaintRule"),),
+    ),
+    _resource(
+        "resource.k8s.io",
         "v1",
         "resourceclaims",
         "ResourceClaim",

@@ -14,6 +14,8 @@ from kaicore.kube.wire import Wire
 GROUP = "resource.k8s.io"
 #: Served versions that can be read, the one to prefer first.
 VERSIONS = ("v1", "v1beta2", "v1beta1")
+#: The same of DeviceTaintRules, which came later.
+TAINT_RULE_VERSIONS = ("v1", "v1beta2", "v1alpha3")
 
 
 class AttributeWire(Wire):
@@ -79,6 +81,29 @@ class TaintWire(Wire):
     key: str = ""
     value: str | None = None
     effect: str = ""
+
+
+class TaintSelectorWire(Wire):
+    """Which devices have a rule's taint; the last two were there until Kubernetes 1.34."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    device_class_name: str | None = None
+    selectors: list[msgspec.Raw] | None = None
+
+
+class TaintRuleSpec(Wire):
+    """Which taint, and which devices have it."""
+
+    device_selector: TaintSelectorWire | None = None
+    taint: TaintWire = msgspec.field(default_factory=TaintWire)
+
+
+class TaintRuleObject(KubernetesObject):
+    """A DeviceTaintRule."""
+
+    spec: TaintRuleSpec = msgspec.field(default_factory=TaintRuleSpec)
 
 
 class BasicDeviceWire(Wire):
@@ -232,6 +257,7 @@ class AllocatedDeviceWire(Wire):
     consumed_capacity: dict[str, str | int] | None = None
     binding_conditions: list[str] | None = None
     binding_failure_conditions: list[str] | None = None
+    tolerations: list[TolerationWire] | None = None
 
 
 class AllocatedDevicesWire(Wire):
@@ -271,4 +297,7 @@ class ResourceClaimObject(KubernetesObject):
 
 RESOURCE_SLICES = OptionalResource("ResourceSlice", GROUP, "resourceslices", VERSIONS, SliceObject, namespaced=False)
 DEVICE_CLASSES = OptionalResource("DeviceClass", GROUP, "deviceclasses", VERSIONS, DeviceClassObject, namespaced=False)
+TAINT_RULES = OptionalResource(
+    "DeviceTaintRule", GROUP, "devicetaintrules", TAINT_RULE_VERSIONS, TaintRuleObject, namespaced=False
+)
 RESOURCE_CLAIMS = OptionalResource("ResourceClaim", GROUP, "resourceclaims", VERSIONS, ResourceClaimObject)

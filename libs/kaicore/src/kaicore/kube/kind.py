@@ -10,7 +10,7 @@ from kaicore.kube.losses import Lost
 from kaicore.kube.reflector_core import ObjectKey
 from kaicore.kube.resources import ObjectT, OptionalResource, Resource
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.model.device import DeviceClass, ResourceClaim, ResourceSlice
+from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.namespace import Namespace
@@ -40,6 +40,7 @@ Model = (
     | ResourceSlice
     | ResourceClaim
     | DeviceClass
+    | DeviceTaintRule
 )
 
 

@@ -1,52 +1,42 @@
-"""Slices, device classes and resource claims from the wire into the model.
+"""Slices, device classes and taint rules from the wire into the model.
 
 What a later Kubernetes may have there and this version does not know is told in `unsupported`; what needs it waits.
 """
 
 import re
-from collections.abc import Iterable, Iterator
 
-from kaicore.errors import InvalidObject, InvalidQuantity
+from kaicore.errors import InvalidObject
 from kaicore.kube.constraint_objects import NodeSelector
 from kaicore.kube.device_objects import (
-    AllocationWire,
     AttributeWire,
     BasicDeviceWire,
     CapacityWire,
     CounterWire,
     DeviceClassObject,
     DeviceWire,
-    ExactRequestWire,
-    RequestWire,
-    ResourceClaimObject,
-    SelectorWire,
     SliceObject,
-    TolerationWire,
+    TaintRuleObject,
 )
 from kaicore.kube.losses import Lost, unheard
+from kaicore.kube.normalize_fields import seconds
+from kaicore.kube.normalize_resource_claim import cel_expressions, thousandths_of, unknown_selectors
 from kaicore.kube.normalize_selector import node_terms
 from kaicore.kube.resources import named_subject
 from kaicore.rules.model.device import (
     ALL,
     EXACT_COUNT,
-    AllocatedDevice,
-    Allocation,
     CapacityPolicy,
     CounterUse,
     Device,
     DeviceAttribute,
     DeviceCapacity,
     DeviceClass,
-    DeviceConstraint,
-    DeviceRequest,
     DeviceTaint,
-    DeviceToleration,
+    DeviceTaintRule,
     NodeSelection,
-    ResourceClaim,
     ResourceSlice,
     Thousandths,
 )
-from kaicore.rules.model.quantity import parse_thousandths
 
 _MODES = (EXACT_COUNT, ALL)
 #: A semantic version, as Kubernetes takes one for the value of an attribute.
@@ -113,45 +103,35 @@ def normalize_device_class(wire: DeviceClassObject, _: Lost = unheard) -> Device
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        selectors=_expressions(spec.selectors),
+        selectors=cel_expressions(spec.selectors),
         extended_resource=spec.extended_resource_name or "",
-        unsupported=tuple(_unknown_selectors(spec.selectors, field="spec")),
+        created_at=seconds(metadata.creation_timestamp) or 0,
+        unsupported=tuple(unknown_selectors(spec.selectors, field="spec")),
     )
 
 
-def normalize_resource_claim(wire: ResourceClaimObject, lost: Lost = unheard) -> ResourceClaim:
-    """Reduce a ResourceClaim.
+def normalize_taint_rule(wire: TaintRuleObject, lost: Lost = unheard) -> DeviceTaintRule:
+    """Reduce a DeviceTaintRule; one that asks for more than this version looks at is for more devices than it says.
 
     Raises:
-        InvalidObject: naming the field that says something impossible.
+        InvalidObject: it has no name, or its taint no key.
     """
-    metadata, spec, status = wire.metadata, wire.spec.devices, wire.status
-    subject = named_subject("ResourceClaim", wire)
-    requests = list(spec.requests or ())
-    return ResourceClaim(
+    metadata, taint, selector = wire.metadata, wire.spec.taint, wire.spec.device_selector
+    subject = named_subject("DeviceTaintRule", wire)
+    if not taint.key:
+        raise InvalidObject(subject, "spec.taint.key", taint.key, "is empty")
+    if selector is not None and (selector.device_class_name or selector.selectors):
+        problem = "selects by class or expression, as until Kubernetes 1.34: taken as for all devices otherwise met"
+        lost(InvalidObject(subject, "spec.deviceSelector", None, problem))
+    return DeviceTaintRule(
         uid=metadata.uid,
-        namespace=metadata.namespace,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        owner=next(
-            (owner.uid for owner in metadata.owner_references or () if owner.controller and owner.kind == "Pod"), ""
-        ),
-        requests=tuple(
-            _request(request, subject=subject, field=f"spec.devices.requests[{index}]")
-            for index, request in enumerate(requests)
-        ),
-        constraints=tuple(
-            DeviceConstraint(
-                tuple(constraint.requests or ()), constraint.match_attribute or "", constraint.distinct_attribute or ""
-            )
-            for constraint in spec.constraints or ()
-        ),
-        allocation=None
-        if status.allocation is None
-        else read_allocation(status.allocation, subject=subject, lost=lost),
-        reserved_for=tuple(sorted(consumer.uid for consumer in status.reserved_for or ())),
-        deleting=metadata.deletion_timestamp is not None,
-        unsupported=tuple(sorted(set(_unsupported(wire)))),
+        taint=DeviceTaint(taint.key, taint.effect, taint.value or ""),
+        none=selector is None,
+        driver="" if selector is None else selector.driver or "",
+        pool="" if selector is None else selector.pool or "",
+        device="" if selector is None else selector.device or "",
     )
 
 
@@ -236,9 +216,9 @@ def _attribute(wire: AttributeWire, *, subject: str, field: str) -> DeviceAttrib
 
 def _capacity(wire: CapacityWire, *, subject: str, field: str) -> DeviceCapacity:
     def amount(text: str | int | None, name: str) -> int | None:
-        return None if text is None else _thousandths(text, subject=subject, field=f"{field}.{name}")
+        return None if text is None else thousandths_of(text, subject=subject, field=f"{field}.{name}")
 
-    value, policy = _thousandths(wire.value, subject=subject, field=f"{field}.value"), wire.request_policy
+    value, policy = thousandths_of(wire.value, subject=subject, field=f"{field}.value"), wire.request_policy
     if policy is None:
         return DeviceCapacity(value)
     bounds = policy.valid_range
@@ -247,7 +227,7 @@ def _capacity(wire: CapacityWire, *, subject: str, field: str) -> DeviceCapacity
         CapacityPolicy(
             default=amount(policy.default, "requestPolicy.default"),
             values=tuple(
-                _thousandths(text, subject=subject, field=f"{field}.requestPolicy.validValues")
+                thousandths_of(text, subject=subject, field=f"{field}.requestPolicy.validValues")
                 for text in policy.valid_values or ()
             ),
             least=None if bounds is None else amount(bounds.min, "requestPolicy.validRange.min"),
@@ -259,113 +239,6 @@ def _capacity(wire: CapacityWire, *, subject: str, field: str) -> DeviceCapacity
 
 def _counters(wire: dict[str, CounterWire] | None, *, subject: str, field: str) -> Thousandths:
     return {
-        name: _thousandths(counter.value, subject=subject, field=f"{field}.counters[{name}]")
+        name: thousandths_of(counter.value, subject=subject, field=f"{field}.counters[{name}]")
         for name, counter in sorted((wire or {}).items())
     }
-
-
-def _thousandths(text: str | float, *, subject: str, field: str) -> int:
-    return parse_thousandths(str(text), subject=subject, field=field)
-
-
-# Claims and classes.
-
-
-def _request(wire: RequestWire, *, subject: str, field: str) -> DeviceRequest:
-    if wire.first_available:
-        alternatives = tuple(
-            _exact(alternative, alternative.name, subject=subject, field=f"{field}.firstAvailable[{index}]")
-            for index, alternative in enumerate(wire.first_available)
-        )
-        return DeviceRequest(wire.name, alternatives=alternatives)
-    return _exact(wire.exactly or wire, wire.name, subject=subject, field=field)
-
-
-def _exact(wire: ExactRequestWire, name: str, *, subject: str, field: str) -> DeviceRequest:
-    capacity = wire.capacity.requests if wire.capacity is not None else None
-    mode = wire.allocation_mode or EXACT_COUNT
-    return DeviceRequest(
-        name=name,
-        device_class=wire.device_class_name or "",
-        selectors=_expressions(wire.selectors),
-        mode=mode,
-        # The API server fills it in; with `All` it says nothing.
-        count=1 if mode == ALL or not wire.count else wire.count,
-        admin=bool(wire.admin_access),
-        tolerations=tuple(map(_toleration, wire.tolerations or ())),
-        capacity={
-            key: _thousandths(text, subject=subject, field=f"{field}.capacity.requests[{key}]")
-            for key, text in sorted((capacity or {}).items())
-        },
-    )
-
-
-def _toleration(wire: TolerationWire) -> DeviceToleration:
-    return DeviceToleration(wire.key or "", wire.operator or "Equal", wire.value or "", wire.effect or "")
-
-
-def _expressions(selectors: list[SelectorWire] | None) -> tuple[str, ...]:
-    return tuple(selector.cel.expression for selector in selectors or () if selector.cel is not None)
-
-
-def _unknown_selectors(selectors: Iterable[SelectorWire] | None, *, field: str) -> Iterator[str]:
-    for index, selector in enumerate(selectors or ()):
-        if selector.cel is None:
-            yield f"{field}.selectors[{index}] is no CEL expression"
-
-
-def _unsupported(wire: ResourceClaimObject) -> Iterator[str]:
-    devices = wire.spec.devices
-    for index, request in enumerate(devices.requests or ()):
-        field = f"spec.devices.requests[{index}]"
-        exact = request.exactly or request
-        for where, part in (
-            (f"{field}.exactly", exact),
-            *((f"{field}.firstAvailable[{number}]", each) for number, each in enumerate(request.first_available or ())),
-        ):
-            if not request.first_available or part is not exact:
-                if not part.device_class_name:
-                    yield f"{where}.deviceClassName is empty"
-                if (part.allocation_mode or EXACT_COUNT) not in _MODES:
-                    yield f"{where}.allocationMode {part.allocation_mode}"
-            if part.derived_attributes:
-                yield f"{where}.derivedAttributes"
-            yield from _unknown_selectors(part.selectors, field=where)
-    for index, constraint in enumerate(devices.constraints or ()):
-        if not constraint.match_attribute and not constraint.distinct_attribute:
-            yield f"spec.devices.constraints[{index}] is of a kind that is not known"
-
-
-def read_allocation(wire: AllocationWire, *, subject: str, lost: Lost = unheard) -> Allocation:
-    """Reduce what a claim was allocated.
-
-    Raises:
-        InvalidObject: its node selector makes no sense.
-    """
-    terms = None
-    if wire.node_selector is not None:
-        terms = node_terms(wire.node_selector, subject=subject, field="status.allocation.nodeSelector")
-    devices = []
-    for index, result in enumerate(wire.devices.results or ()):
-        field = f"status.allocation.devices.results[{index}]"
-        consumed: Thousandths | None = None
-        if result.share_id is not None or result.consumed_capacity is not None:
-            consumed = {}
-            for name, text in sorted((result.consumed_capacity or {}).items()):
-                try:
-                    consumed[name] = _thousandths(text, subject=subject, field=f"{field}.consumedCapacity[{name}]")
-                except InvalidQuantity as error:
-                    lost(error)
-        devices.append(
-            AllocatedDevice(
-                request=result.request,
-                driver=result.driver,
-                pool=result.pool,
-                device=result.device,
-                admin=bool(result.admin_access),
-                consumed=consumed,
-                conditions=tuple(result.binding_conditions or ()),
-                failures=tuple(result.binding_failure_conditions or ()),
-            )
-        )
-    return Allocation(tuple(devices), terms)

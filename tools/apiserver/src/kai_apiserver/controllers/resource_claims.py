@@ -5,8 +5,7 @@ called after it; a pod that has ended, or is gone, is taken off `status.reserved
 and that was made for a pod, or is to be deleted, has no devices any more, and loses its finalizer.
 """
 
-from collections.abc import Iterator
-
+from kai_apiserver.controllers.device_taints import claim_names
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object
 from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
@@ -49,9 +48,9 @@ class ResourceClaimController(Controller[str]):
         self._pod_seen(event.stored)
 
     def _pod_seen(self, stored: Stored) -> None:
-        if b'"resourceClaims"' in stored.body:
+        if b'"resourceClaims"' in stored.body or b'"extendedResourceClaimStatus"' in stored.body:
             self.queue(f"pod/{stored.key}")
-            for name in _claim_names(stored.decode()):
+            for name in claim_names(stored.decode()):
                 self.queue(f"claim/{stored.namespace}/{name}")
 
     def _claim_changed(self, collection: Collection, event: Event) -> None:
@@ -168,15 +167,6 @@ class ResourceClaimController(Controller[str]):
         if pod is None or pod["metadata"]["uid"] != consumer.get("uid"):
             return False
         return (pod.get("status") or {}).get("phase") not in _ENDED
-
-
-def _claim_names(pod: Object) -> Iterator[str]:
-    for reference in pod["spec"].get("resourceClaims") or ():
-        if reference.get("resourceClaimName"):
-            yield reference["resourceClaimName"]
-    for status in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
-        if status.get("resourceClaimName"):
-            yield status["resourceClaimName"]
 
 
 def _owner(metadata: Object) -> str:

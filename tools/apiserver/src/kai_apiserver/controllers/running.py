@@ -9,6 +9,7 @@ from kaicore.runtime.service import get_logger
 
 from kai_apiserver.controllers.default_scheduler import DefaultScheduler
 from kai_apiserver.controllers.deployments import DeploymentController
+from kai_apiserver.controllers.device_taints import DeviceTaintEviction
 from kai_apiserver.controllers.disruption import DisruptionController
 from kai_apiserver.controllers.events import EventExpiry
 from kai_apiserver.controllers.garbage import GarbageCollector
@@ -55,6 +56,7 @@ class Controllers:
             DisruptionController(backend),
             VolumeController(backend),
             ResourceClaimController(backend),
+            DeviceTaintEviction(backend),
             EventExpiry(backend, ttl_s=options.event_ttl_s),
         ]
         if options.node_grace_s > 0:

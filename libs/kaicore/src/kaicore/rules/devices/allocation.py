@@ -24,6 +24,7 @@ from kaicore.rules.model.device import (
     DeviceRequest,
     NodeSelection,
     Thousandths,
+    untolerated,
 )
 from kaicore.rules.model.selector import Requirement
 
@@ -31,10 +32,11 @@ from kaicore.rules.model.selector import Requirement
 MOST_DEVICES = 32
 #: The attribute by which drivers say to which NUMA zones a device is close (KEP-6072): one, or the closest first.
 NUMA_NODE = "resource.kubernetes.io/numaNode"
+_NONE_FREE = "no devices that fit are free"
+#: So many tainted devices are named where there is none without a taint.
+_MOST_NAMED = 3
 #: A search that has tried so many devices gives up, so that no claim can hold a cycle up.
 _MOST_TRIED = 20_000
-#: Taints of these effects keep requests off that do not tolerate them.
-_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 class Impossible(Exception):
@@ -71,8 +73,21 @@ def allocate(
     except (Impossible, SelectorFailed) as error:
         return str(error)
     if not done:
-        return next((pool.problem for pool in pools if pool.problem), "no devices that fit are free")
+        return next((pool.problem for pool in pools if pool.problem), "") or _tainted(claims, pools) or _NONE_FREE
     return tuple(Allocation(tuple(one.result for one in got), _terms(got, node)) for got in search.given)
+
+
+def _tainted(claims: Sequence[ClaimToServe], pools: Sequence[Pool]) -> str:
+    """Name devices that a request would take but for a taint; empty for none."""
+    requests = [part for claim in claims for request in claim.requests for part in request.alternatives or (request,)]
+    names: dict[str, None] = {}
+    for device in (device for pool in pools for device in pool.devices if device.device.taints):
+        for request in requests:
+            taint = untolerated(device.device.taints, request.tolerations)
+            if taint is not None and device.meets(request.selectors):
+                names[f"{device.device.name} ({taint})"] = None
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{_NONE_FREE}; tainted: {', '.join([*names][:_MOST_NAMED])}{more}" if names else ""
 
 
 def is_close(device: PooledDevice, zones: frozenset[int]) -> bool | None:
@@ -238,15 +253,13 @@ class _Search:
             conditions=one.binding_conditions,
             failures=one.failure_conditions,
             numa=numa_zones(device),
+            tolerations=request.tolerations,
         )
         self.given[wish.claim].append(_Given(device, result))
         return True
 
     def _is_tainted(self, wish: _Wish, device: PooledDevice) -> bool:
-        return any(
-            taint.effect in _EFFECTS and not any(one.tolerates(taint) for one in wish.request.tolerations)
-            for taint in device.device.taints
-        )
+        return untolerated(device.device.taints, wish.request.tolerations) is not None
 
     def _put_back(self, wish: _Wish) -> None:
         device = self.given[wish.claim].pop().device

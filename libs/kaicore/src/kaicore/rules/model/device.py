@@ -13,6 +13,10 @@ from kaicore.rules.model.selector import Requirement
 EXACT_COUNT = "ExactCount"
 ALL = "All"
 
+#: Effects of taints: no request is given the device; pods that have it are evicted as well. Any other does nothing.
+NO_SCHEDULE = "NoSchedule"
+NO_EXECUTE = "NoExecute"
+
 #: Amounts in thousandths, by name.
 Thousandths = dict[str, int]
 
@@ -69,6 +73,34 @@ class DeviceTaint(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     effect: str
     value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}{'=' if self.value else ''}{self.value}:{self.effect}"
+
+
+class DeviceTaintRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A taint that someone other than the driver gives devices.
+
+    Attributes:
+        taint: what each of the devices has.
+        none: it says of no device that it is for it.
+        driver: of the devices; empty for any. So are pool and device.
+    """
+
+    uid: str
+    name: str
+    resource_version: str
+    taint: DeviceTaint
+    none: bool = False
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+    def is_for(self, driver: str, pool: str, device: str) -> bool:
+        """Tell whether a device has the taint."""
+        if self.none:
+            return False
+        return self.driver in ("", driver) and self.pool in ("", pool) and self.device in ("", device)
 
 
 class NodeSelection(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -143,6 +175,7 @@ class DeviceClass(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         selectors: CEL expressions, all of which a device has to meet.
         extended_resource: requests of containers for this resource are for devices of the class; empty for none.
+        created_at: seconds since the epoch.
         unsupported: parts of it that this version cannot honour.
     """
 
@@ -151,6 +184,7 @@ class DeviceClass(msgspec.Struct, frozen=True, omit_defaults=True):
     resource_version: str
     selectors: tuple[str, ...] = ()
     extended_resource: str = ""
+    created_at: int = 0
     unsupported: tuple[str, ...] = ()
 
 
@@ -167,6 +201,14 @@ class DeviceToleration(msgspec.Struct, frozen=True, omit_defaults=True):
         if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
             return False
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+def untolerated(taints: tuple[DeviceTaint, ...], tolerations: tuple[DeviceToleration, ...]) -> DeviceTaint | None:
+    """Return the first taint that keeps a request off which has some tolerations; None for none."""
+    for taint in taints:
+        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not any(one.tolerates(taint) for one in tolerations):
+            return taint
+    return None
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -217,6 +259,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
         failures: that end waiting for those.
         numa: NUMA zones that it is close to, as its driver said when it was chosen; empty where it did not, and in what
             the API server tells of claims.
+        tolerations: of its request.
     """
 
     request: str
@@ -228,6 +271,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     conditions: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     numa: tuple[int, ...] = ()
+    tolerations: tuple[DeviceToleration, ...] = ()
 
     @property
     def id(self) -> tuple[str, str, str]:
@@ -276,6 +320,27 @@ class ResourceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+
+class ExtendedMapping(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A container uses the devices of a request for an extended resource."""
+
+    container: str
+    resource: str
+    request: str
+
+
+class ExtendedClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A claim that is to be made for the extended resources of a pod that devices stand for on its node.
+
+    Attributes:
+        requests: with names, classes and counts.
+        mappings: which containers use them for which resources (`status.extendedResourceClaimStatus` of the pod).
+    """
+
+    name: str
+    requests: tuple[DeviceRequest, ...]
+    mappings: tuple[ExtendedMapping, ...]
 
 
 class PodClaim(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -30,6 +30,7 @@ from kaicore.rules.model.queue import Queue
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.sharing.replicas import replica_shard
 from kaicore.rules.state.cluster_constraints import FACTS
+from kaicore.rules.state.group_owners import GroupOwners
 from kaicore.rules.state.node_readiness import NodeReadiness
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.pod_indexes import PodIndexes
@@ -45,7 +46,7 @@ INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 
 
 #: What the streams begin with that decisions are conditional on.
-_VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/", "shadow/")
+_VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/", "shadow/", "devicepool/", "claimdevices/")
 
 
 class ClusterState(PodIndexes):
@@ -76,6 +77,7 @@ class ClusterState(PodIndexes):
         self.topology_resolver = Resolver(self.network_topologies)
         self.node_readiness = NodeReadiness()
         self.provisioning = ProvisioningRegistry()
+        self.group_owners = GroupOwners()
 
     @property
     def position(self) -> int:
@@ -353,6 +355,7 @@ class ClusterState(PodIndexes):
         payloads.PredictionMissed: _prediction_missed,
         payloads.PodPlaced: None,
         payloads.NodeCharged: _only_counted,
+        payloads.DevicesCharged: _only_counted,
         payloads.PodBound: None,
         payloads.BindFailed: None,
         payloads.PodNominated: None,

@@ -10,7 +10,7 @@ import msgspec
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
-from kaicore.rules.model.device import DeviceClass, ResourceClaim, ResourceSlice
+from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.namespace import Namespace
@@ -32,7 +32,7 @@ from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-17-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-18-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -77,6 +77,7 @@ class _StateRecord(msgspec.Struct):
     budgets: list[PodDisruptionBudget]
     device_slices: list[ResourceSlice]
     device_classes: list[DeviceClass]
+    device_taint_rules: list[DeviceTaintRule]
     resource_claims: list[ResourceClaim]
     last_cycles: dict[str, tuple[str, int]]
     ended: dict[str, list[PodHolding]]
@@ -153,8 +154,9 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             volumes=_sorted(state.constraints.volumes.volumes),
             storage_classes=_sorted(state.constraints.volumes.storage_classes),
             budgets=_sorted(state.constraints.budgets),
-            device_slices=_sorted(state.constraints.devices.slices),
+            device_slices=_sorted(state.constraints.devices.slices.slices),
             device_classes=_sorted(state.constraints.devices.classes),
+            device_taint_rules=_sorted(state.constraints.devices.slices.rules),
             resource_claims=_sorted(state.constraints.devices.claims),
             last_cycles=state.last_cycles,
             ended=state.early_releases.lately(state.recorded_at),
@@ -206,7 +208,7 @@ def decode_state(body: bytes) -> ClusterState:
         budgets=record.budgets,
     )
     state.constraints.devices.restore(
-        slices=record.device_slices, classes=record.device_classes, claims=record.resource_claims
+        record.device_slices, record.device_classes, record.resource_claims, record.device_taint_rules
     )
     for pod_class, identity, references in record.classes:
         state.class_registry.restore(pod_class, identity, references)

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from kaicore.rules.devices.holdings import Holdings
 from kaicore.rules.devices.pools import Pool, PoolId, PoolSlice, pool_slice, pools_of_node
-from kaicore.rules.model.device import AllocatedDevice, Allocation, ResourceSlice
+from kaicore.rules.model.device import AllocatedDevice, Allocation, ExtendedClaim, ResourceSlice
 from kaicore.rules.model.node import Node
 
 _Key = TypeVar("_Key")
@@ -26,6 +26,20 @@ class GivenClaim(NamedTuple):
 
     allocation: Allocation
     claim: str = ""
+
+
+class PodDevices(NamedTuple):
+    """What becomes of a placed pod's claims.
+
+    Attributes:
+        given: what claims are to be allocated, by name.
+        reserved: names of those that are allocated already.
+        extended: of `given`, the claim that is to be made for the pod's extended resources; None for none.
+    """
+
+    given: dict[str, Allocation]
+    reserved: tuple[str, ...] = ()
+    extended: ExtendedClaim | None = None
 
 
 class DeviceSupply:
@@ -76,6 +90,10 @@ class DeviceSupply:
             _drop(self._by_node, of.nodes.node, of.name)
         self._forget_pools(of)
 
+    def slices_of_pool(self, pool: PoolId) -> Sequence[PoolSlice]:
+        """Return every slice of a pool, whichever nodes it is for."""
+        return list(self._by_pool.get(pool, {}).values())
+
     def hold(self, devices: Iterable[AllocatedDevice], *, sign: int = 1) -> None:
         """A claim has devices by a fact or a decision, or has them no more (`sign=-1`)."""
         self._held.change(devices, sign=sign)
@@ -86,6 +104,13 @@ class DeviceSupply:
             self._of_pod[uid] = devices
         else:
             self._of_pod.pop(uid, None)
+
+    def is_of_one_node(self, pool: PoolId) -> bool:
+        """Tell whether one node alone can use a pool's devices; then what is given of them is guarded by its stream."""
+        nodes = {
+            "" if one.slice.nodes is None else one.slice.nodes.node for one in self._by_pool.get(pool, {}).values()
+        }
+        return len(nodes) == 1 and "" not in nodes
 
     # In a cycle.
 
@@ -101,7 +126,7 @@ class DeviceSupply:
             return kept[1]
         local = self._by_node.get(node.name, {})
         slices = [*local.values(), *self._network.values()]
-        pools = pools_of_node(node.name, node.labels, slices, self._all_of_pool)
+        pools = pools_of_node(node.name, node.labels, slices, self.slices_of_pool)
         self._pools[node.name] = node, pools
         return pools
 
@@ -136,9 +161,6 @@ class DeviceSupply:
     def _change(self, devices: Sequence[AllocatedDevice], sign: int) -> None:
         self._held.change(devices, sign=sign)
         self.changes += dict.fromkeys((device.driver, device.pool) for device in devices)
-
-    def _all_of_pool(self, pool: PoolId) -> Sequence[PoolSlice]:
-        return list(self._by_pool.get(pool, {}).values())
 
     def _forget_pools(self, of: ResourceSlice) -> None:
         if of.nodes is not None and of.nodes.node and not self._network:

@@ -1,7 +1,7 @@
-"""Facts about devices, and about the claims that pods use them by (dynamic resource allocation)."""
+"""Devices and the claims that pods use them by (dynamic resource allocation): facts, and what decisions gave."""
 
 from kaicore.rules.events.payloads.base import Payload
-from kaicore.rules.model.device import DeviceClass, ResourceClaim, ResourceSlice
+from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 
 
 class ResourceSliceObserved(Payload, frozen=True):
@@ -30,6 +30,19 @@ class DeviceClassDeleted(Payload, frozen=True):
     name: str
 
 
+class DeviceTaintRuleObserved(Payload, frozen=True):
+    """The watcher saw a rule that gives devices a taint, new or changed."""
+
+    rule: DeviceTaintRule
+
+
+class DeviceTaintRuleDeleted(Payload, frozen=True):
+    """A rule is gone, and with it its taint."""
+
+    uid: str
+    name: str
+
+
 class ResourceClaimObserved(Payload, frozen=True):
     """The watcher saw a resource claim that is new, or was allocated, reserved or released."""
 
@@ -42,3 +55,19 @@ class ResourceClaimDeleted(Payload, frozen=True):
     uid: str
     namespace: str
     name: str
+
+
+class DevicesCharged(Payload, frozen=True):
+    """Devices were given that no node's stream guards: any decision about them on an older state is stale.
+
+    That is of a pool that several nodes can use, or of a claim that several pods can use.
+
+    Attributes:
+        of: the pool as `driver/name`, or the claim as `namespace/name`; the event's stream tells which.
+        cycle: id of the cycle.
+        pods: uids of the pods that get them.
+    """
+
+    of: str
+    cycle: str
+    pods: tuple[str, ...]
