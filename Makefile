@@ -86,7 +86,7 @@ format: $(INSTALLED)  ## format and fix what can be fixed
 
 lock: $(INSTALLED)  ## renew requirements/*.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-		pyproject.toml -o requirements/runtime.lock
+		--extra all pyproject.toml -o requirements/runtime.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 		--all-extras --group dev $(OURS) pyproject.toml -o requirements/dev.lock
 	@echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
