@@ -186,10 +186,10 @@ class Scheduler:
         """Fold another list of replicas, and count the waiting groups that are this one's from then on."""
         state = self.state
         share = Share(state, self._shard, self._config)
-        before = {key for key in state.workload_index.pending if share.replicas and share.has(key)}
+        before = set(share.pending()) if share.replicas else set()
         state.fold(event)
         share = Share(state, self._shard, self._config)
-        taken_over = sum(share.has(key) and key not in before for key in state.workload_index.pending)
+        taken_over = len(share.pending() - before)
         self._metrics.listed(self._shard, share.replicas, taken_over=taken_over)
         self._context.log.info("replicas of the shard", shard=share.shard, replicas=share.replicas, groups=taken_over)
         self._decided_at_revision = -1
