@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench fidelity devices digest format lock clean
+.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench beside fidelity devices digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults, 1,000
 
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+beside: $(INSTALLED)  ## beside the real kube-scheduler on a real API server, built with Go: figures, guides; ARGS=--simulated
+	@$(BIN)/python -m tests.beside $(ARGS)
 
 fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kubelet
 	@$(BIN)/python -m tests.fidelity $(VECTORS) $(ARGS)
