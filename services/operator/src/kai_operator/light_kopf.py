@@ -12,6 +12,10 @@ if _hidden:
     sys.modules[_LIBRARY] = None  # type: ignore[assignment]
 try:
     import kopf
+except ModuleNotFoundError as error:
+    if error.name != "kopf":
+        raise
+    sys.exit("kai-operator: kopf is not installed: pip install 'kai-ledger[operator]'")
 finally:
     if _hidden:
         del sys.modules[_LIBRARY]
