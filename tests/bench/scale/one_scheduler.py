@@ -18,6 +18,7 @@ from kaicore.rules.events.envelope import NewEvent, Unit
 
 from tests.bench.figures import Figure, figure
 from tests.bench.scale.services import Servers, ServiceProcess, durable_servers, recorded
+from tests.bench.scale.shapes import shape
 from tests.factory import Cluster, amounts, pod
 from tests.new_events import as_new, new_event
 from tests.workloads import Workloads
@@ -93,7 +94,7 @@ def waiting_pods(count: int) -> list[NewEvent]:
     """Pods of one GPU, of 40 classes."""
     made = []
     for number in range(count):
-        one = pod(f"p{number:06}", cpu=2 + number % 8, memory=16 + number % 5, gpu=1, created_at=number // 50)
+        one = pod(f"p{number:06}", created_at=number // 50, **shape(number))
         made.append(new_event(f"pod/{one.uid}", payload=payloads.PodObserved(one), subject=f"default/{one.name}"))
     return made
 
@@ -102,9 +103,7 @@ def waiting_gangs(pods: int, gang: int) -> list[NewEvent]:
     """Groups of so many pods of one GPU each, alike within a group; a group comes before its pods."""
     made = Workloads("gangs")
     for number in range(pods // gang):
-        made.gang(
-            f"g{number:06}", gang, cpu=2 + number % 8, memory=16 + number % 5, gpu=1, created_at=number * gang // 50
-        )
+        made.gang(f"g{number:06}", gang, created_at=number * gang // 50, **shape(number))
     return [as_new(event) for event in made.events]
 
 
