@@ -115,10 +115,9 @@ def test_pod_with_a_claim_of_its_pod_group_waits_and_says_so() -> None:
     cluster = devices(a1=1)
     add_claim(cluster, "of-the-group")
     use = PodClaim("gpu", "of-the-group", "one-gpu")
-    cluster.add_pod(pod("p", cpu=1, resource_claims=(use,), workload=WorkloadRef("group")))
-    (reason,) = (reason for pending in cluster.cycle().pending for reason in pending.reasons)
-    assert isinstance(reason, ResourceClaimNotReady)
-    assert "claim of-the-group was made for its PodGroup, which this version does not use" in str(reason)
+    one = cluster.add_pod(pod("p", cpu=1, resource_claims=(use,), workload=WorkloadRef("group")))
+    (waits,) = cluster.state.constraints.devices.demand(one).waits
+    assert waits == "claim of-the-group was made for its PodGroup, which this version does not use"
 
 
 def test_device_is_taken_on_the_zone_of_the_exclusive_cpus() -> None:
