@@ -98,7 +98,7 @@ def run_arm(arm: Arm, root: Path, *, jobs: int, every_s: float, seed: int) -> Ar
         cluster.start()
         stack.callback(cluster.stop)
         if arm is not Arm.OURS:
-            flags = ("--kubeconfig", str(cluster.kubeconfig), "--leader-elect=false", "--secure-port=0", "--v=2")
+            flags = ("--kubeconfig", str(cluster.tls_kubeconfig), "--leader-elect=false", "--secure-port=0", "--v=2")
             stack.callback(Program(root, "kube-scheduler", *flags).stop)
         shadow = THEIRS if arm is Arm.SHADOWED else ""
         live = stack.enter_context(running(LiveStack(root / "kai", cluster, shadow=shadow, observed=True)))
