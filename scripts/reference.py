@@ -58,20 +58,21 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.transitions import TRANSITIONS, Release, Transition, Trigger
+from kaicore.runtime.agent.metrics import Registry
+from kaicore.runtime.agent.settings import AgentSettings, settings_of
 from kaicore.runtime.service import ServiceSettings
 from kaicore.runtime.service.leadership import LEADS
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _NOTE = "<!-- Made from the code by scripts/reference.py; `make reference` writes it anew. -->\n"
 
 #: Every program with settings of its own, in the order in which an event meets them.
-PROGRAMS: dict[str, type[ServiceSettings]] = {
+PROGRAMS: dict[str, type[ServiceSettings] | type[AgentSettings]] = {
     "kai-watcher": WatcherSettings,
     "kai-ingest": IngestSettings,
     "kai-relay": RelaySettings,
@@ -137,26 +138,42 @@ def commands() -> str:
 
 def settings() -> str:
     """The flags and environment variables of every program."""
-    own = set(ServiceSettings.model_fields)
+    own = _described(ServiceSettings)
     parts = [
         "# Settings\n\nEach setting is a flag and an environment variable; the flag wins. The scheduler's rules are "
         "set by a file: [the scheduler's settings](scheduler-settings.md).",
-        "## Every program\n\n" + _settings_table(ServiceSettings.model_fields.items()),
+        "## Every program\n\n" + _settings_table(own.items()),
     ]
     for program, cls in PROGRAMS.items():
         fields = [
-            (name, field)
-            for name, field in cls.model_fields.items()
-            if name not in own or field.default != ServiceSettings.model_fields[name].default
+            (name, one) for name, one in _described(cls).items() if name not in own or one.default != own[name].default
         ]
         parts.append(f"## `{program}`\n\n" + _settings_table(fields))
     return "\n\n".join(parts) + "\n"
 
 
-def _settings_table(fields: Iterable[tuple[str, FieldInfo]]) -> str:
+class _Described(typing.NamedTuple):
+    """A setting as a table shows it; `default` is `PydanticUndefined` where there is none."""
+
+    default: object
+    description: str
+
+
+def _described(cls: type[ServiceSettings] | type[AgentSettings]) -> dict[str, _Described]:
+    if issubclass(cls, AgentSettings):
+        return {
+            name: _Described(PydanticUndefined if setting.required else setting.default, setting.description)
+            for name, setting in settings_of(cls).items()
+        }
+    return {
+        name: _Described(field.get_default(call_default_factory=True), field.description or "")
+        for name, field in cls.model_fields.items()
+    }
+
+
+def _settings_table(fields: Iterable[tuple[str, _Described]]) -> str:
     rows = []
-    for name, field in fields:
-        value = field.get_default(call_default_factory=True)
+    for name, (value, description) in fields:
         if value is PydanticUndefined:
             shown = "required"
         elif value is None or value in ("", (), [], {}):
@@ -165,7 +182,7 @@ def _settings_table(fields: Iterable[tuple[str, FieldInfo]]) -> str:
             shown = f"`{value.value if isinstance(value, Enum) else value}`".replace("`False`", "off").replace(
                 "`True`", "on"
             )
-        rows.append((f"`--{name.replace('_', '-')}`", f"`KAI_{name.upper()}`", shown, field.description or ""))
+        rows.append((f"`--{name.replace('_', '-')}`", f"`KAI_{name.upper()}`", shown, description))
     return table(("flag", "environment", "default", "meaning"), rows)
 
 
@@ -268,9 +285,18 @@ def _registered() -> dict[str, Iterable[Collector]]:
     ]
     collectors_by_service["`kai-webhook`"] = [kai_webhook.app._REVIEWS]  # noqa: SLF001
     of("`kai-operator`", lambda registry: OperatorMetrics(registry=registry))
-    of("`kai-exporter`", lambda registry: ExporterMetrics(registry=registry))
+    collectors_by_service["`kai-exporter`"] = _agent_families()
     of("`kai-fleet`", FleetMetrics)
     return collectors_by_service
+
+
+def _agent_families() -> list[Collector]:
+    """An agent's metrics as those of the client library, which the table is made of."""
+    registry, kinds = Registry(), {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
+    ExporterMetrics(registry=registry)
+    return [
+        kinds[family.kind](family.name, family.meaning, family.labels, registry=None) for family in registry.families
+    ]
 
 
 def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:
