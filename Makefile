@@ -5,7 +5,7 @@ OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench fidelity devices digest format lock clean
+.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench beside fidelity devices digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults, 1,000
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)
 
+beside: $(INSTALLED)  ## beside the real kube-scheduler on a real API server, built with Go: figures, guides; ARGS=--simulated
+	@$(BIN)/python -m tests.beside $(ARGS)
+
 fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kubelet
 	@$(BIN)/python -m tests.fidelity $(VECTORS) $(ARGS)
 
@@ -86,7 +89,7 @@ format: $(INSTALLED)  ## format and fix what can be fixed
 
 lock: $(INSTALLED)  ## renew requirements/*.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-		pyproject.toml -o requirements/runtime.lock
+		--extra all pyproject.toml -o requirements/runtime.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 		--all-extras --group dev $(OURS) pyproject.toml -o requirements/dev.lock
 	@echo hatchling | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \

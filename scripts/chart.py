@@ -28,7 +28,9 @@ from scripts.kube_schemas import VERSIONS, problems, without_schemas  # noqa: E4
 CHART = ROOT / "deploy/chart"
 MANIFESTS = ROOT / "deploy/k8s"
 #: What is applied by itself, where several clusters have one hub.
-SEVERAL_CLUSTERS = {name: ROOT / "deploy/hub" / name for name in ("hub.yaml", "rights-for-dispatches.yaml")}
+SEVERAL_CLUSTERS = {
+    name: ROOT / "deploy/hub" / name for name in ("hub.yaml", "registration.yaml", "rights-for-dispatches.yaml")
+}
 NAMESPACE = "kai-system"
 #: Values by which each thing that is off by default is rendered as well.
 EVERYTHING = CHART / "ci/everything-values.yaml"

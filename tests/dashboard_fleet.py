@@ -1,14 +1,19 @@
 """A small cluster with a history, for the dashboard: racks, queues, work that came, ran, failed, waits."""
 
+from typing import Any
+
 import msgspec
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.shadow import decide_in_shadow, shadow_config
 
+from tests.devices import add_claim, add_slice, devices, exactly, from_template, gpu, slice_document, using
 from tests.factory import amounts, pod
 from tests.hierarchy import queue
 from tests.new_events import as_new
@@ -129,4 +134,52 @@ def example_fleet() -> Fleet:
     fleet.turn()
     fleet.later(6)
     fleet.turn()
+    return fleet
+
+
+def device_fleet() -> Fleet:
+    """Two nodes whose GPUs are devices of claims, one of them tainted; a pod asks for more than a node has."""
+    fleet = Fleet("devices", nodes=0)
+    zone = amounts(cpu=16, memory=128)
+    for name in ("d0", "d1"):
+        fleet.add_node(name, zone, zone)
+        gpus = [gpu(f"gpu-{number}", numa=number // 2) for number in range(3)]
+        gpus.append(gpu("gpu-3", numa=1, taints=[{"key": "gpu.example.com/unhealthy", "effect": "NoSchedule"}]))
+        add_slice(fleet, slice_document(name, *gpus))
+    devices(fleet)
+    ours: dict[str, Any] = {"labels": {_QUEUE_LABEL: "vision"}, "owner": OWNER}
+    from_template(fleet, exactly(count=2), name="trainer", cpu=8, **ours)
+    add_claim(fleet, "shared", exactly())
+    using(fleet, "shared", name="reader-0", **ours)
+    using(fleet, "shared", name="reader-1", **ours)
+    fleet.turn()
+    fleet.later(5)
+    from_template(fleet, exactly(count=4), name="too-many", cpu=8, **ours)
+    fleet.turn()
+    return fleet
+
+
+def shadowed_fleet() -> Fleet:
+    """A cluster of another scheduler with a shadow: one pod on the shadow's node, one on another, one that waits."""
+    fleet = Fleet("shadowed", nodes=2)
+    config = shadow_config(EngineConfig(), "default-scheduler")
+
+    def look() -> None:
+        decided = decide_in_shadow(fleet.state, config, now=fleet.now)
+        if decided is not None:
+            fleet.record(decided.shard, decided)
+
+    more: dict[str, Any] = {"labels": {_QUEUE_LABEL: "vision"}, "owner": OWNER, "scheduler_name": "default-scheduler"}
+    theirs = [
+        fleet.add_pod(pod(name, **more, cpu=4, memory=8, gpu=gpus))
+        for name, gpus in (("web-0", 1), ("web-1", 1), ("huge", 9))
+    ]
+    look()
+    for one in theirs[:2]:
+        fleet.later(1)
+        choice = fleet.state.shadows.choices[one.uid].node
+        other = next(name for name in ("n000", "n001") if name != choice)
+        node_name = choice if one.name == "web-0" else other
+        fleet.see(one, node_name=node_name, phase="Running", start_time=fleet.now // 1_000_000)
+        look()
     return fleet

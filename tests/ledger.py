@@ -42,11 +42,14 @@ class Ledger:
 
     def append(self, units: tuple[Unit, ...]) -> None:
         """Append units as the log would, dropping the stale ones."""
-        before = dict(self._versions)
-        for unit in units:
-            if all(before.get(stream, 0) == version for stream, version in unit.expect.items()):
+        before, stale = dict(self._versions), set[int]()
+        for number, unit in enumerate(units):
+            holds = all(before.get(stream, 0) == version for stream, version in unit.expect.items())
+            if holds and stale.isdisjoint(unit.follows):
                 for event in unit.events:
                     self._append(event)
+            else:
+                stale.add(number)
 
     def _append(self, new: NewEvent) -> Event:
         self.now += 1000

@@ -1,7 +1,7 @@
 """What the exporter of one node costs at 110 pods: memory and CPU of a real process, asked in both ways.
 
-`make bench ARGS=exporter_node` runs it. `python -m tests.bench.exporter_node --parts` tells what memory each import takes,
-one after the other, those that an exporter does without last.
+`make bench ARGS=exporter_node` runs it. `python -m tests.bench.exporter_node --parts` tells what memory each import
+takes, one after the other, those that an exporter does without last.
 """
 
 import asyncio

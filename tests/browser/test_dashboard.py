@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.dashboard import Dashboard, browser, chromium
-from tests.dashboard_fleet import Fleet, example_fleet
+from tests.dashboard_fleet import Fleet, device_fleet, example_fleet, shadowed_fleet
 
 pytestmark = pytest.mark.skipif(not chromium(), reason="no chromium here; KAI_TEST_CHROMIUM names one")
 
@@ -34,6 +34,10 @@ PAGES = {
     "segments": "/clusters/fleet/segments",
     "search": "/clusters/fleet/search?q=llm",
     "error": "/clusters/fleet?at=999999",
+    "devices": "/clusters/devices",
+    "devices of a node": "/clusters/devices/nodes/d0",
+    "claims of a pod": "/clusters/devices/stories/Pod/default/trainer",
+    "shadow": "/clusters/shadowed/shadow",
 }
 
 
@@ -44,7 +48,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture(scope="module")
 def dashboard(fleet: Fleet) -> Iterator[Dashboard]:
-    with Dashboard(fleet) as served:
+    with Dashboard(fleet, device_fleet(), shadowed_fleet()) as served:
         yield served
 
 

@@ -73,17 +73,21 @@ async def test_a_name_that_cannot_be_one_is_refused(store: LeaseStore, cluster: 
 
 async def test_members_see_each_other_until_one_does_not_renew(store: LeaseStore, cluster: str) -> None:
     clock = Clock()
-    one, two = (Members(store, cluster, "scheduler/default", member=name, clock=clock) for name in ("one", "two"))
+    one, two = (
+        Members(store, cluster, "scheduler/default", member=name, ttl_s=3, clock=clock) for name in ("one", "two")
+    )
     assert not one.settled
     assert one.live() == ("one",)
     for member in (one, two, one):
         assert await member.beat()
     assert one.settled
     assert one.live() == two.live() == ("one", "two")
-    clock.now += 2
+    assert one.renewal_s == 1
+    clock.now += 2.5
     await one.beat()
     assert one.live() == ("one", "two")
-    clock.now += 1.1
+    assert 0.5 < one.renewal_s < 0.6, "it looks again when the other one's time has run out"
+    clock.now += one.renewal_s
     await one.beat()
     assert one.live() == ("one",)
     await two.beat()

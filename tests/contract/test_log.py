@@ -6,7 +6,7 @@ import uuid
 from itertools import pairwise
 
 import pytest
-from kaicore.errors import IdempotencyConflict, StaleExpectation
+from kaicore.errors import IdempotencyConflict, InvalidObject, StaleExpectation
 from kaicore.ledger.log.chain import GENESIS, event_hash
 from kaicore.ledger.log.port import EventLog, Head
 from kaicore.rules.events.codec import decode_payload, encode_payload
@@ -120,6 +120,17 @@ async def test_a_unit_whose_expectation_fails_is_left_out_and_the_others_are_tak
 async def test_units_of_one_append_do_not_make_each_other_stale(log: EventLog, cluster: str) -> None:
     outcomes = await log.append(cluster, [unit(n1=0), unit(n1=0), unit(n1=1)])
     assert outcomes == [UnitOutcome((1,)), UnitOutcome((2,)), UnitOutcome(stale=Stale("node/n1", 1, 0))]
+
+
+async def test_a_unit_that_follows_a_stale_one_is_stale_as_well(log: EventLog, cluster: str) -> None:
+    await log.append(cluster, [unit()])
+    # Each on another stream; the third follows the second, and so the first.
+    units = [unit(n1=0), Unit((new_event("node/n2"),), follows=(0,)), Unit((new_event("node/n3"),), follows=(1,))]
+    outcomes = await log.append(cluster, [*units, Unit((new_event("node/n4"),))])
+    stale = UnitOutcome(stale=Stale("node/n1", 0, 1))
+    assert outcomes == [stale, stale, stale, UnitOutcome((2,))]
+    with pytest.raises(InvalidObject, match="names no earlier unit"):
+        await log.append(cluster, [Unit((new_event(),), follows=(0,))])
 
 
 async def test_nothing_is_appended_when_the_expectation_of_the_whole_fails(log: EventLog, cluster: str) -> None:

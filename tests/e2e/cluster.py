@@ -184,7 +184,11 @@ class Cluster:
     @property
     def flags(self) -> list[str]:
         """What `kai up` is told of it."""
-        return [part for name in _SERVICES for part in ("--kubeconfig", f"{name}={self.kubeconfig_of(name)}")]
+        return self.flags_of(*_SERVICES)
+
+    def flags_of(self, *services: str) -> list[str]:
+        """The part of `flags` that is about some services."""
+        return [part for name in services for part in ("--kubeconfig", f"{name}={self.kubeconfig_of(name)}")]
 
     def observe(self, ingest_url: str, *, cluster: str) -> None:
         """Run an exporter per node of the fleet, each with a token that names its node, as the DaemonSet has it."""

@@ -53,18 +53,23 @@ class LiveStack:
         scheduler_config: Path | None = None,
         clusters: int = 1,
         shadow: str = "",
+        observed: bool = False,
         ha: bool = False,
         schedulers: int = 1,
     ) -> None:
+        """Args:
+        observed: whether a shadow has exporters as well, whose tokens ingest has reviewed.
+        """
         self.directory = DataDirectory(root)
         self.namespace = "default" if cluster is None else cluster.namespace
         self._on = cluster
         self._cluster = ["--profile", profile] if cluster is None else cluster.flags
         if scheduler_config is not None:
             self._cluster += ["--scheduler-config", str(scheduler_config)]
-        self._shadow = shadow
+        self._observed = observed or not shadow
         if shadow:
-            own = [] if cluster is None else ["--kubeconfig", f"watcher={cluster.kubeconfig_of('watcher')}"]
+            named = ("watcher", "ingest") if observed else ("watcher",)
+            own = [] if cluster is None else cluster.flags_of(*named)
             self._cluster = [*(own or self._cluster), "--shadow", shadow]
         if clusters > 1:
             self._cluster += ["--clusters", str(clusters)]
@@ -91,7 +96,7 @@ class LiveStack:
         for line in self._process.stdout:
             self.said.append(line.rstrip("\n"))
             if line.startswith("Ctrl-C"):
-                if self._on is not None and not self._shadow:
+                if self._on is not None and self._observed:
                     self._on.observe(f"http://127.0.0.1:{self._port('ingest')}", cluster="e2e")
                 return
         raise AssertionError("kai up ended: " + "\n".join(self.said))

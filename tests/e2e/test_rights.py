@@ -215,11 +215,12 @@ async def claims_are_provisioned_and_bound(stack: LiveStack, admin: KubeClient) 
 
 
 async def claims_get_devices(stack: LiveStack, admin: KubeClient) -> None:
-    """A pod with a resource claim that is made of a template."""
+    """A pod with a claim that is made of a template, and one with an extended resource, whose claim is made twice."""
     group, driver = "/apis/resource.k8s.io/v1", "gpu.example.com"
-    await admin.post(f"{group}/deviceclasses", {"metadata": {"name": driver}, "spec": {}})
+    device_class = {"metadata": {"name": driver}, "spec": {"extendedResourceName": "example.com/gpu"}}
+    await admin.post(f"{group}/deviceclasses", device_class)
     pool = {"name": "everywhere", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": driver, "pool": pool, "allNodes": True, "devices": [{"name": "gpu-0"}]}
+    spec = {"driver": driver, "pool": pool, "allNodes": True, "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]}
     await admin.post(f"{group}/resourceslices", {"metadata": {"name": "everywhere"}, "spec": spec})
     requests = [{"name": "gpu", "exactly": {"deviceClassName": driver}}]
     template = {"metadata": {"name": "gpu"}, "spec": {"spec": {"devices": {"requests": requests}}}}
@@ -228,6 +229,14 @@ async def claims_get_devices(stack: LiveStack, admin: KubeClient) -> None:
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
     await stack.create(pod)
     await stack.until(bound(1, "devices"))
+    extended = pod_manifest("extended", cpu="1", memory="1Gi")
+    (container,) = extended["spec"]["containers"]
+    for amounts in (container["resources"]["requests"], container["resources"]["limits"]):
+        amounts["example.com/gpu"] = "1"
+    match = {"verb": "create", "resource": "pods", "subresource": "binding", "name": "extended"}
+    await admin.post("/simulator/faults", {"match": match, "fault": {"kind": "conflict", "times": 1}})
+    await stack.create(extended)
+    await stack.until(bound(1, "extended"))
 
 
 async def a_binding_is_not_answered(stack: LiveStack, admin: KubeClient) -> None:

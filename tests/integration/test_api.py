@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
+from kai_cli.shadow_report import report
+from kai_cli.source import AnswerSource
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
@@ -301,7 +303,7 @@ async def test_history_is_simulated_again_as_it_was_asked(api: Api, cluster_name
 
 
 async def test_a_shadows_report_is_answered_with_and_without_the_simulated_window(
-    api: Api, cluster_name: str, postgres_log: EventLog
+    api: Api, cluster_name: str, postgres_log: EventLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = f"/v1/clusters/{cluster_name}/shadow-report"
     assert "no shadow has recorded anything" in (await api.get(path, status=404))["error"]
@@ -309,8 +311,8 @@ async def test_a_shadows_report_is_answered_with_and_without_the_simulated_windo
     async with shadowing(postgres_log, "default-scheduler", cluster=cluster_name):
         await facts.append(seen("theirs", cpu=1, gpu=1), seen("theirs", cpu=1, gpu=1, node="n0"))
         await recorded(postgres_log, cluster=cluster_name)
-    answer = await api.get(f"{path}?simulate=false")
-    assert (answer["scheduler"], answer["pods"], answer["choices"]["same node"]) == ("default-scheduler", 1, 1)
-    assert answer["trajectory"] is None
+    source = AnswerSource(cluster=cluster_name, api_url=api.url)
+    assert await asyncio.to_thread(report, simulate=False, source=source) == 0
+    assert "default-scheduler bound 1 pods; the shadow: 1 same node" in capsys.readouterr().out
     assert "<svg" in await api.get(f"{path}?format=html")
     assert "shows the simulated window" in (await api.get(f"{path}?format=html&simulate=no", status=400))["error"]

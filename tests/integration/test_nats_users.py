@@ -19,7 +19,7 @@ from tests.relay_process import PATIENCE_S, RelayProcess, relayed
 from tests.servers import scratch_directory
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats" / "nats.conf"
-READERS = ("scheduler", "binder", "ingest")
+READERS = ("scheduler", "binder", "ingest", "hub")
 LEADERS = ("watcher", "projector")
 
 
@@ -111,6 +111,6 @@ async def test_a_stranger_is_not_let_in(server: DeployedNats) -> None:
 
 def test_passwords_of_the_configuration_come_from_the_environment() -> None:
     lines = [line for line in CONFIG.read_text().splitlines() if "password" in line and not line.startswith("#")]
-    assert len(lines) == 6
+    assert len(lines) == 7
     assert all("password: $NATS_" in line for line in lines)
     assert not [name for name in os.environ if name.startswith("NATS_")]

@@ -4,10 +4,13 @@ import asyncio
 import time
 from collections import Counter
 
+import pytest
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kaicore.analysis.inquiry.log_states import restored
+from kaicore.ledger.log import trail
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -145,6 +148,22 @@ async def test_scheduler_goes_on_from_its_snapshot(postgres_log: EventLog, clust
         await placed(postgres_log, cluster_name, 2)
     whole = await check_replay(postgres_log, cluster_name)
     assert encode_state(second.state) == encode_state(whole)
+
+
+async def test_scheduler_leaves_a_trail_of_states_as_it_goes(
+    postgres_log: PostgresLog, cluster_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trail, "_spacing", lambda _: 4)
+    monkeypatch.setattr(trail, "SPACING", 4)
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(1)
+    async with scheduling(postgres_log, cluster_name) as scheduler:
+        for count, name in enumerate("abc", start=1):
+            await facts.add_pods(name, cpu=1)
+            await placed(postgres_log, cluster_name, count)
+    places = await postgres_log.trail.places(cluster_name)
+    assert len(places) >= 2, "not only as it ends"
+    assert places[-1].position <= scheduler.state.position
 
 
 async def test_two_of_one_shard_decide_once(postgres_log: EventLog, cluster_name: str) -> None:

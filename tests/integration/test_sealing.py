@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from kai_relay import sealing as sealing_module
 from kai_relay.sealing import Sealer, SealMetrics
 from kaicore.ledger.log.anchors import Key, hashes_of, read_anchors
 from kaicore.ledger.log.audit import AuditReport, verify
@@ -32,6 +33,12 @@ def store() -> Iterator[ObjectStore]:
 @pytest.fixture
 def key() -> Key:
     return Key.read(pem(), name="key")
+
+
+@pytest.fixture
+def short_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seals wait in memory for a deposit at most."""
+    monkeypatch.setattr(sealing_module, "_MOST_WAITING", 2)
 
 
 def pem() -> bytes:
@@ -200,6 +207,31 @@ async def test_what_a_dead_deposit_misses_is_handed_in_by_a_sealer_that_starts_a
     # A seal of an empty log vouches for nothing.
     seals = [(one.position, one.hash, one.sealed_at) for one in here if one.position]
     assert [(one.position, one.hash, one.sealed_at) for one in there] == seals
+
+
+@pytest.mark.usefixtures("short_queues")
+async def test_seals_for_the_only_address_outlive_the_relay_and_a_queue_that_is_full(
+    postgres_log: PostgresLog, cluster_name: str, store: ObjectStore, key: Key, tmp_path: Path
+) -> None:
+    log, kept = postgres_log, str(tmp_path / "kept")
+    store.stop()
+    for _ in range(2):
+        async with sealing(log, store.url, kept, key=key, cluster=cluster_name) as running:
+            for _ in range(4):
+                await running.sealed(await append(log, cluster_name))
+            await running.handed_in(kept)
+    async with sealing(log, store.url, kept, key=key, cluster=cluster_name) as running:
+        for _ in range(3):
+            await running.sealed(await append(log, cluster_name))
+        await until(lambda: running.of_deposit("deposit_failing", store.url) == 1)
+        store.start()
+        await until(lambda: running.of_deposit("seals_deposited_total", store.url) >= 11)
+        await running.handed_in(store.url)
+    async with closing(open_deposit(store.url)) as deposit, closing(open_deposit(kept)) as local:
+        there, here = [read_anchors("\n".join(await one.lines()), name="x", key=key) for one in (deposit, local)]
+    positions = [one.position for one in here if one.position]
+    assert [one.position for one in there] == positions
+    assert len(positions) == 11
 
 
 async def test_a_sealer_that_starts_anew_refuses_a_log_that_its_last_seal_contradicts(

@@ -31,7 +31,7 @@ from tests.relay_process import PATIENCE_S
 from tests.servers import scratch_directory
 
 DEPLOYED = Path(__file__).parents[2] / "deploy" / "nats"
-USERS = ("relay", "scheduler", "binder", "ingest", "watcher", "projector")
+USERS = ("relay", "scheduler", "binder", "ingest", "watcher", "projector", "hub")
 
 
 @dataclass(frozen=True)

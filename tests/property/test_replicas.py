@@ -9,6 +9,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
+from kaicore.rules.state.group_owners import GroupOwners
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.promises import PromiseCheck
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
@@ -70,6 +71,7 @@ class Story:
     def take(self, step: Step) -> None:
         getattr(self, f"_{step.what}")(step)
         self.check_limits()
+        self.check_owners()
 
     def _spec(self, step: Step) -> dict[str, Any]:
         queue = ("left", "right", "tight", "free")[step.pick]
@@ -142,6 +144,14 @@ class Story:
         for number, one in enumerate(tree.queues):
             for place, used in enumerate(accounts.used[number]):
                 assert used <= tree.limits[number][place], (one.name, used)
+
+    def check_owners(self) -> None:
+        """Whose the waiting groups are, as it is kept from one look to the next, is what it is by looking at all."""
+        state = self.cluster.state
+        kept = {name: set(Share(state, f"default/{name}").pending()) for name in NAMES}
+        owners, state.group_owners = state.group_owners, GroupOwners()
+        assert kept == {name: set(Share(state, f"default/{name}").pending()) for name in NAMES}
+        state.group_owners = owners
 
     def settle(self) -> None:
         """Everything begun is appended, evicted pods go, and the replicas go on until nothing changes any more."""

@@ -22,6 +22,15 @@ app.kubernetes.io/part-of: kai-ledger
 app.kubernetes.io/component: {{ index . 2 }}
 {{- end }}
 
+{{/* Annotations of a pod: whose metrics are scraped, and what the values add. */}}
+{{- define "kai.podAnnotations" -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: "8080"
+{{- with .Values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "kai.image" -}}
 {{- with .Values.image -}}
 {{- if .digest -}}
@@ -108,13 +117,59 @@ readinessProbe:
 {{- $postgres := (index . 0).Values.postgres -}}
 - name: KAI_DATABASE_URL
   valueFrom: {secretKeyRef: {name: {{ index $postgres.secrets (index . 1) }}, key: {{ $postgres.secretKey }}}}
+{{- if $postgres.tls.enabled }}
+# The server has to prove who it is, unless the url has an sslmode of its own.
+- {name: PGSSLMODE, value: verify-full}
+- {name: PGSSLROOTCERT, value: /etc/kai/postgres/ca.crt}
+{{- end }}
 {{- end }}
 
-{{/* Where the bus is, by the user: (list . "relay"). */}}
+{{/* Where the bus is, by the user: (list . "relay"). With TLS the url is no secret, and the seed of the user's key is a file. */}}
 {{- define "kai.bus" -}}
-{{- $nats := (index . 0).Values.nats -}}
+{{- $root := index . 0 -}}
+{{- $nats := $root.Values.nats -}}
+{{- if $nats.tls.enabled -}}
+{{- $servers := $nats.tls.servers | default (list (printf "nats.%s:%v" $root.Release.Namespace $nats.port)) -}}
+- name: KAI_NATS_URL
+  value: tls://{{ join ",tls://" $servers }}?nkey=/etc/kai/nats/seed&ca=/etc/kai/nats/ca.crt
+{{- else -}}
 - name: KAI_NATS_URL
   valueFrom: {secretKeyRef: {name: {{ index $nats.secrets (index . 1) }}, key: {{ $nats.secretKey }}}}
+{{- end }}
+{{- end }}
+
+{{/* Where files of the log's and the bus' TLS are: (list . "append" "relay"), "" for one that is not used. */}}
+{{- define "kai.mounts" -}}
+{{- $values := (index . 0).Values -}}
+{{- if and (index . 1) $values.postgres.tls.enabled }}
+- {name: postgres-authority, mountPath: /etc/kai/postgres, readOnly: true}
+{{- end }}
+{{- if and (index . 2) $values.nats.tls.enabled }}
+- {name: nats-key, mountPath: /etc/kai/nats, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* The volumes of these: (list . "append" "relay"). */}}
+{{- define "kai.volumes" -}}
+{{- $values := (index . 0).Values -}}
+{{- if and (index . 1) $values.postgres.tls.enabled }}
+- name: postgres-authority
+  projected:
+    sources:
+      - {{ include "kai.authority" $values.postgres.tls.authority }}
+{{- end }}
+{{- if and (index . 2) $values.nats.tls.enabled }}
+- name: nats-key
+  projected:
+    sources:
+      - secret: {name: {{ index $values.nats.secrets (index . 2) }}, items: [{key: {{ $values.nats.tls.seedKey }}, path: seed}]}
+      - {{ include "kai.authority" $values.nats.tls.authority }}
+{{- end }}
+{{- end }}
+
+{{/* An authority as a source of a volume, in the file ca.crt. */}}
+{{- define "kai.authority" -}}
+{{ eq .kind "ConfigMap" | ternary "configMap" "secret" }}: {name: {{ .name }}, items: [{key: {{ .key }}, path: ca.crt}]}
 {{- end }}
 
 {{/* A PodDisruptionBudget: (list . "kai-api" "hub" (dict "app.kubernetes.io/name" "kai-api")). */}}
@@ -170,6 +225,16 @@ subjects:
 {{- if $values.spoke.enabled -}}
 {{- $clients = concat $clients (list "kai-binder" "kai-ingest" "kai-watcher") -}}
 {{- if and $values.spoke.webhook.enabled (eq (index . 1) "log") -}}{{- $clients = append $clients "kai-webhook" -}}{{- end -}}
+{{- if and $values.spoke.registration.enabled (eq (index . 1) "log") -}}{{- $clients = append $clients "kai-register" -}}{{- end -}}
 {{- end -}}
 {{- sortAlpha $clients | join ", " -}}
+{{- end }}
+
+{{/* What the operator makes operands from, by the names of its files. */}}
+{{- define "kai.operatorTemplates" -}}
+scheduler.yaml: |
+  {{- include "kai.schedulerAccount" . | nindent 2 }}
+  {{- include "kai.scheduler" (list . (dict "name" "default")) | nindent 2 }}
+exporter.yaml: |
+  {{- include "kai.exporter" . | nindent 2 }}
 {{- end }}

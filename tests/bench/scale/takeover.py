@@ -1,17 +1,17 @@
 """How long it takes until a second instance does the work of the first one, by kind of fault.
 
-Of each service two processes run: one leads, the other is ready. The leader is killed (`kill -9`), frozen (SIGSTOP) or
-told to stop (SIGTERM), and at that moment there is something to do. The time is from the fault until that is done. Then
-a new instance is started, which is the next one to take over.
+Of each service two processes run: one leads, the other is ready; or both work, and each can do all of it. The first one
+is killed (`kill -9`), frozen (SIGSTOP), told to stop (SIGTERM), or cut off from Postgres, NATS and the API server while
+its connections live (partition). At that moment there is something to do. The time is from the fault until that is
+done. Then a new instance is started, which is the next one to take over.
 """
 
 import asyncio
 import os
-import signal
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,21 +19,28 @@ from tempfile import TemporaryDirectory
 import msgspec
 import uvloop
 from kai_apiserver.process import ApiServerProcess
+from kaicore.analysis.projections.store import ViewStore
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Unit
+from kaicore.rules.events.payloads import NodeCharged, PodObserved, PodPlaced
 
 from tests.bench import apiserver
 from tests.bench.figures import Figure, figure
+from tests.bench.scale.instances import Fault, Template
 from tests.bench.scale.one_scheduler import fill, nodes, waiting_pods
-from tests.bench.scale.services import Servers, ServiceProcess, durable_servers, recorded
+from tests.bench.scale.services import Servers, durable_servers, recorded
+from tests.new_events import new_event
 from tests.relay_process import relayed
-
-FAULTS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)
 
 #: Seconds that a second instance is given to see, once it is ready, that the first one leads.
 _SETTLES_S = 1.0
 
-_LOOK_S = 0.05
+_LOOK_S = 0.02
+
+#: Nodes on which there is something to bind at once: of two binders, each has some of them.
+_NODES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,48 +48,63 @@ class Size:
     """How much is measured: so many faults of each kind."""
 
     faults: int
+    kinds: tuple[Fault, ...] = tuple(Fault)
+
+    @property
+    def together(self) -> int:
+        """All faults, and some work before them."""
+        return 2 * self.faults * len(self.kinds) + 10
 
 
-#: `KAI_BENCH_TAKEOVERS=100` takes an hour and a half, and then there is a p99.
+#: `KAI_BENCH_TAKEOVERS=100` takes half an hour, all services at once, and then there is a p99.
 FULL = Size(faults=int(os.environ.get("KAI_BENCH_TAKEOVERS", "5")))
 
 #: Faults of one kind from which on one in a hundred means something.
 _FOR_P99 = 100
 
-#: Gives work that only a leader does, and waits until it is done.
+#: Gives work that only one of the instances does, and waits until it is done.
 Work = Callable[[], Awaitable[None]]
 
+Seconds = dict[Fault, list[float]]
 
-async def taken_over(module: str, settings: Mapping[str, str], work: Work, size: Size) -> dict[str, list[float]]:
-    """Return the seconds that each takeover took, by fault."""
-    seconds: dict[str, list[float]] = {fault.name: [] for fault in FAULTS}
-    async with AsyncExitStack() as stack:
 
-        async def start() -> ServiceProcess:
-            instance = await stack.enter_async_context(ServiceProcess(module, settings))
-            await instance.ready()
-            return instance
+async def taken_over(
+    module: str, settings: Mapping[str, str], work: Work, size: Size, *, replicas: bool = False
+) -> Seconds:
+    """Return the seconds that each takeover took, by fault.
 
-        leader = await start()
+    Args:
+        module: of the service.
+        settings: of its instances.
+        work: see `Work`.
+        size: how many faults.
+        replicas: whether each instance has a name of its own.
+    """
+    seconds: Seconds = {fault: [] for fault in size.kinds}
+    async with Template(module) as template:
+        names = (dict(settings) | ({"REPLICA": f"r{number}"} if replicas else {}) for number in range(size.together))
+        leader = await template.start(next(names))
         await work()
-        for number in range(size.faults * len(FAULTS)):
-            fault = FAULTS[number % len(FAULTS)]
-            next_one = await start()
+        for number in range(size.faults * len(size.kinds)):
+            fault = size.kinds[number % len(size.kinds)]
+            next_one = await template.start(next(names))
             await asyncio.sleep(_SETTLES_S)
-            began = time.perf_counter()
-            leader.signal(fault)
+            # So the second one has just seen that the first one is there.
             await work()
-            seconds[fault.name].append(time.perf_counter() - began)
-            await leader.kill()
+            began = time.perf_counter()
+            leader.strike(fault)
+            await work()
+            seconds[fault].append(time.perf_counter() - began)
+            await leader.end()
             leader = next_one
     return seconds
 
 
-async def of_scheduler(servers: Servers, cluster: str, size: Size) -> dict[str, list[float]]:
+async def of_scheduler(servers: Servers, cluster: str, size: Size) -> Seconds:
     """Measure schedulers: a pod comes, and is placed."""
     async with await PostgresLog.open(servers.database_url) as log:
-        await fill(log, cluster, nodes(20))
-        pods = iter(waiting_pods(10 + size.faults * len(FAULTS)))
+        await fill(log, cluster, nodes(20 + size.together // 8))
+        pods = iter(waiting_pods(size.together))
 
         async def work() -> None:
             head = await log.head(cluster)
@@ -92,12 +114,26 @@ async def of_scheduler(servers: Servers, cluster: str, size: Size) -> dict[str, 
         return await taken_over("kai_scheduler.main", servers.settings(cluster), work, size)
 
 
-async def of_relay(servers: Servers, cluster: str, size: Size) -> dict[str, list[float]]:
+async def of_replica(servers: Servers, cluster: str, size: Size) -> Seconds:
+    """Measure two replicas of a shard: pods come, and all of them are placed, whoever's they were."""
+    async with await PostgresLog.open(servers.database_url) as log:
+        await fill(log, cluster, nodes(20 + 2 * size.together))
+        pods = iter(waiting_pods(_NODES_AT_ONCE * size.together))
+
+        async def work() -> None:
+            head = await log.head(cluster)
+            await fill(log, cluster, [next(pods) for _ in range(_NODES_AT_ONCE)])
+            await recorded(log, cluster, "PodPlaced", count=_NODES_AT_ONCE, after=head.position)
+
+        return await taken_over("kai_scheduler.main", servers.settings(cluster), work, size, replicas=True)
+
+
+async def of_relay(servers: Servers, cluster: str, size: Size) -> Seconds:
     """Measure relays: events come, and are on the bus."""
     bus = await NatsBus.open(servers.nats_url, name="bench")
     try:
         async with await PostgresLog.open(servers.database_url) as log:
-            pods = iter(waiting_pods(10 + size.faults * len(FAULTS)))
+            pods = iter(waiting_pods(size.together))
 
             async def work() -> None:
                 await fill(log, cluster, [next(pods)])
@@ -108,7 +144,7 @@ async def of_relay(servers: Servers, cluster: str, size: Size) -> dict[str, list
         await bus.close()
 
 
-async def of_watcher(servers: Servers, cluster: str, size: Size) -> dict[str, list[float]]:
+async def of_watcher(servers: Servers, cluster: str, size: Size) -> Seconds:
     """Measure watchers: a pod is made, and is in the log."""
     async with await PostgresLog.open(servers.database_url) as log, _api_server() as api:
         load, numbers = apiserver.Load(api), iter(range(1_000_000))
@@ -126,6 +162,68 @@ async def of_watcher(servers: Servers, cluster: str, size: Size) -> dict[str, li
             await load.close()
 
 
+async def of_binder(servers: Servers, cluster: str, size: Size) -> Seconds:
+    """Measure binders that share the nodes: pods are placed on many, and all of them are bound."""
+    async with await PostgresLog.open(servers.database_url) as log, _api_server() as api:
+        load, numbers = apiserver.Load(api), iter(range(1_000_000))
+        settings = servers.settings(cluster) | {"KUBECONFIG": str(api.http_kubeconfig)}
+        try:
+            for number in range(_NODES_AT_ONCE):
+                await load.send("POST", "/api/v1/nodes", msgspec.json.encode(apiserver.node(number)))
+            async with Template("kai_watcher.main") as template:
+                await template.start(settings)
+
+                async def work() -> None:
+                    head = await log.head(cluster)
+                    for _ in range(_NODES_AT_ONCE):
+                        body = msgspec.json.encode(apiserver.pod(next(numbers)))
+                        await load.send("POST", "/api/v1/namespaces/default/pods", body)
+                    events = await recorded(log, cluster, "PodObserved", count=_NODES_AT_ONCE, after=head.position)
+                    units = [_placed(decode_payload(event), node) for node, event in enumerate(events)]
+                    await log.append(cluster, units)
+                    await recorded(log, cluster, "PodBound", count=_NODES_AT_ONCE, after=head.position)
+
+                return await taken_over("kai_binder.main", settings, work, size, replicas=True)
+        finally:
+            await load.close()
+
+
+def _placed(observed: object, number: int) -> Unit:
+    assert isinstance(observed, PodObserved)
+    one, node = observed.pod, f"node-{number:05}"
+    placed = PodPlaced(one.uid, one.namespace, one.name, node, "default/1", "class")
+    charged = NodeCharged(node=node, cycle="default/1", pods=(one.uid,))
+    return Unit(
+        (
+            new_event(f"pod/{one.uid}", payload=placed, subject=f"{one.namespace}/{one.name}", correlation="default/1"),
+            new_event(f"node/{node}", payload=charged, subject=node, correlation="default/1"),
+        )
+    )
+
+
+async def of_projector(servers: Servers, cluster: str, size: Size) -> Seconds:
+    """Measure projectors: an event comes, and is in the read models."""
+    async with (
+        await PostgresLog.open(servers.database_url) as log,
+        await ViewStore.open(servers.database_url, application="bench") as store,
+    ):
+        pods = iter(waiting_pods(size.together + 1))
+        await fill(log, cluster, [next(pods)])
+
+        async def work() -> None:
+            await fill(log, cluster, [next(pods)])
+            await _projected(store, cluster, (await log.head(cluster)).position)
+
+        return await taken_over("kai_projector.main", servers.settings(cluster), work, size)
+
+
+async def _projected(store: ViewStore, cluster: str, position: int) -> None:
+    while True:
+        if any(one.position >= position for one in await store.generations(cluster)):
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
 @asynccontextmanager
 async def _api_server() -> AsyncIterator[ApiServerProcess]:
     with TemporaryDirectory() as directory:
@@ -133,21 +231,28 @@ async def _api_server() -> AsyncIterator[ApiServerProcess]:
             yield api
 
 
-MEASURED = {"scheduler": of_scheduler, "relay": of_relay, "watcher": of_watcher}
+MEASURED = {
+    "scheduler": of_scheduler,
+    "scheduler, of two replicas": of_replica,
+    "relay": of_relay,
+    "watcher": of_watcher,
+    "binder, of two": of_binder,
+    "projector": of_projector,
+}
 
 
-async def _measured(size: Size) -> dict[str, dict[str, list[float]]]:
+async def _measured(size: Size) -> dict[str, Seconds]:
     async with durable_servers() as servers:
-        return {name: await measure(servers, name, size) for name, measure in MEASURED.items()}
+        each = [measure(servers, f"takeover-{number}", size) for number, measure in enumerate(MEASURED.values())]
+        return dict(zip(MEASURED, await asyncio.gather(*each), strict=True))
 
 
 def figures(size: Size = FULL) -> Iterator[Figure]:
-    """Measure."""
+    """Measure; all services side by side, since nearly all of the time is waiting."""
     for service, by_fault in uvloop.run(_measured(size)).items():
         for fault, seconds in by_fault.items():
             what = f"scale: takeover, {service}, {fault}"
             yield figure(f"{what}, p50", seconds, "s")
             if len(seconds) >= _FOR_P99:
                 yield figure(f"{what}, p99", [statistics.quantiles(seconds, n=100, method="inclusive")[98]], "s")
-            else:
-                yield figure(f"{what}, longest of {len(seconds)}", [max(seconds)], "s")
+            yield figure(f"{what}, longest of {len(seconds)}", [max(seconds)], "s")

@@ -19,7 +19,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload, PlacementObserved, PodDeleted, PodPlaced
-from kaicore.rules.model.device import Allocation
+from kaicore.rules.model.device import Allocation, ExtendedClaim
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
@@ -133,6 +133,7 @@ class Scene:
         volumes: dict[str, str] | None = None,
         devices: dict[str, Allocation] | None = None,
         reserved_claims: tuple[str, ...] = (),
+        extended_claim: ExtendedClaim | None = None,
     ) -> None:
         """Record decisions for pods."""
         await self.append(
@@ -151,6 +152,7 @@ class Scene:
                         volumes=volumes or {},
                         devices=devices or {},
                         reserved_claims=reserved_claims,
+                        extended_claim=extended_claim,
                     ),
                 )
                 for pod, node in pods

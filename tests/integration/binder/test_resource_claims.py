@@ -4,12 +4,12 @@ from typing import Any
 
 from kai_binder.resource_claims import FINALIZER
 from kaicore.rules.events.payloads import BindFailed, PodBound
-from kaicore.rules.model.device import AllocatedDevice, Allocation
+from kaicore.rules.model.device import AllocatedDevice, Allocation, DeviceRequest, ExtendedClaim, ExtendedMapping
 from kaicore.rules.model.selector import Requirement
 
 from tests.devices import DRIVER
 from tests.integration.binder.conftest import Scene
-from tests.kube import Json
+from tests.kube import PODS, Json
 
 GROUP = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
@@ -67,6 +67,58 @@ async def test_claim_that_has_other_devices_gives_the_pod_back_and_stays_as_it_i
     assert isinstance(failed, BindFailed)
     assert failed.reason == "ResourceClaimAllocated"
     assert (await scene.api.get(f"{CLAIMS}/c"))["status"]["allocation"]["devices"]["results"][0]["device"] == "other"
+
+
+EXTENDED = ExtendedClaim(
+    "a-extended-resources-12345",
+    (DeviceRequest("container-0-request-1", DRIVER, count=2),),
+    (ExtendedMapping("main", "nvidia.com/gpu", "container-0-request-1"),),
+)
+DEVICES = {
+    EXTENDED.name: Allocation(
+        tuple(AllocatedDevice("container-0-request-1", DRIVER, "n1", f"gpu-{number}") for number in range(2)), HERE
+    )
+}
+
+
+async def test_claim_for_extended_resources_is_made_and_named_in_the_pod_before_it_is_bound(scene: Scene) -> None:
+    await scene.api.post(f"{GROUP}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": {}})
+    pod = await scene.api.pod("a")
+    scene.api.faults(verb="create", resource="resourceclaims", kind="lost-answer", times=1)
+    scene.start()
+    await scene.decide((pod, "n1"), devices=DEVICES, extended_claim=EXTENDED)
+    assert isinstance((await scene.outcomes(1))["a"], PodBound)
+    claim = await scene.api.get(f"{CLAIMS}/{EXTENDED.name}")
+    assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert [one["uid"] for one in claim["metadata"]["ownerReferences"]] == [pod["metadata"]["uid"]]
+    (request,) = claim["spec"]["devices"]["requests"]
+    assert (request["exactly"]["deviceClassName"], request["exactly"]["count"]) == (DRIVER, 2)
+    assert [one["device"] for one in claim["status"]["allocation"]["devices"]["results"]] == ["gpu-0", "gpu-1"]
+    assert claim["status"]["allocation"]["allocationTimestamp"]
+    status = (await scene.api.get(f"{PODS}/a"))["status"]["extendedResourceClaimStatus"]
+    mapping = {"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "container-0-request-1"}
+    assert status == {"resourceClaimName": EXTENDED.name, "requestMappings": [mapping]}
+
+
+async def test_claim_for_extended_resources_is_gone_when_the_pod_is_not_bound(scene: Scene) -> None:
+    await scene.api.post(f"{GROUP}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": {}})
+    pod = await scene.api.pod("a")
+    await scene.api.bind("a", "n2")
+    scene.start()
+    await scene.decide((pod, "n1"), devices=DEVICES, extended_claim=EXTENDED)
+    assert isinstance((await scene.outcomes(1))["a"], BindFailed)
+    assert not await scene.api.items(CLAIMS)
+
+
+async def test_claim_of_that_name_which_is_not_the_pods_own_is_left_alone(scene: Scene) -> None:
+    pod = await scene.api.pod("a")
+    await claimed(scene, EXTENDED.name)
+    scene.start()
+    await scene.decide((pod, "n1"), devices=DEVICES, extended_claim=EXTENDED)
+    failed = (await scene.outcomes(1))["a"]
+    assert isinstance(failed, BindFailed)
+    assert failed.reason == "ResourceClaimExists"
+    assert len(await scene.api.items(CLAIMS)) == 1
 
 
 async def test_devices_are_let_go_when_the_pod_is_not_bound(scene: Scene) -> None:

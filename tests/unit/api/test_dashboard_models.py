@@ -15,14 +15,14 @@ from kai_api.pages.story import story
 from kai_api.pages.topology_map import rows_within, topology_map
 from kai_api.pages.waiting import waiting_line
 from kaicore.analysis.inquiry.explanations import why_owner
-from kaicore.analysis.projections.capacity import Gpus, gpu_columns, use_per_gpu
+from kaicore.analysis.projections.capacity import Gpus, gpu_columns
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.dashboard_fleet import Fleet, FleetLog, example_fleet
-from tests.factory import GI, amounts, node
+from tests.factory import amounts, node
 from tests.workloads import Workloads
 
 
@@ -38,21 +38,6 @@ def test_gpus_of_a_cluster_add_up_to_all_there_are(fleet: Fleet) -> None:
     assert every.used == sum(
         entry.requests.get("nvidia.com/gpu", 0) for entry in fleet.state.pods.values() if entry.charged
     )
-
-
-def test_a_free_gpu_without_cpu_in_its_zone_is_stranded_and_one_on_a_cordoned_node_is_out() -> None:
-    made = Workloads()
-    zone = amounts(cpu=32, memory=256, gpu=4)
-    made.add_node("n0", zone, zone)
-    made.add_node("n1", zone, zone, unschedulable=True)
-    made.full(made.gang("train", 1, cpu=4, memory=32, gpu=1))
-    made.full(made.gang("numbers", 1, cpu=27, memory=8))
-    assert use_per_gpu(made.state) == {"cpu": 4000, "memory": 32 * GI}
-    # One zone has 4 GPUs and all CPUs, the other one 3 or 4 GPUs and 1 or 5 CPUs.
-    of_node = gpu_columns(made.state).sum(slice(0, 1))
-    assert (of_node.held, of_node.out) == (1, 0)
-    assert of_node.stranded == 3
-    assert gpu_columns(made.state).sum(slice(1, 2)) == Gpus(total=8, out=8)
 
 
 def test_a_cluster_without_gpus_or_nodes_has_figures_too() -> None:

@@ -8,6 +8,9 @@ from typing import Any
 import helm_python
 import pytest
 import yaml
+from kaicore.kube.operands.config_spec import ConfigSpec
+from kaicore.kube.operands.shard_spec import read_shard
+from kaicore.kube.operands.templates import exporter_operands, read_templates, scheduler_operands
 
 from scripts import chart
 from scripts.kube_schemas import VERSIONS, problems, without_schemas
@@ -15,6 +18,18 @@ from scripts.kube_schemas import VERSIONS, problems, without_schemas
 Json = dict[str, Any]
 
 EVERYTHING: Json = yaml.safe_load(chart.EVERYTHING.read_text())
+USERS = ("relay", "scheduler", "binder", "ingest", "watcher", "projector", "hub")
+#: The log and the bus by TLS, as servers elsewhere have it.
+SECURE: Json = {
+    "postgres": {"tls": {"enabled": True, "authority": {"kind": "ConfigMap", "name": "house-authority"}}},
+    "nats": {"tls": {"enabled": True, "servers": ["nats-0.hub:4222", "nats-1.hub:4222"]}},
+}
+#: The same on the servers of a trial.
+SECURE_TRIAL: Json = {
+    **EVERYTHING,
+    "postgres": {**EVERYTHING["postgres"], "tls": {"enabled": True}},
+    "nats": {"enabled": True, "tls": {"enabled": True, "publicKeys": dict.fromkeys(USERS, "U" + "A" * 55)}},
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -56,6 +71,132 @@ def test_hub_and_spoke_are_two_releases_that_come_to_the_whole() -> None:
     )
     # What is in both is each one's own: no name of the cluster's is in both.
     assert all("namespace" in hub[key]["metadata"] for key in hub.keys() & spoke.keys() if key[0] != _DEFINITION)
+
+
+def pods_of(values: Json) -> dict[str, Json]:
+    """The pods of each workload, by its name."""
+    return {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]
+        for one in chart.objects(values)
+        if "template" in one.get("spec", {})
+    }
+
+
+def environment_of(pod: Json) -> dict[str, Any]:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in pod["containers"][0].get("env", [])}
+
+
+def files_of(pod: Json) -> dict[str, str]:
+    """The files that a pod's projected volumes give its container, and which Secret or ConfigMap each is of."""
+    sources = {
+        volume["name"]: volume["projected"]["sources"] for volume in pod.get("volumes", []) if "projected" in volume
+    }
+    return {
+        f"{mount['mountPath']}/{item['path']}": f"{kind} {source['name']}/{item['key']}"
+        for mount in pod["containers"][0].get("volumeMounts", [])
+        for projected in sources.get(mount["name"], [])
+        for kind, source in projected.items()
+        for item in source.get("items", [])
+    }
+
+
+@pytest.mark.parametrize(("side", "other"), [("hub", "spoke"), ("spoke", "hub")])
+def test_services_of_hub_and_spoke_reach_log_and_bus_by_tls_with_keys_and_authorities_of_secrets(
+    side: str, other: str
+) -> None:
+    on = {
+        "hub": {"dispatch": {"enabled": True}},
+        "spoke": {"registration": {"enabled": True}, "webhook": {"enabled": True}},
+    }
+    clients = {"log": 0, "bus": 0}
+    for name, pod in pods_of({**SECURE, side: on[side], other: {"enabled": False}}).items():
+        environment, files = environment_of(pod), files_of(pod)
+        if "KAI_DATABASE_URL" in environment:
+            clients["log"] += 1
+            assert environment["PGSSLMODE"] == "verify-full"
+            assert files[environment["PGSSLROOTCERT"]] == "configMap house-authority/ca.crt"
+        if "KAI_NATS_URL" in environment:
+            clients["bus"] += 1
+            # No secret: the seed is in a file.
+            access = "?nkey=/etc/kai/nats/seed&ca=/etc/kai/nats/ca.crt"
+            assert environment["KAI_NATS_URL"] == f"tls://nats-0.hub:4222,tls://nats-1.hub:4222{access}"
+            assert files["/etc/kai/nats/seed"] == f"secret kai-nats-{name.removeprefix('kai-')}/seed"
+            assert files["/etc/kai/nats/ca.crt"] == "secret kai-nats-authority/ca.crt"
+    assert clients == {"hub": {"log": 6, "bus": 4}, "spoke": {"log": 5, "bus": 3}}[side]
+
+
+def test_no_volume_is_mounted_below_another_one() -> None:
+    """Nothing could make a directory for it there: the other one is read-only."""
+    for values in (EVERYTHING, SECURE_TRIAL):
+        for pod in pods_of(values).values():
+            mounts = [Path(mount["mountPath"]) for mount in pod["containers"][0].get("volumeMounts", [])]
+            assert not [(one, other) for one in mounts for other in mounts if one in other.parents]
+
+
+def test_servers_of_a_trial_ask_for_tls_and_roll_out_when_what_they_read_has_changed() -> None:
+    rendered = chart.objects(SECURE_TRIAL)
+    assert list(problems(rendered, VERSIONS[-1])) == []
+    objects = by_name(rendered)
+    assert "tls {" in objects["ConfigMap", "nats"]["data"]["nats-server.conf"]
+    assert "hostssl" in objects["ConfigMap", "postgres-tls"]["data"]["pg_hba.conf"]
+    nats, postgres = (objects["StatefulSet", name]["spec"]["template"] for name in ("nats", "postgres"))
+    assert {f"NATS_{user.upper()}_NKEY" for user in USERS} == environment_of(nats["spec"]).keys()
+    assert files_of(nats["spec"]).keys() == {"/etc/nats/tls/tls.crt", "/etc/nats/tls/tls.key"}
+    assert files_of(postgres["spec"]).keys() == {"/etc/postgres/tls.crt", "/etc/postgres/tls.key"}
+    assert "ssl=on" in postgres["spec"]["containers"][0]["args"]
+    # Who has a seed made it: the chart makes no secret of a client.
+    assert ("Secret", "kai-nats-relay") not in objects
+    clear = by_name(chart.objects(EVERYTHING))["StatefulSet", "nats"]["spec"]["template"]
+    assert clear["metadata"]["annotations"] != nats["metadata"]["annotations"]
+
+
+def test_exporter_publishes_topologies_with_rights_a_token_and_a_way_to_the_api_of_its_own() -> None:
+    objects = by_name(chart.objects({"spoke": {"exporter": {"publishNrt": True}}}))
+    pod = objects["DaemonSet", "kai-exporter"]["spec"]["template"]["spec"]
+    assert environment_of(pod)["KAI_PUBLISH_NRT"] == "true"
+    assert pod["automountServiceAccountToken"]
+    binding = objects["ClusterRoleBinding", "kai-exporter-publishes"]
+    assert [subject["name"] for subject in binding["subjects"]] == [pod["serviceAccountName"]]
+    assert ("ClusterRole", binding["roleRef"]["name"]) in objects
+    way = objects["NetworkPolicy", "kai-to-kubernetes"]["spec"]["podSelector"]["matchExpressions"][0]["values"]
+    assert "kai-exporter" in way
+    for key in (("ClusterRole", "kai-exporter-publishes"), ("ClusterRoleBinding", "kai-exporter-publishes")):
+        assert key not in by_name(chart.objects({}))
+
+
+def test_operator_makes_what_the_values_say_and_the_network_lets_it_out() -> None:
+    values = {
+        **SECURE,
+        "operator": {"enabled": True},
+        "disruptionBudgets": False,
+        "hub": {"scheduler": {"shards": [], "priorityClassName": "high"}},
+        "spoke": {"exporter": {"enabled": False, "publishNrt": True}},
+    }
+    objects = by_name(chart.objects(values))
+    assert not {("DaemonSet", "kai-exporter"), ("Deployment", "kai-scheduler")} & objects.keys()
+    assert ("NetworkPolicy", "kai-exporter-to-ingest") in objects
+    files = objects["ConfigMap", "kai-operator-templates"]["data"]
+    owner = {"kind": "SchedulingShard", "metadata": {"name": "red", "uid": "u"}, "spec": {"partitionLabelValue": "red"}}
+    operands = by_name(
+        [
+            *scheduler_operands(
+                read_templates(files["scheduler.yaml"]), owner, read_shard(owner), ConfigSpec(), namespace="n", image=""
+            ),
+            *exporter_operands(read_templates(files["exporter.yaml"]), owner, ConfigSpec(), namespace="n", image=""),
+        ]
+    )
+    assert {kind for kind, _ in operands} == {"ServiceAccount", "ConfigMap", "Deployment", "DaemonSet"}
+    scheduler = operands["Deployment", "kai-scheduler-red"]["spec"]["template"]["spec"]
+    assert scheduler["priorityClassName"] == "high"
+    assert files_of(scheduler)["/etc/kai/nats/seed"] == "secret kai-nats-scheduler/seed"
+    mounts = [mount["mountPath"] for mount in scheduler["containers"][0]["volumeMounts"]]
+    assert sorted(mounts) == ["/etc/kai/config", "/etc/kai/nats", "/etc/kai/postgres"]
+    exporter = operands["DaemonSet", "kai-exporter"]["spec"]["template"]["spec"]
+    assert environment_of(exporter)["KAI_PUBLISH_NRT"] == "true"
+    operator = objects["Deployment", "kai-operator"]["spec"]["template"]
+    assert environment_of(operator["spec"])["KAI_TEMPLATES_DIR"] in (
+        mount["mountPath"] for mount in operator["spec"]["containers"][0]["volumeMounts"]
+    )
 
 
 def test_shard_that_is_shared_is_a_stateful_set_whose_replicas_are_named_as_their_pods() -> None:
@@ -129,6 +270,11 @@ def test_migration_runs_before_services_are_changed() -> None:
         ({"postgres": {"enabled": True}}, "/postgres/passwords/append"),
         ({"hub": {"enabled": False}, "spoke": {"enabled": False}}, "/spoke/enabled"),
         ({"image": {"digest": "latest"}}, "/image/digest"),
+        ({"nats": {"tls": {"enabled": True}}}, "/nats/tls/servers"),
+        ({"nats": {"tls": {"servers": ["tls://nats:4222"]}}}, "/nats/tls/servers/0"),
+        ({"nats": {"enabled": True, "tls": {"enabled": True, "publicKeys": {}}}}, "/nats/tls/publicKeys.*'relay'"),
+        ({"postgres": {"tls": {"authority": {"kind": "File"}}}}, "/postgres/tls/authority/kind"),
+        ({"spoke": {"exporter": {"publishNrt": True, "stateFiles": False}}}, "/spoke/exporter/stateFiles"),
     ],
 )
 def test_value_that_cannot_be_meant_is_refused_by_name(values: Json, field: str) -> None:

@@ -22,7 +22,7 @@ DEPLOY = Path(__file__).parents[3] / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
 MANIFESTS = [
     document
-    for path in sorted((DEPLOY / "k8s").glob("*.yaml"))
+    for path in sorted([*(DEPLOY / "k8s").glob("*.yaml"), *(DEPLOY / "hub").glob("*.yaml")])
     for document in yaml.safe_load_all(path.read_text())
     if document["kind"] != "Kustomization"
 ]

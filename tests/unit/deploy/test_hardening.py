@@ -103,6 +103,9 @@ ROLES = {
 }
 
 
+BUS_CLIENTS = ("kai-relay", "kai-scheduler", "kai-binder", "kai-ingest", "kai-watcher", "kai-projector", "kai-hub")
+
+
 @pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
 def test_each_service_has_secrets_of_its_own(workload: Json) -> None:
     secrets = {
@@ -114,7 +117,7 @@ def test_each_service_has_secrets_of_its_own(workload: Json) -> None:
     expected = {}
     if name not in ("kai-exporter", "kai-operator"):
         expected["KAI_DATABASE_URL"] = f"kai-database-{ROLES.get(name, 'append')}"
-    if name in ("kai-relay", "kai-scheduler", "kai-binder", "kai-ingest", "kai-watcher", "kai-projector"):
+    if name in BUS_CLIENTS:
         expected["KAI_NATS_URL"] = f"kai-nats-{name.removeprefix('kai-')}"
     assert secrets == expected
     readme = (DEPLOY / "k8s" / "README.md").read_text()
@@ -202,12 +205,13 @@ def test_kustomize_renders_every_manifest_once() -> None:
     done = subprocess.run(["kubectl", "kustomize", str(DEPLOY / "k8s")], capture_output=True, text=True, check=True)
     rendered = [(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(done.stdout)]
     assert len(rendered) == len(set(rendered))
-    # The webhook is applied after its certificate, the operator instead of what it makes.
+    # The webhook is applied after its certificate, the operator instead of what it makes, the hub where there is one.
     everything = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in MANIFESTS}
     expected = {
         (kind, name)
         for kind, name in everything
-        if name not in ("kai-webhook", "kai-operator") or kind == "NetworkPolicy"
+        if name not in ("kai-webhook", "kai-operator", "kai-hub", "kai-register", "kai-binder-dispatches")
+        or (kind == "NetworkPolicy" and name != "kai-hub")
     }
     assert expected < set(rendered)
     assert {kind for kind, _ in set(rendered) - expected} == {"CustomResourceDefinition"}

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -82,3 +83,24 @@ def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(tm
     done = run("-c", where, path=[installed, *tools], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert all(line.startswith(str(tmp_path)) for line in done.stdout.splitlines()), done.stdout
+
+
+def test_extras_are_what_one_service_alone_needs_and_who_misses_one_is_told_its_name(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert set(extras["all"]) == {*extras["operator"], *extras["otel"]}
+    assert not set(extras["all"]) & set(project["dependencies"])
+    without = "import sys; sys.modules.update(dict.fromkeys(('kopf', 'opentelemetry', 'opentelemetry.proto')));"
+    for program, words, message in (
+        ("kai_operator.main", (), "kopf is not installed: pip install 'kai-ledger[operator]'"),
+        (
+            "kai_projector.main",
+            ("--database-url", "postgresql://nobody@127.0.0.1:1/x", "--otlp-endpoint", "http://127.0.0.1:4318"),
+            "opentelemetry-proto is not installed: pip install 'kai-ledger[otel]'",
+        ),
+    ):
+        started = (
+            f"import runpy; sys.argv[:] = {[program, *words]!r}; runpy.run_module({program!r}, run_name='__main__')"
+        )
+        done = run("-c", f"{without} {started}", path=[*map(Path, sys.path[1:])], cwd=tmp_path)
+        assert (done.returncode != 0, message in done.stderr + done.stdout) == (True, True), done.stderr

@@ -51,7 +51,7 @@ def test_above_its_minimum_a_group_grows_pod_by_pod_after_others_have_started() 
     names = [[decision.name for decision in batch.decisions] for batch in result.batches]
     assert names == [["elastic-0", "elastic-1"], ["late-0"], ["elastic-2"]], "kubelets see them as they were charged"
     assert [batch.depends_on for batch in result.batches] == [-1, -1, 0]
-    assert set(units[2].expect) == {*units[0].expect, "pod/uid-elastic-2"}, "what it grows by falls with its start"
+    assert units[2].follows == (1, 2), "what it grows by falls with its start, and with who came to the node before it"
 
 
 def test_sub_groups_start_with_as_many_as_are_asked_for_and_grow_one_by_one() -> None:

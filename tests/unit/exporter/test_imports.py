@@ -10,7 +10,18 @@ print(*sorted(sys.modules))
 """
 
 #: Libraries beside Python's own.
-BUDGET = {"grpclib", "h11", "h2", "hpack", "hyperframe", "kai_exporter", "kaicore", "msgspec", "multidict", "typing_extensions"}
+BUDGET = {
+    "grpclib",
+    "h11",
+    "h2",
+    "hpack",
+    "hyperframe",
+    "kai_exporter",
+    "kaicore",
+    "msgspec",
+    "multidict",
+    "typing_extensions",
+}
 
 #: Large modules of Python's own that come in unseen.
 TOO_LARGE = {"email", "html", "http.client", "http.server", "json", "multiprocessing", "sqlite3", "unittest", "xml"}

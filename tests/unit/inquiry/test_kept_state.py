@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from kaicore.analysis.inquiry import cycle_rows
+from kaicore.analysis.inquiry import last_events
 from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
 from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.queries import Inquiry
@@ -85,7 +85,7 @@ async def test_a_log_that_does_not_answer_costs_nothing_that_was_folded(log: Mem
 async def test_the_last_cycles_are_found_from_the_end_and_an_old_one_by_its_name(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cycle_rows, "_WINDOW", 10)
+    monkeypatch.setattr(last_events, "_WINDOW", 10)
     facts = Facts(log, "c")
     for number in range(30):
         cycle = payloads.CycleCompleted(

@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from kaicore.errors import ConfigurationError
+from kaicore.kube import access as access_module
 from kaicore.kube.access import configured_access, plain_access
 
 EXEC_PLUGIN = """#!{python}
@@ -182,28 +183,34 @@ async def test_exec_plugin_that_fails_is_named_with_its_output(tmp_path: Path) -
 async def test_service_account_of_a_pod_is_used_in_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificate: tuple[str, str]
 ) -> None:
-    from kubernetes_asyncio.config import incluster_config
-
     token, authority = tmp_path / "token", tmp_path / "ca.crt"
-    token.write_text("sa")
+    token.write_text("sa\n")
     authority.write_text(certificate[0])
-    loader = incluster_config.load_incluster_config.__globals__
-    monkeypatch.setitem(loader, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setitem(loader, "SERVICE_CERT_FILENAME", str(authority))
+    monkeypatch.setattr(access_module, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(access_module, "_TOKEN_S", 0.0)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     access = await configured_access()()
     assert access.base_url == "https://[fd00::1]:443"
     assert access.tls is not None
-    assert await access.headers() == {"authorization": "Bearer sa"}
+    assert await access.headers() == {"Authorization": "Bearer sa"}
+    token.write_text("renewed")
+    assert await access.headers() == {"Authorization": "Bearer renewed"}
+    token.write_text("")
+    assert await access.headers() == {"Authorization": "Bearer renewed"}, "until there is another one"
+    for spoilt, problem in ((token, "token is empty"), (authority, "service account")):
+        spoilt.write_text("")
+        with pytest.raises(ConfigurationError, match=problem):
+            await configured_access()()
+        token.write_text("sa")
     token.unlink()
-    with pytest.raises(ConfigurationError, match="token file"):
+    with pytest.raises(ConfigurationError, match="No such file"):
         await configured_access()()
 
 
 def test_the_library_is_not_imported_before_it_is_needed() -> None:
     async def check() -> None:
-        program = "import sys, kaicore.kube.reflector; sys.exit('kubernetes_asyncio' in sys.modules)"
+        program = "import sys, kaicore.kube.reflector, kai_operator.main; sys.exit('kubernetes_asyncio' in sys.modules)"
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
         assert await process.wait() == 0
 

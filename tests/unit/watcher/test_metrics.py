@@ -23,9 +23,9 @@ def test_the_ages_of_topologies_are_told_over_all_nodes() -> None:
 
     assert age("1.0") is None
     for number in range(10):
-        metrics.topology_ages.changed(f"n{number}", 1000.0 - number, ())
+        metrics.topology_ages.changed(f"n{number}", 1000.0 - number, {})
     assert (age("0.5"), age("0.9"), age("1.0")) == (5.0, 9.0, 9.0)
-    metrics.topology_ages.changed("n9", 1001.0, ())
+    metrics.topology_ages.changed("n9", 1001.0, {})
     metrics.topology_ages.gone("n8")
     metrics.topology_ages.gone("unknown")
     assert age("1.0") == 7.0
@@ -36,8 +36,8 @@ def test_the_ages_of_topologies_are_told_over_all_nodes() -> None:
 def test_topologies_are_behind_from_a_pods_coming_or_going_until_their_next_version() -> None:
     now = 1000.0
     lag = TopologyLag(lambda: now)
-    lag.written("n", {"cpu", "memory"})
-    lag.written("idle", {"cpu"})
+    lag.written("n", {"cpu": 0, "memory": 0})
+    lag.written("idle", {"cpu": 0})
     pods = [
         pod(name, container(cpu=2), node_name=node, phase=phase)
         for name, node, phase in (("p", "n", "Pending"), ("done", "n", "Succeeded"), ("waits", "", "Pending"))
@@ -47,7 +47,7 @@ def test_topologies_are_behind_from_a_pods_coming_or_going_until_their_next_vers
     now = 1007.0
     lag.pod(msgspec.structs.replace(pods[0], phase="Running"))
     assert lag.seconds() == [0.0, 7.0], "an idle node's object is not behind, however old"
-    lag.written("n", {"cpu", "memory"})
+    lag.written("n", {"cpu": 2000, "memory": 0})
     assert lag.seconds() == [0.0, 0.0]
     lag.pod(msgspec.structs.replace(pods[0], phase="Succeeded"))
     now = 1010.0
@@ -55,6 +55,28 @@ def test_topologies_are_behind_from_a_pods_coming_or_going_until_their_next_vers
     assert lag.seconds() == [0.0, 3.0]
     lag.gone("n")
     assert lag.seconds() == [0.0]
+
+
+def test_an_object_that_was_seen_before_the_end_of_its_pods_is_not_behind() -> None:
+    now = 1000.0
+    lag = TopologyLag(lambda: now)
+    lag.written("n", {"cpu": 0})
+    stays, ends = (pod(name, container(cpu=cpu), node_name="n") for name, cpu in (("stays", 4), ("ends", 2)))
+    lag.pod(stays)
+    lag.pod(ends)
+    lag.written("n", {"cpu": 4000})
+    lag.pod(msgspec.structs.replace(ends, phase="Succeeded"))
+    now = 1100.0
+    assert lag.seconds() == [0.0]
+    lag.pod_gone(stays.uid)
+    now = 1103.0
+    assert lag.seconds() == [3.0]
+    unreadable = {"cpu": None}
+    lag.pod(stays)
+    lag.written("n", unreadable)
+    lag.pod_gone(stays.uid)
+    now = 1105.0
+    assert lag.seconds() == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +91,7 @@ def test_topologies_are_behind_from_a_pods_coming_or_going_until_their_next_vers
 def test_what_need_not_show_in_zones_is_not_waited_for(one: Pod) -> None:
     now = 1000.0
     lag = TopologyLag(lambda: now)
-    lag.written("n", {"cpu", GPU})
+    lag.written("n", {"cpu": 0, GPU: 0})
     lag.pod(one)
     now = 1100.0
     assert lag.seconds() == [0.0]
@@ -78,7 +100,7 @@ def test_what_need_not_show_in_zones_is_not_waited_for(one: Pod) -> None:
 def test_a_pod_that_a_kubelet_refused_leaves_nothing_to_publish() -> None:
     now = 1000.0
     lag = TopologyLag(lambda: now)
-    lag.written("n", {GPU})
+    lag.written("n", {GPU: 0})
     refused = pod("p", container(gpu=1), node_name="n")
     lag.pod(refused)
     lag.pod(msgspec.structs.replace(refused, phase="Failed"))
@@ -89,7 +111,7 @@ def test_a_pod_that_a_kubelet_refused_leaves_nothing_to_publish() -> None:
 def test_what_was_there_at_first_counts_as_published() -> None:
     now = 1000.0
     lag = TopologyLag(lambda: now)
-    lag.written("n", {"cpu"})
+    lag.written("n", {"cpu": 0})
     lag.pod(pod("p", container(cpu=1), node_name="n"))
     lag.begin()
     now = 1100.0

@@ -20,8 +20,9 @@ from kaicore.rules.events.payloads import BindFailed
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
 from kai_binder.claim_steps import Next, Refused
+from kai_binder.extended_claims import ExtendedAllocation
 from kai_binder.projection import PodBinding
-from kai_binder.resource_claims import ServedClaims
+from kai_binder.resource_claims import ClaimAllocation, ServedClaims
 
 #: Seconds between two looks at a claim: at first, and at most; doubled each time.
 FIRST_LOOK_S, LAST_LOOK_S = 0.05, 2.0
@@ -86,7 +87,7 @@ class Claims:
                 for name in binding.decision.claims:
                     await self._repeat(binding, name, _Provisioning(self._client, binding, name).look)
                 for name in (*binding.decision.devices, *binding.decision.reserved_claims):
-                    await self._repeat(binding, name, self._resource_claims.step(binding, name).look)
+                    await self._repeat(binding, name, self._step(binding, name).look)
         except TimeoutError:
             reason = "ResourceClaimsNotReady" if uses_devices(binding) else "VolumeNotBound"
             what = "claims were not ready" if uses_devices(binding) else "volumes were not bound"
@@ -116,12 +117,19 @@ class Claims:
                 for name in (*binding.decision.devices, *binding.decision.reserved_claims):
                     await self._let_go(binding, name)
 
+    def _step(self, binding: PodBinding, name: str) -> ClaimAllocation:
+        """Return what is to be done about a resource claim of a decision."""
+        extended = binding.decision.extended_claim
+        if extended is not None and extended.name == name:
+            return ExtendedAllocation(self._client, self._resource_claims, binding, extended)
+        return ClaimAllocation(self._resource_claims, binding, name)
+
     async def _let_go(self, binding: PodBinding, name: str) -> None:
         looks = 0
         while True:
             looks += 1
             try:
-                await self._resource_claims.step(binding, name).release()
+                await self._step(binding, name).release()
             except (ApiStatus, InvalidObject) as error:
                 if not isinstance(error, ApiStatus) or error.code != _CONFLICT:
                     return

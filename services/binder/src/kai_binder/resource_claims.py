@@ -6,6 +6,7 @@ never overwritten, and a write that was not answered is found done.
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -36,10 +37,6 @@ class ServedClaims:
         self._client = client
         self._version = ""
 
-    def step(self, binding: PodBinding, name: str) -> "ClaimAllocation":
-        """Return what is to be done about a claim of a decision."""
-        return ClaimAllocation(self, binding, name)
-
     async def claim(self, namespace: str, name: str) -> tuple[str, bytes]:
         """Return a claim and its path.
 
@@ -57,6 +54,27 @@ class ServedClaims:
             self._version = version
             return path, data
         raise AssertionError(VERSIONS)
+
+    async def collection(self, namespace: str, *, of_class: str) -> str:
+        """Return the path of a namespace's claims.
+
+        Args:
+            namespace: the namespace.
+            of_class: a device class that is there; where no claim was read, it tells which version is served.
+
+        Raises:
+            ClusterError: the class is not there, or the API server does not answer.
+        """
+        for version in () if self._version else VERSIONS:
+            try:
+                await self._client.get(f"/apis/resource.k8s.io/{version}/deviceclasses/{of_class}")
+            except ApiStatus as error:
+                if error.code != _NOT_FOUND or version == VERSIONS[-1]:
+                    raise
+                continue
+            self._version = version
+            break
+        return f"/apis/resource.k8s.io/{self._version}/namespaces/{namespace}/resourceclaims"
 
     async def device_class(self, name: str) -> Document:
         """Return a device class; one without any configuration where it is gone.
@@ -93,7 +111,7 @@ class ClaimAllocation:
             Refused: it cannot be allocated as decided any more.
         """
         path, raw = await self._claims.claim(self._namespace, self._name)
-        claim, document = _read(raw), msgspec.json.decode(raw)
+        claim, document = read_claim(raw)
         self._check(claim)
         if claim.allocation is not None and self._uid in claim.reserved_for:
             return self._readiness(claim, document)
@@ -108,14 +126,16 @@ class ClaimAllocation:
         status: Document = {"reservedFor": [*consumers, {"resource": "pods", "name": self._pod, "uid": self._uid}]}
         if claim.allocation is None and self._decided is not None:
             classes = {name: await self._claims.device_class(name) for name in sorted(_class_names(document))}
-            status["allocation"] = allocation_document(self._decided, document, classes)
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            allocation = allocation_document(self._decided, document, classes)
+            status["allocation"] = {**allocation, "allocationTimestamp": now}
         await self._claims.patch(f"{path}/status", {"metadata": version, "status": status})
         return Next.SELECT
 
     async def release(self) -> None:
         """Have the pod use the claim no more; it has no devices any more if no other pod uses it."""
         path, raw = await self._claims.claim(self._namespace, self._name)
-        claim, document = _read(raw), msgspec.json.decode(raw)
+        claim, document = read_claim(raw)
         if self._uid not in claim.reserved_for:
             return
         others = [one for one in document["status"]["reservedFor"] if one.get("uid") != self._uid]
@@ -251,5 +271,6 @@ def _statuses(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from (document.get("status") or {}).get("devices") or ()
 
 
-def _read(data: bytes) -> ResourceClaim:
-    return normalize_resource_claim(RESOURCE_CLAIMS.at(VERSIONS[0]).decode(data))
+def read_claim(data: bytes) -> tuple[ResourceClaim, Document]:
+    """Return a claim as it is decided on, and as the API server has it."""
+    return normalize_resource_claim(RESOURCE_CLAIMS.at(VERSIONS[0]).decode(data)), msgspec.json.decode(data)

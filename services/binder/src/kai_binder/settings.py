@@ -21,7 +21,7 @@ class BinderSettings(ServiceSettings):
         description="this binder's name among several that share the cluster's work, such as its pod's; without it, it "
         "carries out everything (docs/how-to/shards.md)",
     )
-    member_ttl_ms: int = Field(3000, ge=300, description="how long a binder counts as live without a sign of life")
+    member_ttl_ms: int = Field(2000, ge=300, description="how long a binder counts as live without a sign of life")
     kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
     kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
     concurrency: int = Field(64, ge=1, le=1024, description="nodes to which pods are bound at the same time")

@@ -18,7 +18,7 @@ from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 
-from kai_cli.api_requests import ApiUnreachable, request_api
+from kai_cli.api_requests import LONG_ANSWER_S, ApiUnreachable, request_api
 from kai_cli.current_cluster import clusters_at, look_in
 from kai_cli.source import AnswerSource
 
@@ -142,6 +142,12 @@ class ApiAnswers:
         """Return how often forecasts of starts came true, as JSON."""
         where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/calibration"
         return await asyncio.to_thread(request_api, f"{where}?renew=true" if renew else where, self._token)
+
+    async def shadow_report(self, cluster: str, **asked: str) -> bytes:
+        """Return what a shadow's decisions come to, as JSON; `asked` is the question's query."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/shadow-report"
+        query = urllib.parse.urlencode({name: value for name, value in asked.items() if value})
+        return await asyncio.to_thread(request_api, f"{where}?{query}", self._token, answer_s=LONG_ANSWER_S)
 
     async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> bytes:
         """Return when what waits is likely to start, as JSON."""

@@ -8,6 +8,8 @@ from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
 
 #: Seconds that an answer may take, besides what the question itself wants to wait.
 _ANSWER_S = 120.0
+#: The same for a question that a process of its own computes on: longer than an API lets it.
+LONG_ANSWER_S = 3600.0
 #: Statuses that blame the question, or who asks it.
 _BAD_QUESTION = frozenset({400, 401, 403, 409, 413, 414, 422, 431})
 
@@ -29,7 +31,9 @@ class _LoginToken(msgspec.Struct):
     path: str
 
 
-def request_api(url: str, token: str, *, method: str = "GET", body: bytes | None = None) -> bytes:
+def request_api(
+    url: str, token: str, *, method: str = "GET", body: bytes | None = None, answer_s: float = _ANSWER_S
+) -> bytes:
     """Send a request, and return the answer's body.
 
     Args:
@@ -37,6 +41,7 @@ def request_api(url: str, token: str, *, method: str = "GET", body: bytes | None
         token: a key or a token; empty for none.
         method: GET, POST or DELETE.
         body: JSON to send; None for an empty body.
+        answer_s: seconds that the answer may take.
 
     Raises:
         ConfigurationError: the question makes no sense, or may not be asked.
@@ -52,7 +57,7 @@ def request_api(url: str, token: str, *, method: str = "GET", body: bytes | None
         if token:
             # Not sent on to where an answer redirects to.
             request.add_unredirected_header("Authorization", f"Bearer {token}")
-        with urllib.request.urlopen(request, timeout=_ANSWER_S) as response:  # noqa: S310  # checked above
+        with urllib.request.urlopen(request, timeout=answer_s) as response:  # noqa: S310  # checked above
             answer: bytes = response.read()
             return answer
     except urllib.error.HTTPError as error:

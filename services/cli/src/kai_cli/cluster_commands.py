@@ -58,6 +58,8 @@ def cluster_add(
 ) -> int:
     """Register a cluster with the hub: `kai up` starts its processes, or an agent in the cluster dials out.
 
+    The same again changes nothing.
+
     Args:
         name: of the cluster, a DNS label; it is the cluster's in the log, also when it was there before.
         kubeconfig: by which the machine of `kai up` reaches it: FILE, or SERVICE=FILE, repeated; without it an agent
@@ -90,28 +92,31 @@ def cluster_add(
 async def _add(source: LogSource, registered: ClusterRegistered) -> int:
     name = registered.cluster
     async with _hub(source) as hub:
-        await register(hub, registered)
+        new = await register(hub, registered)
     how = (
         "an agent in the cluster has to dial out: kai agent"
         if not (registered.kubeconfigs or registered.simulated)
         else ("`kai up` starts its processes")
     )
-    print(f"cluster {name}: registered; {how}")
+    print(f"cluster {name}: {'registered' if new else 'is registered already'}; {how}")
     return 0
 
 
-async def register(hub: HubLog, registered: ClusterRegistered) -> None:
-    """Register a cluster.
+async def register(hub: HubLog, registered: ClusterRegistered) -> bool:
+    """Register a cluster; return False where it is there already, and the same.
 
     Raises:
-        ConfigurationError: there is one of the name.
+        ConfigurationError: there is another one of the name.
     """
     before = hub.state.clusters.get(registered.cluster)
     if before is not None and not before.removed:
+        if before.registered == registered:
+            return False
         raise ConfigurationError(
-            f"cluster {registered.cluster}: is registered already; remove it first: kai cluster remove"
+            f"cluster {registered.cluster}: is registered already, otherwise; remove it first: kai cluster remove"
         )
     await hub.append(cluster_stream(registered.cluster), registered, subject=registered.cluster)
+    return True
 
 
 def cluster_remove(

@@ -22,7 +22,7 @@ async def open_log_answers(source: AnswerSource) -> AsyncIterator[Inquiry]:
     """Yield answers from the log that is meant."""
     async with open_log(source) as log:
         with Progress("folding the log") as progress:
-            inquiry = Inquiry(log, progress=progress)
+            inquiry = Inquiry(log, once=True, progress=progress)
             yield inquiry
         for state in inquiry.states:
             await _keep(inquiry, state)

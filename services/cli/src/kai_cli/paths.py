@@ -58,7 +58,7 @@ ONCE = "once"
 #: Everything else that kai keeps in a data directory, at its top.
 _LAYOUT = frozenset(
     {_MARKER, "api", "postgres", "nats", "logs", "clusters", "ports.json", "running.json", "running.new", "blind.yaml"}
-    | {_CURRENT_CLUSTER}
+    | {_CURRENT_CLUSTER, "seals"}
 )
 
 
@@ -144,6 +144,11 @@ class DataDirectory:
     def nats(self) -> Path:
         """Data of the embedded NATS."""
         return self.root / "nats"
+
+    @property
+    def seals(self) -> Path:
+        """Folder of the seals that the relay keeps, should it make any."""
+        return self.root / "seals"
 
     @property
     def logs(self) -> Path:

@@ -5,17 +5,19 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 from kaicore.analysis.shadow.report import ShadowReport, shadow_report
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.hub.hub_state import without_hub
 
+from kai_cli.answers import ApiAnswers
 from kai_cli.current_cluster import one_cluster
 from kai_cli.log_access import open_log
 from kai_cli.printing import OutputFlag, print_data, table
 from kai_cli.progress import Progress
-from kai_cli.source import LogSource, LogSourceFlags
+from kai_cli.source import AnswerSource, SourceFlags
 from kai_cli.what_if_table import comparison_text
 
 #: Rejected pods in the table.
@@ -30,7 +32,7 @@ def report(
     until: Annotated[str, Parameter(name="--to")] = "",
     simulate: bool = True,
     html: Path | None = None,
-    source: LogSourceFlags | None = None,
+    source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
     """Compare what a shadow decided with what the other scheduler did, pod by pod, and with the window simulated.
@@ -47,7 +49,7 @@ def report(
     """
     if html is not None and not simulate:
         raise ConfigurationError("--html: shows the simulated window; leave out --no-simulate")
-    answer = asyncio.run(_report(source or LogSource(), scheduler, since, until, simulate=simulate))
+    answer = asyncio.run(_report(source or AnswerSource(), scheduler, since, until, simulate=simulate))
     for note in answer.trajectory.notes if answer.trajectory is not None else ():
         sys.stderr.write(f"kai: warning: {note}\n")
     if html is not None:
@@ -59,12 +61,11 @@ def report(
     return 0
 
 
-async def _report(source: LogSource, scheduler: str, since: str, until: str, *, simulate: bool) -> ShadowReport:
+async def _report(source: AnswerSource, scheduler: str, since: str, until: str, *, simulate: bool) -> ShadowReport:
+    if source.api_named:
+        return await _by_api(source, scheduler, since, until, simulate=simulate)
     async with open_log(source) as log:
-        there_are = without_hub(await log.clusters())
-        if not there_are:
-            raise ConfigurationError("the log is empty: there is no shadow to report of")
-        cluster = one_cluster(source, there_are)
+        cluster = _cluster(source, without_hub(await log.clusters()))
         with Progress("comparing") as progress:
             return await shadow_report(
                 log,
@@ -76,6 +77,19 @@ async def _report(source: LogSource, scheduler: str, since: str, until: str, *, 
                 simulate=simulate,
                 progress=progress,
             )
+
+
+async def _by_api(source: AnswerSource, scheduler: str, since: str, until: str, *, simulate: bool) -> ShadowReport:
+    api = ApiAnswers(source.api() or "", source.api_token())
+    cluster = _cluster(source, [row.name for row in await api.clusters()])
+    asked = {"scheduler": scheduler, "from": since, "to": until, "simulate": "" if simulate else "false"}
+    return msgspec.json.decode(await api.shadow_report(cluster, **asked), type=ShadowReport)
+
+
+def _cluster(source: AnswerSource, there_are: list[str]) -> str:
+    if not there_are:
+        raise ConfigurationError("the log is empty: there is no shadow to report of")
+    return one_cluster(source, there_are)
 
 
 def report_text(answer: ShadowReport) -> str:

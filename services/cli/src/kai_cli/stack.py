@@ -135,6 +135,9 @@ class Stack:
         self._report(f"Postgres and NATS are up, data in {self.directory.root}")
         reading = {"KAI_DATABASE_URL": given or postgres.url_of("kai_read")}
         relay = reading | {"KAI_NATS_URL": self.nats_url}
+        if os.environ.get("KAI_SEAL_KEY_FILE") and not os.environ.get("KAI_SEAL_KEEP_FILE"):
+            self.directory.seals.mkdir(exist_ok=True)
+            relay["KAI_SEAL_KEEP_FILE"] = str(self.directory.seals / "kept")
         if self._given_nats_url is None:
             relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
         projecting = {"KAI_DATABASE_URL": given or postgres.url_of("kai_project")}

@@ -29,10 +29,10 @@ class _Undecoded(CodecBase):
 
     __content_subtype__ = "proto"
 
-    def encode(self, message: Any, message_type: Any) -> bytes:
+    def encode(self, message: Any, _message_type: Any) -> bytes:
         return bytes(message)
 
-    def decode(self, data: bytes, message_type: Any) -> bytes:
+    def decode(self, data: bytes, _message_type: Any) -> bytes:
         return data
 
 

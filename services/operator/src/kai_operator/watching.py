@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
-import kopf
 from kaicore.kube.access import AccessSource
 from kaicore.kube.operands.names import OPERAND_KINDS
 from kaicore.runtime.service import ServiceContext
+
+from kai_operator.light_kopf import kopf
 
 #: Seconds after which a watch is begun anew: by the server, and where it is silent.
 _WATCH_S, _SILENT_S = 300.0, 600.0

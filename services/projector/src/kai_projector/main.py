@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from kaicore.analysis.projections.building import Builder
 from kaicore.analysis.projections.store import Superseded, ViewStore
-from kaicore.errors import KaiError
+from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import without_hub
@@ -46,11 +46,11 @@ class ProjectorSettings(LeaseSettings):
 
 async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
     """Keep the read models until the process is to stop."""
+    metrics = ProjectorMetrics()
+    sender = open_sender(context, settings, metrics)
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
-        metrics = ProjectorMetrics()
-        sender = open_sender(context, settings, metrics)
         async with (
             await ViewStore.open(settings.database_url, application="kai-projector") as store,
             leadership(
@@ -84,13 +84,19 @@ def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: P
     """Return what sends traces; None where they are not wanted.
 
     Raises:
-        ConfigurationError: the address or the headers are none.
+        ConfigurationError: the address or the headers are none, or what traces are written with is not installed.
     """
     if not settings.otlp_endpoint:
         return None
-    # Some 50 ms of imports.
-    from kai_projector.otlp import OtlpSender, read_headers, traces_url  # noqa: PLC0415
-
+    try:
+        # Some 50 ms of imports.
+        from kai_projector.otlp import OtlpSender, read_headers, traces_url  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise ConfigurationError(
+            "otlp_endpoint: opentelemetry-proto is not installed: pip install 'kai-ledger[otel]'"
+        ) from error
     url, headers = traces_url(settings.otlp_endpoint), read_headers(settings.otlp_headers)
     return OtlpSender(url, headers, metrics=metrics, logger=context.log)
 

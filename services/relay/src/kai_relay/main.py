@@ -10,7 +10,7 @@ from dataclasses import replace
 from kaicore.ledger.bus import Limits, NatsBus
 from kaicore.ledger.bus.port import stream_bytes
 from kaicore.ledger.log.anchors import Key, read_file
-from kaicore.ledger.log.deposits import open_deposit
+from kaicore.ledger.log.deposits import FileDeposit, open_deposit
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.log_access import LOG, open_log
@@ -64,9 +64,13 @@ def sealer_of(context: ServiceContext, settings: RelaySettings, log: PostgresLog
     key = Key.read(read_file(settings.seal_key_file), name=str(settings.seal_key_file))
     key.sign(b"")
     token = "" if settings.seal_token_file is None else read_file(settings.seal_token_file).decode().strip()
+    keep = () if settings.seal_keep_file is None else (str(settings.seal_keep_file),)
+    deposits = [open_deposit(address, token=token) for address in dict.fromkeys((*settings.seal_to, *keep))]
+    if not any(isinstance(deposit, FileDeposit) for deposit in deposits):
+        context.log.warning("seals that wait for an address are lost when the relay ends: set --seal-keep-file")
     return Sealer(
         log,
-        [open_deposit(address, token=token) for address in settings.seal_to],
+        deposits,
         key,
         clusters=relay.leads,
         every_s=settings.seal_every_s,

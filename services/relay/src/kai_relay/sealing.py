@@ -3,13 +3,14 @@
 The relay does it: it reads all of the log and has no right to write any of it, so who signs cannot change what is
 signed. Each seal vouches for a chain that was computed anew from the seal before; a chain that does not lead there is
 not sealed. A deposit that does not answer holds up neither the relay nor other deposits: what it misses waits for it.
-A relay that starts anew takes what one deposit misses from the others, so that it is lost only if no deposit has it.
+A relay that starts anew takes what one deposit misses from the others, so that it is lost only if no deposit has it:
+beside addresses there is to be a file (`--seal-keep-file`).
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -24,7 +25,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service.logs import Logger
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-#: Seals that wait for a deposit at most; the newest vouch for all before them.
+#: Seals that wait for a deposit in memory; what is more is taken from the other deposits when this one answers again.
 _MOST_WAITING = 1000
 #: Lines of a deposit that are looked through for a cluster's last seal.
 _LOOK_BACK = 50
@@ -80,9 +81,9 @@ class Depositor:
         self._key = key
         self._metrics = metrics
         self._logger = logger.bind(deposit=deposit.address)
-        self._waiting: deque[Checkpoint] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[Checkpoint] = deque()
         self._grown = asyncio.Event()
-        #: Whether it has all seals that the other deposits had when this began.
+        #: Whether it has, or waits with, all seals that the other deposits had when this began, and all since.
         self._complete = False
         self._count = -1
         self._last = ""
@@ -91,6 +92,9 @@ class Depositor:
     def take(self, checkpoint: Checkpoint) -> None:
         """Have a checkpoint handed in; returns at once."""
         self._waiting.append(checkpoint)
+        while len(self._waiting) > _MOST_WAITING:
+            self._waiting.popleft()
+            self._complete = False
         self._metrics.waiting.labels(self._deposit.address).set(len(self._waiting))
         self._grown.set()
 
@@ -108,6 +112,16 @@ class Depositor:
         lines = await self._deposit.lines(after=after)
         return read_anchors("\n".join(lines), name=self._deposit.address, key=self._key, first=not after)
 
+    async def _anchors_after(self, last: Mapping[str, int]) -> list[Anchor]:
+        """Return the last seals there, those after the positions of another deposit's last ones among them."""
+        most = _MOST_WAITING
+        while True:
+            anchors = await self._last_anchors(most)
+            reached = {one.cluster for one in anchors if one.position <= last.get(one.cluster, 0)}
+            if len(anchors) < most or (last and reached >= last.keys()):
+                return anchors
+            most *= 8
+
     async def run(self, others: Sequence["Depositor"] = ()) -> NoReturn:
         """Hand in what comes, until cancelled; first what the other deposits have and this one misses."""
         while True:
@@ -117,14 +131,15 @@ class Depositor:
                     if not self._complete:
                         await self._fill_up(others)
                         continue
-                    await self._hand_in(self._waiting[0])
+                    checkpoint = self._waiting[0]
+                    await self._hand_in(checkpoint)
                 except DepositTaken:
                     # Another relay was faster, or the answer to our own was lost.
                     self._count = -1
                 except KaiError as error:
                     self._failed(error)
                 else:
-                    self._works()
+                    self._works(checkpoint)
             self._grown.clear()
             await self._grown.wait()
 
@@ -135,7 +150,7 @@ class Depositor:
         missing: dict[tuple[str, int], Checkpoint] = {}
         for other in others:
             try:
-                anchors = await other._last_anchors(_MOST_WAITING)  # noqa: SLF001 - of its own kind
+                anchors = await other._anchors_after(last)  # noqa: SLF001 - of its own kind
             except KaiError as error:
                 self._logger.warning("another deposit does not tell what is missing here", error=str(error))
                 continue
@@ -144,7 +159,7 @@ class Depositor:
                     missing.setdefault((anchor.cluster, anchor.position), _checkpoint(anchor))
         known = {(one.cluster, one.head.position) for one in self._waiting}
         came = sorted((one for place, one in missing.items() if place not in known), key=lambda one: one.at)
-        self._waiting = deque([*came, *self._waiting], maxlen=_MOST_WAITING)
+        self._waiting.extendleft(reversed(came))
         self._complete = True
         self._metrics.waiting.labels(self._deposit.address).set(len(self._waiting))
 
@@ -171,9 +186,10 @@ class Depositor:
             key=self._key,
         )
 
-    def _works(self) -> None:
+    def _works(self, checkpoint: Checkpoint) -> None:
         self._retry.succeeded()
-        self._waiting.popleft()
+        if self._waiting and self._waiting[0] is checkpoint:
+            self._waiting.popleft()
         self._metrics.deposited.labels(self._deposit.address).inc()
         self._metrics.waiting.labels(self._deposit.address).set(len(self._waiting))
         self._metrics.failing.labels(self._deposit.address).set(0)

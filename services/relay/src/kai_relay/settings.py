@@ -36,6 +36,9 @@ class RelaySettings(ServiceSettings):
     seal_to: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="where seals are handed in, with commas between: files, or http(s)://… folders that take PUT"
     )
+    seal_keep_file: Path | None = Field(
+        None, description="file that keeps all seals, so that those that wait for an address outlive the relay"
+    )
     seal_token_file: Path | None = Field(None, description="bearer token for the http(s) addresses of seal_to")
     seal_every_s: float = Field(3600, gt=0, description="seconds between two seals of a cluster's log")
 

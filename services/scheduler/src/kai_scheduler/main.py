@@ -45,7 +45,7 @@ class SchedulerSettings(LeaseSettings):
         "it has the shard for itself (docs/how-to/shards.md)",
     )
     member_ttl_ms: int = Field(
-        3000, ge=300, description="how long a replica counts as live that does not announce itself again"
+        2000, ge=300, description="how long a replica counts as live that does not announce itself again"
     )
     scheduler_config: Path | None = Field(
         None, description="YAML file with the shard's settings (docs/reference/scheduler-settings.md)"

@@ -12,6 +12,7 @@ its cycle were stale, other replicas were at the same nodes: it waits a moment b
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import LogUnavailable, StaleExpectation
@@ -143,6 +144,8 @@ class Scheduler:
                 await self._cycle()
             if self.state.position - self._snapshot_at >= self._pace.snapshot_events:
                 await self.save_snapshot()
+            else:
+                await self._trail.passed(self.state.position, partial(take_state, self.state))
 
     async def leave(self) -> None:
         """Leave the groups to the other replicas, if there are any."""
@@ -183,10 +186,10 @@ class Scheduler:
         """Fold another list of replicas, and count the waiting groups that are this one's from then on."""
         state = self.state
         share = Share(state, self._shard, self._config)
-        before = {key for key in state.workload_index.pending if share.replicas and share.has(key)}
+        before = set(share.pending()) if share.replicas else set()
         state.fold(event)
         share = Share(state, self._shard, self._config)
-        taken_over = sum(share.has(key) and key not in before for key in state.workload_index.pending)
+        taken_over = len(share.pending() - before)
         self._metrics.listed(self._shard, share.replicas, taken_over=taken_over)
         self._context.log.info("replicas of the shard", shard=share.shard, replicas=share.replicas, groups=taken_over)
         self._decided_at_revision = -1

@@ -6,7 +6,7 @@ from kaicore.errors import InvalidObject
 from kaicore.kube.kind import Kind
 from kaicore.kube.kinds import POD, TOPOLOGY
 from kaicore.kube.normalize_fields import changed_at
-from kaicore.kube.normalize_topology import zone_resources
+from kaicore.kube.normalize_topology import zone_usage
 from kaicore.kube.objects import TopologyObject
 from kaicore.kube.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.resources import ObjectT
@@ -82,7 +82,7 @@ class Findings:
     def _topology(self, change: Change[ObjectT], now: int) -> None:
         if isinstance(change, ObjectSeen) and isinstance(change.object, TopologyObject):
             meta = change.object.metadata
-            resources = zone_resources(change.object)
-            self._metrics.topology_ages.changed(meta.name, (changed_at(meta) or now) / 1e6, resources)
+            used = zone_usage(change.object)
+            self._metrics.topology_ages.changed(meta.name, (changed_at(meta) or now) / 1e6, used)
         elif isinstance(change, ObjectGone):
             self._metrics.topology_ages.gone(change.key.name)

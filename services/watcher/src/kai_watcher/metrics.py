@@ -1,7 +1,7 @@
 """What a watcher counts."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -117,10 +117,10 @@ class TopologyAges(Collector):
         self._clock = clock
         self._changed: dict[str, float] = {}
 
-    def changed(self, node: str, at: float, resources: Iterable[str]) -> None:
-        """Take note of a new version, written at seconds since the epoch, and the resources of its zones."""
+    def changed(self, node: str, at: float, used: Mapping[str, int | None]) -> None:
+        """Take note of a new version, written at seconds since the epoch, and what is used of its zones' resources."""
         self._changed[node] = at
-        self.lag.written(node, resources)
+        self.lag.written(node, used)
 
     def gone(self, node: str) -> None:
         """Forget a node."""

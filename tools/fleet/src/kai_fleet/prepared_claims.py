@@ -38,7 +38,8 @@ class PreparedClaims:
     def holds(self, pod: PodObject) -> bool:
         """Tell whether a pod has to wait for its claims; it is handed over as it is then."""
         uid = pod.metadata.uid
-        if not pod.spec.resource_claims or uid in self._ready or pod.status.phase != "Pending":
+        uses = pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None
+        if not uses or uid in self._ready or pod.status.phase != "Pending":
             return False
         if pod.metadata.deletion_timestamp is not None:
             self.forget(uid)
@@ -94,3 +95,6 @@ def _claims(pod: PodObject) -> Iterator[tuple[str, str]]:
             yield reference.name, reference.resource_claim_name
         elif reference.name not in made or made[reference.name]:
             yield reference.name, made.get(reference.name) or ""
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        yield "for extended resources", extended.resource_claim_name or ""

@@ -57,6 +57,7 @@ class PodStatus(Wire):
 
     phase: str = "Pending"
     resource_claim_statuses: list[PodClaimStatus] | None = None
+    extended_resource_claim_status: PodClaimStatus | None = None
 
 
 class PodObject(KubernetesObject):

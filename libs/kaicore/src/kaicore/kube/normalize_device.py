@@ -18,6 +18,7 @@ from kaicore.kube.device_objects import (
     TaintRuleObject,
 )
 from kaicore.kube.losses import Lost, unheard
+from kaicore.kube.normalize_fields import seconds
 from kaicore.kube.normalize_resource_claim import cel_expressions, thousandths_of, unknown_selectors
 from kaicore.kube.normalize_selector import node_terms
 from kaicore.kube.resources import named_subject
@@ -104,6 +105,7 @@ def normalize_device_class(wire: DeviceClassObject, _: Lost = unheard) -> Device
         resource_version=metadata.resource_version,
         selectors=cel_expressions(spec.selectors),
         extended_resource=spec.extended_resource_name or "",
+        created_at=seconds(metadata.creation_timestamp) or 0,
         unsupported=tuple(unknown_selectors(spec.selectors, field="spec")),
     )
 

@@ -229,9 +229,9 @@ def _workload(spec: PodSpec) -> WorkloadRef | None:
 
 
 def _resource_claims(wire: PodObject) -> Iterator[PodClaim]:
-    """Yield the ResourceClaims that a pod uses, sorted by name; those from templates as far as they are made."""
+    """Yield the ResourceClaims that a pod uses, in its order; those from templates as far as they are made."""
     made = {status.name: status.resource_claim_name for status in wire.status.resource_claim_statuses or ()}
-    for reference in sorted(wire.spec.resource_claims or (), key=lambda one: one.name):
+    for reference in wire.spec.resource_claims or ():
         if reference.resource_claim_name:
             yield PodClaim(reference.name, reference.resource_claim_name)
             continue

@@ -100,11 +100,26 @@ def normalize_topology(wire: TopologyObject, lost: Lost = unheard) -> NodeTopolo
     )
 
 
-def zone_resources(wire: TopologyObject) -> Iterator[str]:
-    """Yield the names of the resources that zones name, as far as they can be read."""
+def zone_usage(wire: TopologyObject) -> dict[str, int | None]:
+    """Return how much is used of each resource that zones name, over all of them; None where that cannot be read."""
+    used: dict[str, int | None] = {}
     for _, zone in _parts(wire.zones, TopologyZone, subject="", field="", lost=unheard):
         for _, resource in _parts(zone.resources, TopologyResource, subject="", field="", lost=unheard):
-            yield resource.name
+            before, more = used.get(resource.name, 0), _usage(resource)
+            used[resource.name] = None if before is None or more is None else before + more
+    return used
+
+
+def _usage(resource: TopologyResource) -> int | None:
+    figures = resource.allocatable, resource.available
+    try:
+        allocatable, available = (
+            amount("" if figure is None else figure, resource=resource.name, subject="", field="", lost=unheard)
+            for figure in figures
+        )
+    except InvalidQuantity:
+        return None
+    return allocatable - available
 
 
 def _parts(

@@ -12,12 +12,14 @@ class Tab:
 
     Attributes:
         whole: whether it is for those only who may see all of a cluster.
+        shadowed: whether it is for clusters only that have a shadow.
     """
 
     name: str
     path: str
     title: str
     whole: bool = True
+    shadowed: bool = False
 
 
 TABS = (
@@ -28,6 +30,7 @@ TABS = (
     Tab("cycles", "/cycles", "Cycles"),
     Tab("predictions", "/predictions", "Predictions"),
     Tab("segments", "/segments", "Idle segments"),
+    Tab("shadow", "/shadow", "Shadow", shadowed=True),
 )
 
 
@@ -47,6 +50,7 @@ class Frame:
         path, query: the page's address, without the position.
         live_path: where the log's end is followed; empty for the same path.
         whole: whether the caller may see all of the cluster.
+        shadowed: whether a shadow has decided on pods of the cluster.
     """
 
     cluster: str
@@ -63,11 +67,12 @@ class Frame:
     query: tuple[tuple[str, str], ...] = ()
     live_path: str = ""
     whole: bool = True
+    shadowed: bool = False
 
     @property
     def tabs(self) -> tuple[Tab, ...]:
-        """The pages that the caller may see."""
-        return tuple(tab for tab in TABS if self.whole or not tab.whole)
+        """The pages that there are for the caller."""
+        return tuple(tab for tab in TABS if (self.whole or not tab.whole) and (self.shadowed or not tab.shadowed))
 
     @property
     def home(self) -> str:

@@ -14,6 +14,7 @@ from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.spelling import did_you_mean
 
 from kai_api.pages.bars import Part, parts
+from kai_api.pages.devices import NodeDevices, node_devices
 from kai_api.pages.waiting import asked_text
 
 
@@ -88,6 +89,7 @@ class NodePage:
         holdings: of its pods, in the order in which they came.
         kept_for: pods for which room is kept here.
         places: its domains, by topology and level.
+        devices: that claims can have there; None where none are published.
     """
 
     table: NodeZonesTable
@@ -95,6 +97,7 @@ class NodePage:
     holdings: tuple[Holding, ...]
     kept_for: tuple[tuple[str, str], ...]
     places: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    devices: NodeDevices | None
 
 
 def node_page(state: ClusterState, name: str) -> NodePage:
@@ -119,6 +122,7 @@ def node_page(state: ClusterState, name: str) -> NodePage:
         holdings=tuple(_holding(state, row, entry) for entry in state.charges.held_on(name)),
         kept_for=tuple(sorted(kept)),
         places=tuple(dict.fromkeys(_places(state, row))),
+        devices=node_devices(state, row),
     )
 
 

@@ -9,6 +9,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
 
 from kai_api.pages.bars import Part, gpu_parts, parts
+from kai_api.pages.devices import claimed
 from kai_api.pages.frame import duration
 from kai_api.pages.queue_tree import QueueLine, queue_lines
 from kai_api.pages.topology_map import TopologyMap, topology_map
@@ -27,6 +28,7 @@ class ClusterFigures:
         bar: of the GPUs.
         waiting, running: pods.
         oldest: how long the pod that waits longest has waited; empty if none does.
+        claimed, devices: how many devices claims have, of those that are published for claims.
     """
 
     name: str
@@ -41,6 +43,8 @@ class ClusterFigures:
     leaving: int
     oldest: str
     rejections: int
+    claimed: int
+    devices: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ def cluster_figures(state: ClusterState) -> ClusterFigures:
     leaving = sum(entry.leaving for entry in charged)
     oldest = min((entry.pod.created_at for entry in waiting), default=0)
     total = gpus.sum()
+    taken, published = claimed(state)
     return ClusterFigures(
         name=state.cluster,
         position=state.position,
@@ -88,6 +93,8 @@ def cluster_figures(state: ClusterState) -> ClusterFigures:
         leaving=leaving,
         oldest=duration(state.recorded_at / 1e6 - oldest) if waiting else "",
         rejections=sum(state.counters.rejections.values()),
+        claimed=taken,
+        devices=published,
     )
 
 
@@ -100,16 +107,27 @@ def overview(state: ClusterState, cycles: tuple[CycleRow, ...]) -> Overview:
     """
     queues = queue_lines(state, "gpu")
     per_gpu = gpu_columns(state).per_gpu
+    resources = [_resource(state, resource, title) for resource, title in ((CPU, "CPU"), (MEMORY, "Memory"))]
+    figures = cluster_figures(state)
+    if figures.devices:
+        resources.append(_devices(figures))
     return Overview(
-        figures=cluster_figures(state),
+        figures=figures,
         per_gpu=", ".join(f"{format_amount(name, amount)} {name}" for name, amount in per_gpu.items()),
-        resources=tuple(_resource(state, resource, title) for resource, title in ((CPU, "CPU"), (MEMORY, "Memory"))),
+        resources=tuple(resources),
         queues=queues[:_ROWS],
         more_queues=max(0, len(queues) - _ROWS),
         waiting=waiting_line(state, limit=_ROWS),
         map=topology_map(state),
         cycles=cycles,
     )
+
+
+def _devices(figures: ClusterFigures) -> ResourceBar:
+    """Return how many of the devices that are published for claims have one."""
+    taken, free = figures.claimed, figures.devices - figures.claimed
+    bar = parts(figures.devices, (("held", "held by claims", taken, str(taken)), ("free", "free", free, str(free))))
+    return ResourceBar("Devices", str(taken), str(figures.devices), bar)
 
 
 def _resource(state: ClusterState, resource: str, title: str) -> ResourceBar:

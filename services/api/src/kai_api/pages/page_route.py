@@ -38,5 +38,6 @@ class PageRoute(APIRoute):
 
 
 def _error(request: Request, status: HTTPStatus, why: str) -> Response:
-    cluster = request.path_params.get("cluster", "")
+    # What leads to a cluster that there is not is no way on.
+    cluster = "" if why.startswith("no cluster ") else request.path_params.get("cluster", "")
     return page(request, "error.html", status=status, title=status.phrase, why=why, cluster=cluster)

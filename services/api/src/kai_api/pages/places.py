@@ -14,6 +14,7 @@ from kaicore.runtime.access.scopes import current_caller, current_view
 from kaicore.spelling import did_you_mean
 
 from kai_api.pages.frame import Frame
+from kai_api.pages.shadow import is_shadowed
 
 
 class Place:
@@ -37,6 +38,7 @@ class Place:
             head=max(self._frame.head, state.position),
             recorded_at=state.recorded_at,
             cycle_before=max((known for _, known in state.last_cycles.values()), default=0),
+            shadowed=is_shadowed(state),
         )
         return frame, state
 

@@ -22,6 +22,7 @@ from kaicore.runtime.access.scopes import current_caller, current_view
 from kai_api.auth.middleware import check_kind, for_namespaces
 from kai_api.live import LiveLog
 from kai_api.pages.cycles import cycle_page, cycle_steps
+from kai_api.pages.devices import claim_lines
 from kai_api.pages.domain import domain_page
 from kai_api.pages.idle_segments import idle_segments
 from kai_api.pages.node_zones import node_page
@@ -34,6 +35,7 @@ from kai_api.pages.queue_history import SPANS, reads_reports, spans_of
 from kai_api.pages.queues_page import queues_page
 from kai_api.pages.rendering import page, static_file
 from kai_api.pages.search import MOST_HITS, search
+from kai_api.pages.shadow import shadow_page
 from kai_api.pages.story import MOST_LANES, story
 from kai_api.pages.topology_map import topology_map
 from kai_api.pages.waiting import waiting_line
@@ -204,6 +206,11 @@ def make_pages(  # long: one small handler for each page
         frame, state = await (await places.find(request, cluster, at)).look()
         return page(request, "segments.html", frame=frame, model=idle_segments(state, sizes=sizes), sizes=sizes)
 
+    @router.get("/clusters/{cluster}/shadow")
+    async def shadow(request: Request, cluster: str, at: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "shadow.html", frame=frame, model=shadow_page(state))
+
     @router.get("/clusters/{cluster}/search")
     @for_namespaces
     async def search_page(request: Request, cluster: str, q: str = "", at: str = "") -> Response:
@@ -229,7 +236,9 @@ def make_pages(  # long: one small handler for each page
         frame, state = await place.look()
         view = current_view()
         model = visible_story(story(visible_why(why, view), events, now=state.recorded_at), view)
-        return page(request, "story.html", frame=frame, model=model)
+        entry = state.pods.get(why.uid)
+        claims = () if entry is None else claim_lines(state, entry.pod)
+        return page(request, "story.html", frame=frame, model=model, claims=claims)
 
     return router
 

@@ -9,8 +9,10 @@ from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.shadow_notes import shadow_notes
 from kaicore.rules.state.why import pending_reasons
 
+from kai_api.pages.devices import asked_of_claims
 from kai_api.pages.frame import duration
 
 #: Rows of one page.
@@ -140,12 +142,23 @@ def _row(state: ClusterState, entries: list[PodEntry]) -> WaitingRow:
         priority=0 if group is None else group.priority,
         waiting=len(entries),
         pods=max(members, len(entries)),
-        asks=asked_text(first.requests),
+        asks=", ".join(filter(None, (asked_text(first.requests), asked_of_claims(state, pod)))),
         since=duration(state.recorded_at / 1e6 - pod.created_at),
         created_at=pod.created_at * 1_000_000,
         status=pod_status(first),
-        reason=pod_message(state, first) or "waits for its first cycle",
+        reason=pod_message(state, first) or _undecided(state, first),
     )
+
+
+def _is_ours(state: ClusterState, entry: PodEntry) -> bool:
+    return entry.pod.scheduler_name == state.config().scheduler_name
+
+
+def _undecided(state: ClusterState, entry: PodEntry) -> str:
+    """Say what a pod waits for of which no cycle has told; of another scheduler's also what a shadow decided."""
+    if _is_ours(state, entry):
+        return "waits for its first cycle"
+    return "; ".join((f"waits for another scheduler: {entry.pod.scheduler_name}", *shadow_notes(entry, state)))
 
 
 def _reasons(state: ClusterState, waiting: list[PodEntry]) -> tuple[ReasonCount, ...]:
@@ -158,7 +171,8 @@ def _reasons(state: ClusterState, waiting: list[PodEntry]) -> tuple[ReasonCount,
     counts: Counter[str] = Counter()
     for likeness, pods in by_likeness.items():
         reasons = pending_reasons(example[likeness], state)
-        counts[reasons[0].code if reasons else "NotDecidedYet"] += pods
+        other = not _is_ours(state, example[likeness])
+        counts[reasons[0].code if reasons else "OtherScheduler" if other else "NotDecidedYet"] += pods
     return tuple(
         ReasonCount(code, pods, round(100 * pods / max(1, len(waiting)), 2)) for code, pods in counts.most_common()
     )

@@ -128,6 +128,12 @@ class Handler:
         if request.verb == "patch" and http.content_type == APPLY_PATCH and not self._is_there(request):
             # What server-side apply would make takes the right to make it, too.
             self._authorize(user, dataclasses.replace(request, verb="create"))
+        if (request.plural, request.subresource) == ("resourceclaims", "status") and request.verb in (
+            "patch",
+            "update",
+        ):
+            # Who writes allocations needs it from Kubernetes 1.36 on; here also who writes `status.devices` alone.
+            self._authorize(user, dataclasses.replace(request, subresource="binding"))
         operation.user = user
         if not request.plural:
             return await self._no_resource(http, request)

@@ -5,7 +5,7 @@ comparison      asks for it all, and puts the answer together
   reading       the window's facts, taken out of the log
   rerun         a discrete-event simulation of them, on a state of its own
   alternative   what is to be different
-  result       what a run came to, in figures (metrics, stranded)
+  result       what a run came to, in figures (metrics, samples)
   page          the same as one HTML file
 ```
 """

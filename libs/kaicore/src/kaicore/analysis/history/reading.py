@@ -235,7 +235,7 @@ class _Reader:
                 self._evictions.append(at - self._decided[uid])
             case _ if self._is_from_outside(payload):
                 self._facts.append(Fact(at, stream, payload))
-        self._sampler.take(self._state.config(), at=at)
+        self._sampler.take(at=at)
 
     def _is_from_outside(self, payload: Payload) -> bool:
         match payload:

@@ -139,7 +139,7 @@ class Rerun:
             for shard in self._shards:
                 if self._due(shard) == self.now:
                     self._cycle(shard)
-            self.sampler.take(self._shards[0].config, at=self.now)
+            self.sampler.take(at=self.now)
             if self._log.events >= told:
                 told = self._log.events + _TOLD_EVERY
                 progress((self.now - history.begin) // 1000, (history.end - history.begin) // 1000)

@@ -102,7 +102,7 @@ class RunResult(_Figures, frozen=True, kw_only=True):
         allocation_rate: GAR, its mean over the window; `allocation_rate_most` the most.
         occupancy: SOR.
         fragmentation: GFR, its mean.
-        stranded_gpu_hours: see `kaicore.analysis.history.stranded`.
+        stranded_gpu_hours: see `kaicore.analysis.projections.capacity`.
         held_gpu_hours: that pods held GPUs.
         waiting_times: JWTD.
         spread: JTTED.

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaicore.analysis.history.stranded import stranded_gpus
-from kaicore.rules.engine.config import EngineConfig
+from kaicore.analysis.projections.capacity import gpu_columns
 from kaicore.rules.queues.resources import GPU, counted, gpus_per_unit
 from kaicore.rules.state.cluster_state import ClusterState
 
@@ -23,7 +22,7 @@ class Sample:
         held: of these, those that pods hold.
         nodes: that have GPUs.
         fragmented: of these nodes, those on which some GPUs are held and some are not.
-        stranded: GPUs that are idle while pods that ask for GPUs wait and none of these fits on the node.
+        stranded: see `kaicore.analysis.projections.capacity`.
         waiting: pods that wait for a decision.
         waiting_gpus: that they ask for.
     """
@@ -54,19 +53,14 @@ class Sampler:
         self._next = self._next_look = begin
         self._stranded = 0
 
-    def take(self, config: EngineConfig, *, at: int) -> None:
-        """Take figures, unless the last ones are young.
-
-        Args:
-            config: of the shard whose waiting pods may strand GPUs.
-            at: microseconds since the epoch.
-        """
+    def take(self, *, at: int) -> None:
+        """Take figures, unless the last ones are young; `at` is in microseconds since the epoch."""
         if at < self._next:
             return
         self._next = at - at % self._every + self._every
         if at >= self._next_look:
             self._next_look = at - at % self._look_every + self._look_every
-            self._stranded = stranded_gpus(self._state, config, now=at)
+            self._stranded = gpu_columns(self._state).sum().stranded
         self.samples.append(self._sample(at))
 
     def _sample(self, at: int) -> Sample:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.last_events import last_events
 from kaicore.analysis.inquiry.why_answers import AttemptChange, AttemptsAnswer
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
@@ -16,10 +17,8 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 
-#: How far back cycles are looked at one by one: so many events at first, doubled until there are so many cycles.
-_WINDOW, _ENOUGH = 4000, 200
-#: Cycles read at once, and of the beginning, to know how each shard counted then.
-_PAGE, _FIRST = 1000, 20
+#: Cycles that are looked at one by one, the last ones; and of the beginning, to know how each shard counted then.
+_ENOUGH, _FIRST = 200, 20
 #: Changes of reasons that are told, the last ones.
 _MOST_CHANGES = 20
 
@@ -89,20 +88,9 @@ async def cycle_records(log: EventLog, cluster: str, own: Sequence[Event], *, si
     ]
     where = Filter(types=(CycleCompleted.__name__,))
     first = await log.read(cluster, after=since.position, upto=upto, limit=_FIRST, where=where)
-    window = _WINDOW
-    while True:
-        after = max(since.position, upto - window)
-        last: list[Event] = []
-        while page := await log.read(
-            cluster, after=last[-1].position if last else after, upto=upto, limit=_PAGE, where=where
-        ):
-            last += page
-        if after == since.position or len(last) >= _ENOUGH:
-            looked_from = 0 if after == since.position else after
-            return CycleRecords(
-                since.position, since.recorded_at, _recorded(first), _recorded(last), looked_from, classes
-            )
-        window *= 2
+    last, after = await last_events(log, cluster, where, after=since.position, upto=upto, enough=_ENOUGH)
+    looked_from = 0 if after == since.position else after
+    return CycleRecords(since.position, since.recorded_at, _recorded(first), _recorded(last), looked_from, classes)
 
 
 def _recorded(events: Sequence[Event]) -> list[RecordedCycle]:

@@ -2,31 +2,21 @@
 
 from kaicore.analysis.inquiry.answers import CycleRow, Row, RowSelection
 from kaicore.analysis.inquiry.json_spelling import time_text
+from kaicore.analysis.inquiry.last_events import last_events
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted
 
-#: How far back cycles are looked for at first, in events; doubled until there are enough.
-_WINDOW = 4000
+_CYCLES = Filter(types=(CycleCompleted.__name__,))
 
 
 async def list_cycles(log: EventLog, cluster: str, wanted: RowSelection, *, head: int) -> list[Row]:
     """Return the last cycles up to a position, `limit` at most, the last one first."""
-    window = _WINDOW
-    while True:
-        after = max(0, head - window)
-        events = list[Event]()
-        while True:
-            start = events[-1].position if events else after
-            page = await log.read(cluster, after=start, upto=head, where=Filter(types=(CycleCompleted.__name__,)))
-            if not page:
-                break
-            events += page
-        rows = [row for row in map(_cycle, reversed(events)) if wanted.name in ("", row.cycle)]
-        if after == 0 or (wanted.limit and len(rows) > wanted.skip + wanted.limit):
-            return list[Row](rows)
-        window *= 2
+    # One more than is shown tells that there are more; one of a name may be anywhere.
+    enough = wanted.skip + wanted.limit + 1 if wanted.limit and not wanted.name else head
+    events, _ = await last_events(log, cluster, _CYCLES, upto=head, enough=enough)
+    return [row for row in map(_cycle, reversed(events)) if wanted.name in ("", row.cycle)]
 
 
 def _cycle(event: Event) -> CycleRow:

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import aclosing
 from functools import partial
 
-from kaicore.analysis.inquiry.log_states import restored
+from kaicore.analysis.inquiry.log_states import fold_on, restored
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.state_snapshot import take_state
@@ -72,13 +73,11 @@ class KeptState:
             return self._state
 
     async def _fold(self, state: ClusterState, position: int) -> None:
-        while state.position < position:
-            for event in await self._log.read(self.cluster, after=state.position, upto=position, limit=_PAGE):
-                state.fold(event)
-                self.folded += 1
-            self._progress(state.position, position)
-            await self._trail.passed(state.position, partial(take_state, state))
-            await asyncio.sleep(0)
+        async with aclosing(fold_on(self._log, state, position, step=_PAGE)) as steps:
+            async for count in steps:
+                self.folded += count
+                self._progress(state.position, position)
+                await self._trail.passed(state.position, partial(take_state, state))
 
     async def follow(self) -> None:
         """Fold whatever comes, until cancelled; a log that fails is tried again."""

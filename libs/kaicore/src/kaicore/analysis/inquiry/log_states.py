@@ -1,12 +1,13 @@
 """The state at a log's end, by way of the newest sound snapshot, and the state from which on the log has all events."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 
-from kaicore.errors import EventsRetired
+from kaicore.errors import CorruptLog, EventsRetired
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest_kept
 from kaicore.ledger.log.state_snapshot import read_state
 from kaicore.ledger.log.trail import trail_of
 from kaicore.rules.events.envelope import Event
@@ -19,7 +20,7 @@ _PAGE = 2000
 
 async def pages_of(
     log: EventLog, cluster: str, *, after: int = 0, upto: int | None = None, where: Filter | None = None
-) -> AsyncIterator[list[Event]]:
+) -> AsyncGenerator[list[Event], None]:
     """Read events, some at a time, up to and including `upto`, by default to the log's end.
 
     The next ones are asked for before the caller has taken these, so that a server reads while the caller computes.
@@ -52,19 +53,43 @@ async def events_of(
             yield event
 
 
+async def fold_on(log: EventLog, state: ClusterState, position: int, *, step: int) -> AsyncGenerator[int, None]:
+    """Fold a state on to a position, and yield how many events were folded each time that it was `step` at most.
+
+    Raises:
+        CorruptLog: there are no events up to that position, or they contradict each other.
+        EventsRetired: the next ones are gone with a retired month.
+        LogUnavailable: the log does not answer; the state is at the end of a step.
+    """
+    if state.position >= position:
+        return
+    async with aclosing(pages_of(log, state.cluster, after=state.position, upto=position)) as pages:
+        async for page in pages:
+            for first in range(0, len(page), step):
+                part = page[first : first + step]
+                state.fold_all(part)
+                yield len(part)
+                # Others get their turn.
+                await asyncio.sleep(0)
+    if state.position < position:
+        raise CorruptLog(f"cluster {state.cluster}: event {state.position + 1} is missing")
+
+
 async def restored(log: EventLog, cluster: str) -> ClusterState:
     """Return the newest state that was saved, by itself or on the trail, else the empty one.
 
     Raises:
         EventsRetired: there is none, and the log's first events are gone.
     """
-    state = await newest(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=partial(read_state, cluster))
+    end, read = (await log.head(cluster)).position, partial(read_state, cluster)
+    snapshots = [await log.load_snapshot(cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA)]
     if (trail := trail_of(log)) is not None:
-        end = (await log.head(cluster)).position
-        last = await trail.load(cluster, schema=SNAPSHOT_SCHEMA, upto=end)
-        if last is not None and last.position > (0 if state is None else state.position):
-            state = content(cluster, last, partial(read_state, cluster), end=end) or state
-    return await _from_the_beginning(log, cluster) if state is None else state
+        snapshots.append(await trail.load(cluster, schema=SNAPSHOT_SCHEMA, upto=end))
+    for one in sorted((one for one in snapshots if one is not None), key=lambda one: -one.position):
+        if (state := content(cluster, one, read, end=end)) is not None:
+            return state
+    kept = await newest_kept(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=read, upto=end)
+    return kept if kept is not None else await _from_the_beginning(log, cluster)
 
 
 async def first_state(log: EventLog, cluster: str) -> ClusterState:

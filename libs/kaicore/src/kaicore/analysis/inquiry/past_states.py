@@ -6,10 +6,12 @@ one that was passed lately and is kept here as bytes, or the nearest sound snaps
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from functools import partial
 
 from kaicore.analysis.inquiry.log_bounds import check_position
-from kaicore.errors import CorruptLog, LogUnavailable
+from kaicore.analysis.inquiry.log_states import fold_on
+from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content
 from kaicore.ledger.log.state_snapshot import read_state, take_state
@@ -133,17 +135,13 @@ class PastStates:
 
     async def _fold(self, state: ClusterState, position: int) -> None:
         passed = max((place for place in self._passed if place <= state.position), default=0)
-        while state.position < position:
-            page = await self._log.read(self._cluster, after=state.position, upto=position, limit=_PAGE)
-            if not page:
-                raise CorruptLog(f"cluster {self._cluster}: event {state.position + 1} is missing")
-            state.fold_all(page)
-            self._progress(state.position, position)
-            await self._trail.passed(state.position, partial(take_state, state))
-            if not self._once and state.position - passed >= self._step():
-                passed = state.position
-                self._pass(take_state(state))
-            await asyncio.sleep(0)
+        async with aclosing(fold_on(self._log, state, position, step=_PAGE)) as steps:
+            async for _ in steps:
+                self._progress(state.position, position)
+                await self._trail.passed(state.position, partial(take_state, state))
+                if not self._once and state.position - passed >= self._step():
+                    passed = state.position
+                    self._pass(take_state(state))
 
     def _step(self) -> int:
         return max(_STEP, self._size // _BYTES_PER_EVENT)

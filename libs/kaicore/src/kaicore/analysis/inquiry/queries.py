@@ -53,12 +53,16 @@ class Inquiry:
     They raise UnknownMoment where there is no such moment, and EventsRetired where its events are gone.
     """
 
-    def __init__(self, log: EventLog, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
+    def __init__(
+        self, log: EventLog, *, once: bool = False, progress: Callable[[int, int], None] = lambda _, __: None
+    ) -> None:
         """Args:
         log: whose clusters are asked about.
+        once: no second question will come; see `PastStates`.
         progress: called with how far a state is folded for a question, and how far it will be, in positions.
         """
         self.log = log
+        self._once = once
         self._progress = progress
         self._states: dict[str, KeptState] = {}
         self._past: dict[str, PastStates] = {}
@@ -81,7 +85,9 @@ class Inquiry:
         return await self._past_of(cluster).at(position)
 
     def _past_of(self, cluster: str) -> PastStates:
-        return self._past.setdefault(cluster, PastStates(self.log, cluster, progress=self._progress))
+        if cluster not in self._past:
+            self._past[cluster] = PastStates(self.log, cluster, once=self._once, progress=self._progress)
+        return self._past[cluster]
 
     async def _near(self, cluster: str, position: int) -> ClusterState | None:
         return await self._past_of(cluster).near(position)

@@ -17,7 +17,7 @@ from kaicore.kube.operands.shard_spec import ReplicaMode, ShardSpec
 
 _POD_OWNERS = ("DaemonSet", "Deployment", "StatefulSet")
 _SETTINGS = "kai.scheduler/settings-digest"
-_SETTINGS_FILE, _SETTINGS_DIRECTORY, _SETTINGS_VOLUME = "scheduler.yaml", "/etc/kai", "shard-settings"
+_SETTINGS_FILE, _SETTINGS_DIRECTORY, _SETTINGS_VOLUME = "scheduler.yaml", "/etc/kai/config", "shard-settings"
 
 
 def read_templates(text: str) -> tuple[Object, ...]:

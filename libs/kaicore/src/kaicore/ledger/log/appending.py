@@ -40,10 +40,11 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
 
 class DraftUnit(msgspec.Struct, frozen=True, gc=False):
-    """A unit of drafts; `expect` as in `Unit`."""
+    """A unit of drafts; `expect` and `follows` as in `Unit`."""
 
     drafts: tuple[Draft, ...]
     expect: Mapping[str, int]
+    follows: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,14 @@ def draft(cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | No
     _check_text("append", "cluster", cluster)
     if not cluster:
         raise InvalidObject("append", "cluster", cluster, "is empty")
-    made = []
+    made = list[DraftUnit]()
     for unit in units:
         drafts = tuple(_draft(cluster, new, checked) for new in unit.events)
         if len({one.new.id for one in drafts}) != len(drafts):
             raise IdempotencyConflict(f"cluster {cluster}: a unit has two events of the same id")
-        made.append(DraftUnit(drafts, unit.expect))
+        if any(not 0 <= number < len(made) for number in unit.follows):
+            raise InvalidObject("append", f"units[{len(made)}].follows", unit.follows, "names no earlier unit")
+        made.append(DraftUnit(drafts, unit.expect, unit.follows))
     return Call(tuple(made), expect or {})
 
 
@@ -209,7 +212,7 @@ class Tail:
                 outcomes.append(UnitOutcome(again, duplicate=True))
                 continue
             # `versions` stays as it was before this call until all of the call is decided.
-            if stale := late or self._late(unit.expect):
+            if stale := late or self._late(unit.expect) or _stale_of(outcomes, unit.follows):
                 outcomes.append(UnitOutcome(stale=stale))
                 continue
             for one in unit.drafts:
@@ -292,3 +295,8 @@ class Tail:
         if events:
             self.head = Head(position, hash_, recorded_at)
         return events
+
+
+def _stale_of(outcomes: Sequence[UnitOutcome], follows: tuple[int, ...]) -> Stale | None:
+    """Return why the first stale one of some units is stale."""
+    return next((stale for number in follows if (stale := outcomes[number].stale)), None)

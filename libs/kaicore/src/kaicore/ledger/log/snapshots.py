@@ -73,11 +73,20 @@ async def newest(
     end = (await log.head(cluster)).position if upto is None else upto
     snapshot = await log.load_snapshot(cluster, name=name, schema=schema)
     latest = None if snapshot is None else content(cluster, snapshot, read, end=end)
-    if latest is not None or not await log.retired(cluster):
+    if latest is not None:
         return latest
-    kept = [one for one in await log.kept_snapshots(cluster, name=name) if one.position <= end]
+    return await newest_kept(log, cluster, name=name, schema=schema, read=read, upto=end)
+
+
+async def newest_kept(
+    log: EventLog, cluster: str, *, name: str, schema: str, read: Callable[[Snapshot], _T], upto: int
+) -> _T | None:
+    """Return what the newest sound one of the snapshots holds that were kept with retired months; see `newest`."""
+    if not await log.retired(cluster):
+        return None
+    kept = [one for one in await log.kept_snapshots(cluster, name=name) if one.position <= upto]
     for one in sorted(kept, key=lambda one: (one.schema == schema, one.position), reverse=True):
-        if (latest := content(cluster, one, read, end=end)) is not None:
+        if (latest := content(cluster, one, read, end=upto)) is not None:
             if one.schema != schema:
                 _log.warning("cluster %s: snapshot %s is of another version: schema %s", cluster, name, one.schema)
             return latest

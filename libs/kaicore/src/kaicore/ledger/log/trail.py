@@ -19,7 +19,7 @@ from kaicore.ledger.log.port import EventLog, Snapshot
 _log = logging.getLogger(__name__)
 
 #: Events between two places, at least.
-SPACING = 10_000
+SPACING = 2000
 #: And at least one event for so many compressed bytes of a state.
 _BYTES_PER_EVENT = 50
 #: Compressed bytes that the trail of one cluster takes at most.

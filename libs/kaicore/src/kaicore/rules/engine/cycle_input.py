@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from kaicore.rules.engine.constraints.device_supply import GivenClaim
+from kaicore.rules.engine.constraints.device_supply import GivenClaim, PodDevices
 from kaicore.rules.engine.constraints.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
@@ -16,7 +16,6 @@ from kaicore.rules.engine.victims.budgets import Budgets
 from kaicore.rules.engine.victims.job_failures import FailuresLeft
 from kaicore.rules.engine.victims.running_groups import Kind
 from kaicore.rules.engine.workload import Member, Workload
-from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.cycle_queues import CycleQueues
@@ -77,8 +76,8 @@ class UnboundClaims(Protocol):
 class GivenDevices(Protocol):
     """Says what becomes of a placed pod's resource claims."""
 
-    def __call__(self, pod: Pod, claims: Sequence[GivenClaim]) -> tuple[dict[str, Allocation], tuple[str, ...]]:
-        """Return what claims are to be allocated, by name, and the names of those that are allocated already.
+    def __call__(self, pod: Pod, claims: Sequence[GivenClaim]) -> PodDevices:
+        """Return what becomes of its claims.
 
         Args:
             pod: the pod.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from kaicore.rules.engine.constraints.device_supply import PodDevices
 from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
 from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.decisions import (
@@ -25,12 +26,11 @@ from kaicore.rules.events.payloads import (
     PodNominated,
     PodPlaced,
 )
-from kaicore.rules.model.device import Allocation
 from kaicore.rules.reasons.reason import Reason
 
 #: Of most pods; one for all of them, never changed.
 _NO_VOLUMES: dict[str, str] = {}
-_NO_DEVICES: dict[str, Allocation] = {}
+_NO_DEVICES = PodDevices({})
 
 
 class CycleRecord:
@@ -218,9 +218,9 @@ class CycleRecord:
             chosen = tuple(volume.name for volume in assignment.volumes)
             claims, volumes = self._input.unbound_claims(pod, chosen, also=self._volumes)
             self._volumes.update((f"{pod.namespace}/{claim}", volume) for claim, volume in volumes.items())
-        devices, reserved = _NO_DEVICES, claims[:0]
-        if pod.resource_claims:
-            devices, reserved = self._input.given_devices(pod, assignment.devices)
+        devices = _NO_DEVICES
+        if pod.resource_claims or assignment.devices:
+            devices = self._input.given_devices(pod, assignment.devices)
         rank, domains = self._topology_place(assignment)
         provisioning = self._input.provisioning
         request = provisioning.get(assignment.member.group) if provisioning else None
@@ -236,8 +236,9 @@ class CycleRecord:
             rejected_here_before=self._input.rejected_before(node, pod_class),
             claims=claims,
             volumes=volumes,
-            devices=devices,
-            reserved_claims=reserved,
+            devices=devices.given,
+            reserved_claims=devices.reserved,
+            extended_claim=devices.extended,
             rank=rank,
             domains=domains,
             provisioning_request="" if consumed is None else consumed.name,

@@ -114,6 +114,7 @@ class Workload:
         "_counted",
         "_counts",
         "_finished",
+        "_leaf_names",
         "_running",
         "_sets",
         "active",
@@ -155,6 +156,8 @@ class Workload:
         self._children: dict[str, list[PodSet]] = {}
         for item in group.sets[1:]:
             self._children.setdefault(item.parent, []).append(item)
+        #: Names of the sets that pods are in themselves, in their order.
+        self._leaf_names = {item.name: None for item in group.sets if item.name not in self._children}
         self._counts.clear()
         for among, numbers in ((self.active, self._running), (self.done, self._finished)):
             numbers.clear()
@@ -258,11 +261,8 @@ class Workload:
 
     def leaf(self, member: Member) -> str:
         """Return the leaf that a pod belongs to: the one that it names, else the first."""
-        if len(self.group.sets) == 1:
-            return self.group.sets[0].name
-        if any(item.name == member.pod_set and item.name not in self._children for item in self.group.sets):
-            return member.pod_set
-        return next(item.name for item in self.group.sets if not self._children.get(item.name))
+        names = self._leaf_names
+        return member.pod_set if member.pod_set in names else next(iter(names))
 
     def satisfied(self, counts: Counts, name: str | None = None) -> bool:
         """Tell whether a set, or the whole group, has its minimum with so many pods."""

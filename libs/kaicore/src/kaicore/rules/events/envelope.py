@@ -84,11 +84,14 @@ class Unit:
     Attributes:
         events: in order.
         expect: stream versions that must hold as the append begins, by stream; 0 is a stream without events.
-            Units of one append do not make each other stale.
+            What one append adds to a stream makes none of its own units stale.
+        follows: earlier units of the same append, by number, without which this one does not hold: it is stale if one
+            of them is.
     """
 
     events: tuple[NewEvent, ...]
     expect: Mapping[str, int] = field(default_factory=dict)
+    follows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,7 @@ class DeviceClass(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         selectors: CEL expressions, all of which a device has to meet.
         extended_resource: requests of containers for this resource are for devices of the class; empty for none.
+        created_at: seconds since the epoch.
         unsupported: parts of it that this version cannot honour.
     """
 
@@ -183,6 +184,7 @@ class DeviceClass(msgspec.Struct, frozen=True, omit_defaults=True):
     resource_version: str
     selectors: tuple[str, ...] = ()
     extended_resource: str = ""
+    created_at: int = 0
     unsupported: tuple[str, ...] = ()
 
 
@@ -318,6 +320,27 @@ class ResourceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+
+class ExtendedMapping(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A container uses the devices of a request for an extended resource."""
+
+    container: str
+    resource: str
+    request: str
+
+
+class ExtendedClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A claim that is to be made for the extended resources of a pod that devices stand for on its node.
+
+    Attributes:
+        requests: with names, classes and counts.
+        mappings: which containers use them for which resources (`status.extendedResourceClaimStatus` of the pod).
+    """
+
+    name: str
+    requests: tuple[DeviceRequest, ...]
+    mappings: tuple[ExtendedMapping, ...]
 
 
 class PodClaim(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -84,7 +84,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         deletion_at: `metadata.deletionTimestamp` in seconds since the epoch, None when not terminating.
         rules: what it asks of nodes and of the pods near it beyond that; None for nothing.
         claims: persistent volume claims that it uses, by name.
-        resource_claims: resource claims that it uses, for devices, sorted by the name by which it calls them.
+        resource_claims: resource claims that it uses, for devices, in the order in which these choose.
         unsupported: constraints of the pod that this version cannot honour, and for which the pod therefore waits.
         malformed: what is wrong with its constraints, none of which is then told; such a pod waits.
         start_time: `status.startTime` in seconds since the epoch, once its phase is no longer Pending; 0 before.

@@ -9,6 +9,9 @@ without having been withdrawn, because the store lost it, counts like one that i
 from collections.abc import Iterable
 from typing import NamedTuple
 
+#: Seconds after the end of a member's time at which an observer looks whether it was renewed after all.
+JUST_AFTER_S = 0.01
+
 
 class Sighting(NamedTuple):
     """A member's record as it was read.
@@ -46,3 +49,7 @@ class Liveness:
     def live(self, *, now: float) -> tuple[str, ...]:
         """Return the members that count as live, sorted."""
         return tuple(sorted(member for member, (_, until) in self._seen.items() if now < until))
+
+    def next_end(self, *, now: float) -> float:
+        """Return when the next of the live members will count no more if it is not seen renewed; infinity for never."""
+        return min((until for _, until in self._seen.values() if now < until), default=float("inf"))

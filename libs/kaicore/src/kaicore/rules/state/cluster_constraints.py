@@ -58,7 +58,7 @@ class ClusterConstraints:
         self._variants: dict[object, PodClass] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.volumes = VolumeRegistry(columns.volumes)
-        self.devices = DeviceRegistry(columns.devices)
+        self.devices = DeviceRegistry(columns)
         #: What decisions gave to the claims of placed pods, by the pod's uid and the claim's name.
         self._promised: dict[str, dict[str, str]] = {}
         #: By `namespace/name`.
@@ -68,6 +68,7 @@ class ClusterConstraints:
 
     def class_known(self, pod_class: PodClass) -> None:
         """A class is new."""
+        self.devices.extended.asked_for(pod_class.requests, sign=1)
         if pod_class.rules is None:
             return
         self._columns.marks.add_rules(pod_class.rules)
@@ -77,6 +78,7 @@ class ClusterConstraints:
     def class_forgotten(self, pod_class: PodClass) -> None:
         """A class is no more."""
         self._variants.clear()
+        self.devices.extended.asked_for(pod_class.requests, sign=-1)
         if pod_class.rules is None:
             return
         self._columns.marks.add_rules(pod_class.rules, sign=-1)
@@ -106,8 +108,7 @@ class ClusterConstraints:
         """Have a pod's marks and volumes where it is charged, and nowhere else; return whether anything changed."""
         uid = entry.pod.uid
         promised = self._promise(uid, entry.volumes if entry.charged else {})
-        if entry.pod.resource_claims:
-            promised |= self.devices.promise(entry.pod, entry.devices if entry.charged else {})
+        promised |= self.devices.promise(entry.pod, entry.devices if entry.charged else {})
         marks = self._marks(entry) if entry.charged else ()
         before = self._marked.get(uid)
         if before is None and not marks:
@@ -160,7 +161,8 @@ class ClusterConstraints:
     def variant(self, pod_class: PodClass, pod: Pod, flavors: FlavorDemand) -> PodClass:
         """Return the variant of a class that a pod is of: see `kaicore.rules.engine.placement.pod_class.variant`."""
         selected = self._index.marks_of(pod.uid)
-        if not selected and not pod.claims and flavors is ANY_FLAVOR and not pod.resource_claims:
+        uses_devices = pod.resource_claims or self.devices.extended.serves(pod_class.requests)
+        if not selected and not pod.claims and flavors is ANY_FLAVOR and not uses_devices:
             return pod_class
         volumes, devices = self.volumes.demand(pod), self.devices.demand(pod)
         key = (pod_class.key, selected, volumes, flavors, b"" if devices is NO_DEVICES else _encoder.encode(devices))

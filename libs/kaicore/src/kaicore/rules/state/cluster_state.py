@@ -30,6 +30,7 @@ from kaicore.rules.model.queue import Queue
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.sharing.replicas import replica_shard
 from kaicore.rules.state.cluster_constraints import FACTS
+from kaicore.rules.state.group_owners import GroupOwners
 from kaicore.rules.state.node_readiness import NodeReadiness
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.pod_indexes import PodIndexes
@@ -76,6 +77,7 @@ class ClusterState(PodIndexes):
         self.topology_resolver = Resolver(self.network_topologies)
         self.node_readiness = NodeReadiness()
         self.provisioning = ProvisioningRegistry()
+        self.group_owners = GroupOwners()
 
     @property
     def position(self) -> int:

@@ -41,7 +41,7 @@ def cycle_input(
         workloads=workloads.workloads,
         running=workloads.running,
         needed_by=workloads.needed_by,
-        pending=sorted(filter(share.has, workloads.pending)),
+        pending=sorted(share.pending()),
         waiting=waiting,
         now=now,
         cycle=cycle,
@@ -139,7 +139,7 @@ def idle(state: ClusterState, share: Share | None = None) -> bool:
     """
     if share is not None and not share.whole:
         return not (
-            any(map(share.has, state.workload_index.pending))
+            share.pending()
             or any(map(share.has, state.workload_index.below))
             or any(map(share.has, state.provisioning.standing))
             or state.node_readiness.may_have_failed(state.charges.on_node)

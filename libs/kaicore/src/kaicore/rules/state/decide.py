@@ -2,9 +2,11 @@
 
 The events of one cycle are one append. Each batch of decisions (`kaicore.rules.engine.decisions`) is one unit of it: a
 gang's start, or a preemptor's room and its victims. A unit is conditional on the versions that all its pods and nodes
-had in the state, so that a stale batch is dropped as a whole and the others stand. Devices that several nodes can use,
-and claims that several pods can use, have streams of their own for that. The append as a whole is conditional
-on the shard's cycle stream, so that of two schedulers that both believe to lead a shard only one appends anything.
+had in the state, so that a stale batch is dropped as a whole and the others stand, but for those that were decided on
+what it charges to their nodes: which zones a kubelet gives a pod depends on the pods that come before it. Devices that
+several nodes can use, and claims that several pods can use, have streams of their own for that. The append as a whole
+is conditional on the shard's cycle stream, so that of two schedulers that both believe to lead a shard only one appends
+anything.
 
 A shard may have replicas (`kaicore.rules.state.share`). Each has a cycle stream of its own, and its append is also
 conditional on the list of replicas, so that no group has two owners. An eviction is then conditional on all running
@@ -122,8 +124,9 @@ class _Record:
         self._id = derived_id(state.cluster, "CycleCompleted", *parts)
         #: Of the other events. To derive each id from its parts would cost as much as deciding.
         self._numbers = count(1)
-        #: What each batch so far is conditional on.
-        self._expected: list[Mapping[str, int]] = []
+        #: The last unit that charges pods to a node.
+        self._charged_by: dict[str, int] = {}
+        self._units = 1
 
     def cycle(self, config: EngineConfig, placements: Sequence[PodPlaced]) -> Unit:
         """Return the unit that records the cycle: its summary, and what has changed of what it reports besides."""
@@ -141,7 +144,7 @@ class _Record:
         return Unit(tuple(events))
 
     def batch(self, batch: DecisionBatch) -> Unit:
-        """Return all of a batch's events, conditional on every pod and node that it, or what it depends on, is about.
+        """Return all of a batch's events, conditional on every pod and node that it is about, and on what it follows.
 
         To be asked for all batches of a cycle, in order: the kubelets shall see the pods in the order in which the
         cycle charged them, since what one gets depends on those before it.
@@ -170,11 +173,14 @@ class _Record:
             events += reclaimed
             streams.update(event.stream for event in reclaimed)
             streams.update(self._victims_groups(batch))
+        follows = {self._charged_by[node] for node in charged if node in self._charged_by}
         if batch.depends_on >= 0:
-            streams.update(self._expected[batch.depends_on])
+            # The first unit is the cycle's own.
+            follows.add(1 + batch.depends_on)
+        self._charged_by |= dict.fromkeys(charged, self._units)
+        self._units += 1
         expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
-        self._expected.append(expected)
-        return Unit(tuple(events), expect=expected)
+        return Unit(tuple(events), expected, tuple(sorted(follows)))
 
     def _devices(self, batch: DecisionBatch) -> list[NewEvent]:
         """Return what records which devices a batch gives that the nodes' streams do not guard."""

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from kaicore.rules.devices.extended_requests import extended_claim
 from kaicore.rules.devices.selectors import selector_problem
 from kaicore.rules.engine.constraints.device_demand import NO_DEVICES, DeviceDemand, WantedClaim
-from kaicore.rules.engine.constraints.device_supply import DeviceSupply, GivenClaim
+from kaicore.rules.engine.constraints.device_supply import GivenClaim, PodDevices
+from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.events import payloads
 from kaicore.rules.model.device import (
     NO_EXECUTE,
@@ -29,6 +31,7 @@ from kaicore.rules.model.device import (
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.claim_users import ClaimUsers
 from kaicore.rules.state.device_slices import DeviceSlices
+from kaicore.rules.state.extended_resources import ExtendedResources
 
 #: Facts that are for `DeviceRegistry.take`.
 DEVICE_FACTS: tuple[type[payloads.Payload], ...] = (
@@ -51,11 +54,14 @@ _NO_DEVICES: dict[str, Allocation] = {}
 class DeviceRegistry:
     """Everything about devices, at one position of a cluster's log."""
 
-    def __init__(self, supply: DeviceSupply) -> None:
-        """Args: supply: told of every slice, and of all that claims have."""
-        self.slices = DeviceSlices(supply)
+    def __init__(self, columns: NodeColumns) -> None:
+        """Args: columns: whose supply is told of every slice, and of all that claims have."""
+        supply = columns.devices
         #: By name.
         self.classes: dict[str, DeviceClass] = {}
+        #: Which of the classes stand for extended resources.
+        self.extended = ExtendedResources(columns, self.classes)
+        self.slices = DeviceSlices(supply, changed=self.extended.slice_changed)
         #: By `namespace/name`.
         self.claims: dict[str, ResourceClaim] = {}
         self._supply = supply
@@ -63,6 +69,8 @@ class DeviceRegistry:
         #: What decisions gave to claims for placed pods, by claim, by the pod's uid.
         self._promised: dict[str, dict[str, Allocation]] = {}
         self._of_pod: dict[str, Mapping[str, Allocation]] = {}
+        #: Claims for extended resources that decisions promised, each with the uid of its pod.
+        self._made_for: dict[str, str] = {}
         #: What the supply counts, by claim: the uid of the pod whose own the claim is, and its devices.
         self._counted: dict[str, tuple[str, tuple[AllocatedDevice, ...]]] = {}
         #: The same of pods' own claims, by the pod's uid, by claim.
@@ -93,8 +101,12 @@ class DeviceRegistry:
             del promised[pod.uid]
             if not promised:
                 del self._promised[f"{pod.namespace}/{name}"]
+            self._made_for.pop(f"{pod.namespace}/{name}", None)
+        used = {key.partition("/")[2] for key in resource_claim_keys(pod)}
         for name, allocation in devices.items():
             self._promised.setdefault(f"{pod.namespace}/{name}", {})[pod.uid] = allocation
+            if name not in used:
+                self._made_for[f"{pod.namespace}/{name}"] = pod.uid
         if devices:
             self._of_pod[pod.uid] = devices
         else:
@@ -118,8 +130,10 @@ class DeviceRegistry:
                 self.slices.forget_rule(name)
             case payloads.DeviceClassObserved(device_class):
                 self.classes[device_class.name] = device_class
+                self.extended.classes_changed()
             case payloads.DeviceClassDeleted(_, name):
                 self.classes.pop(name, None)
+                self.extended.classes_changed()
             case payloads.ResourceClaimObserved(claim):
                 self.claims[claim.key] = claim
                 self._count(claim.key)
@@ -141,15 +155,17 @@ class DeviceRegistry:
             self.take(payloads.DeviceTaintRuleObserved(rule))
         for one in slices:
             self.take(payloads.ResourceSliceObserved(one))
-        self.classes = {one.name: one for one in classes}
+        self.classes |= {one.name: one for one in classes}
+        self.extended.classes_changed()
         for claim in claims:
             self.take(payloads.ResourceClaimObserved(claim))
 
     # Questions of cycles.
 
     def demand(self, pod: Pod) -> DeviceDemand:
-        """Return what the pod's resource claims ask of its node."""
-        if not pod.resource_claims:
+        """Return what the pod's resource claims ask of its node, that for its extended resources among them."""
+        extended = self.extended.requests(pod).requests
+        if not pod.resource_claims and not extended:
             return NO_DEVICES
         waits: list[str] = []
         places = []
@@ -161,20 +177,26 @@ class DeviceRegistry:
             allocation = self.allocation(key)
             if allocation is not None and allocation.terms is not None:
                 places.append(("node selector of an allocated claim", allocation.terms))
+        for one in extended:
+            waits += (f"extended resource {one.resource} {problem}" for problem in self._request_problems(one.request))
         wanted = () if waits else tuple(want for want, _ in self._wanted(pod))
-        return DeviceDemand(tuple(waits), tuple(dict.fromkeys(places)), wanted)
+        return DeviceDemand(tuple(dict.fromkeys(waits)), tuple(dict.fromkeys(places)), wanted)
 
-    def given(self, pod: Pod, claims: Sequence[GivenClaim]) -> tuple[dict[str, Allocation], tuple[str, ...]]:
+    def given(self, pod: Pod, claims: Sequence[GivenClaim]) -> PodDevices:
         """Return what becomes of a placed pod's claims.
 
         Args:
             pod: the pod.
             claims: what it gets for each claim that its demand wants.
-
-        Returns:
-            what claims are to be allocated, by name; and the names of those that are allocated already.
         """
-        devices = {claim.name: one.allocation for (_, claim), one in zip(self._wanted(pod), claims, strict=True)}
+        devices: dict[str, Allocation] = {}
+        extended = None
+        for (_, claim), one in zip(self._wanted(pod), claims, strict=True):
+            if claim is None:
+                extended = extended_claim(pod, self.extended.requests(pod), one.allocation)
+            name = claim.name if claim is not None else extended.name if extended is not None else ""
+            if name:
+                devices[name] = one.allocation
         reserved: list[str] = []
         for key in dict.fromkeys(resource_claim_keys(pod)):
             claim = self.claims.get(key)
@@ -185,13 +207,14 @@ class DeviceRegistry:
                 reserved.append(claim.name)
             elif promised:
                 devices[claim.name] = promised[min(promised)]
-        return devices, tuple(reserved)
+        return PodDevices(devices, tuple(reserved), extended)
 
     def charged(self, decision: payloads.PodPlaced) -> Iterator[tuple[str, str]]:
         """Yield what a decision gives of devices that no node's stream guards: stream, and pool or claim."""
         for name, allocation in decision.devices.items():
             claim = self.claims.get(f"{decision.namespace}/{name}")
-            if claim is None or claim.owner != decision.uid:
+            made = decision.extended_claim is not None and decision.extended_claim.name == name
+            if not made and (claim is None or claim.owner != decision.uid):
                 yield f"claimdevices/{decision.namespace}/{name}", f"{decision.namespace}/{name}"
             for pool in {(device.driver, device.pool) for device in allocation.devices if not device.admin}:
                 if not self._supply.is_of_one_node(pool):
@@ -205,15 +228,22 @@ class DeviceRegistry:
         promised = self._promised.get(key)
         return promised[min(promised)] if promised else None
 
-    def _wanted(self, pod: Pod) -> list[tuple[WantedClaim, ResourceClaim]]:
-        """Return a pod's claims that have nothing yet, in the order in which they choose."""
-        wanted = []
+    def _wanted(self, pod: Pod) -> list[tuple[WantedClaim, ResourceClaim | None]]:
+        """Return a pod's claims that have nothing yet, in the order in which they choose.
+
+        The last one may be none that there is: it is for extended resources.
+        """
+        wanted: list[tuple[WantedClaim, ResourceClaim | None]] = []
         for key in dict.fromkeys(resource_claim_keys(pod)):
             claim = self.claims.get(key)
             if claim is not None and self.allocation(key) is None:
                 shared = key if self._users.is_shared(key) else ""
                 requests = tuple(map(self._with_class, claim.requests))
                 wanted.append((WantedClaim(requests, claim.constraints, shared), claim))
+        extended = self.extended.requests(pod).requests
+        if extended:
+            requests = tuple(self._with_class(one.request) for one in extended)
+            wanted.append((WantedClaim(requests, extended=tuple(one.resource for one in extended)), None))
         return wanted
 
     def _with_class(self, request: DeviceRequest) -> DeviceRequest:
@@ -271,7 +301,7 @@ class DeviceRegistry:
     def _count(self, key: str) -> None:
         """Have the supply count what a claim has now."""
         allocation, claim = self.allocation(key), self.claims.get(key)
-        owner = "" if claim is None else claim.owner
+        owner = self._made_for.get(key, "") if claim is None else claim.owner
         devices = () if allocation is None else allocation.devices
         before_owner, before = self._counted.pop(key, ("", ()))
         if devices:

@@ -1,6 +1,6 @@
 """Slices of devices, and the taints that rules give their devices."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -14,24 +14,30 @@ class DeviceSlices:
     Source: `k8s.io/dynamic-resource-allocation/resourceslice/tracker` 0.37.
     """
 
-    def __init__(self, supply: DeviceSupply) -> None:
-        """Args: supply: told of every slice."""
+    def __init__(self, supply: DeviceSupply, *, changed: Callable[[ResourceSlice], None]) -> None:
+        """Args:
+        supply: told of every slice.
+        changed: told of slices once the supply has them as they are.
+        """
         #: By name.
         self.slices: dict[str, ResourceSlice] = {}
         self.rules: dict[str, DeviceTaintRule] = {}
         self._supply = supply
+        self._changed = changed
 
     def set_slice(self, seen: ResourceSlice) -> None:
         """A slice is new, or has changed."""
         self.forget_slice(seen.name)
         self.slices[seen.name] = seen
         self._supply.set_slice(self._tainted(seen))
+        self._changed(seen)
 
     def forget_slice(self, name: str) -> None:
         """A slice is gone; harmless where it is not known."""
         before = self.slices.pop(name, None)
         if before is not None:
             self._supply.forget_slice(before)
+            self._changed(before)
 
     def set_rule(self, rule: DeviceTaintRule) -> None:
         """A taint rule is new, or has changed."""
@@ -58,6 +64,7 @@ class DeviceSlices:
         for one in self.slices.values():
             if any(rule.is_for(one.driver, one.pool, device.name) for rule in rules for device in one.devices):
                 self._supply.set_slice(self._tainted(one))
+                self._changed(one)
 
     def _tainted(self, one: ResourceSlice) -> ResourceSlice:
         if not self.rules:

@@ -6,7 +6,8 @@ an observation contradicts its prediction? And, when an end is told, which pods 
 have found it freed already: until they are observed, they may be on either zones.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, combinations, islice
 
 import msgspec
 
@@ -31,6 +32,12 @@ _SYNC_US = 1_000_000
 #: Other placements of one pod that are kept in mind.
 _MOST_ALTERNATIVES = 3
 
+#: Choices of pods that may have ended earlier than reported which are tried at most: all of those of seven pods.
+_MOST_CHOICES = 128
+
+#: Choices of those that are predicted again at most, whenever an end is reported.
+_MOST_WORLDS = 8
+
 #: Pods of a node that are predicted again at most, the last ones: a node to which more come at once is no such case.
 _MOST_OPEN = 16
 
@@ -52,6 +59,18 @@ class PodHolding(msgspec.Struct, frozen=True):
     reported_at: int
     requests: Amounts
     zone_charge: ZoneCharge
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """What a kubelet had seen at an admission, and the log had not.
+
+    Attributes:
+        released: pods that it had released before the API server reported their end, in the order of the reports.
+        by_age: it admitted the pods that came to it together oldest first, not in the order of the decisions.
+    """
+
+    released: tuple[str, ...]
+    by_age: bool
 
 
 class EarlyReleases:
@@ -87,49 +106,50 @@ class EarlyReleases:
         recent = {node: [one for one in ends if one.reported_at > now - KEPT_US] for node, ends in self.ended.items()}
         return {node: recent[node] for node in sorted(recent) if recent[node]}
 
-    def explain(self, entry: PodEntry) -> tuple[str, ...] | None:
-        """Return which ends explain an observation, had they been reported before the pod was decided on.
+    def explain(self, entry: PodEntry) -> Explanation | None:
+        """Return what a kubelet had seen that gave a pod other zones than predicted.
+
+        A kubelet tells the ends of pods one by one, in another order than it freed what they had held. So each choice
+        of the ends that were reported after the decision may have come before the admission; few are likelier.
 
         Args:
             entry: a pod that was observed otherwise than predicted.
 
         Returns:
-            the pods that had ended, in the order in which that was reported; empty if what is known of the others by
-            now explains it alone; None if nothing does.
+            the least that explains it; None if nothing does.
         """
         ended = [
             one
             for one in self.ended.get(entry.node, ())
             if one.charged_at < entry.charged_at and one.ended_at > entry.decided_at
         ]
-        before = [
-            self._holder(other) for other in self._charges.held_on(entry.node) if other.charged_at < entry.charged_at
-        ]
-        for count in range(len(ended) + 1):
-            given = self._given(entry, [*before, *ended[count:]])
-            if given is not None and entry.observed is not None and not contradiction(given.placement, entry.observed):
-                return tuple(one.subject for one in ended[:count])
+        held = [other for other in self._charges.held_on(entry.node) if other.pod.uid != entry.pod.uid]
+        decided_first = [other for other in held if other.charged_at < entry.charged_at]
+        orders = [(decided_first, False)]
+        if (older := self._older(entry, held)) is not None:
+            orders.append((older, True))
+        for before, by_age in orders:
+            held_before = [self._holder(other) for other in before]
+            for released in _choices(ended):
+                still = [one for one in ended if one not in released]
+                if self._gives_what_was_observed(entry, [*held_before, *still]):
+                    return Explanation(tuple(one.subject for one in released), by_age=by_age)
         return None
 
-    def is_by_age(self, entry: PodEntry) -> bool:
-        """Tell whether a placement is as observed because the kubelet admitted those that came together oldest first.
+    def _older(self, entry: PodEntry, held: Iterable[PodEntry]) -> list[PodEntry] | None:
+        """Return the pods before one if those that came to the kubelet together are admitted oldest first.
 
         So it does with pods of one sync (Kubernetes v1.36, `pkg/kubelet/kubelet.go`, HandlePodAdditions); decisions
-        are made in another order.
+        are made in another order. None if that order is the same.
         """
         before, otherwise = list[PodEntry](), False
-        for other in self._charges.held_on(entry.node):
-            if other.pod.uid == entry.pod.uid:
-                continue
+        for other in held:
             is_before = other.charged_at < entry.charged_at
             if abs(other.placed_at - entry.placed_at) <= _SYNC_US and other.pod.created_at != entry.pod.created_at:
                 otherwise |= is_before != (other.pod.created_at < entry.pod.created_at)
                 is_before = other.pod.created_at < entry.pod.created_at
             before += [other] if is_before else []
-        if not otherwise or entry.observed is None:
-            return False
-        given = self._given(entry, [self._holder(other) for other in before])
-        return given is not None and contradiction(given.placement, entry.observed) is None
+        return before if otherwise else None
 
     def predict_again(self, node: str, *, at: int, now: int) -> bool:
         """Check what was decided on the account of a node before the log had something new about it.
@@ -156,12 +176,13 @@ class EarlyReleases:
             self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         placements_of: dict[str, list[Placement]] = {}
         for place, first in enumerate(open_):
-            for entry, given in self._world(row, open_[place:]):
-                assert entry.predicted is not None
-                placements = (entry.predicted, *entry.alternatives, *placements_of.get(entry.pod.uid, ()))
-                if len(placements) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in placements):
-                    placements_of.setdefault(entry.pod.uid, []).append(given)
-            self._charge(row, first, self._charges.predicted_charge(first))
+            for still in self._perhaps_still_held(first, at=at, now=now):
+                for entry, given in self._world(row, open_[place:], still):
+                    assert entry.predicted is not None
+                    placements = (entry.predicted, *entry.alternatives, *placements_of.get(entry.pod.uid, ()))
+                    if len(placements) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in placements):
+                        placements_of.setdefault(entry.pod.uid, []).append(given)
+            self._charge(row, first.requests, self._charges.predicted_charge(first))
         self._columns.restore(row, mark)
         changed = False
         for entry in open_:
@@ -170,44 +191,54 @@ class EarlyReleases:
                 changed |= self._charges.recharge(entry)
         return changed
 
-    def _world(self, row: int, pods: list[PodEntry]) -> list[tuple[PodEntry, Placement]]:
-        """Predict pods of a node again, each after those before it; returns what they get.
+    def _perhaps_still_held(self, entry: PodEntry, *, at: int, now: int) -> Iterator[tuple[PodHolding, ...]]:
+        """Yield what a kubelet may have freed only after an admission, though its end was reported before another's."""
+        ended = [
+            one
+            for one in self.ended.get(entry.node, ())
+            if entry.decided_at < one.ended_at < at and one.reported_at > now - LAG_US
+        ]
+        return islice(_choices(ended), _MOST_WORLDS)
+
+    def _world(self, row: int, pods: list[PodEntry], still: tuple[PodHolding, ...]) -> list[tuple[PodEntry, Placement]]:
+        """Predict pods of a node again, each after those before it, while some that ended hold what they had still.
 
         Only what the first of them gets makes this world another than the next: without it there is nothing to follow.
         """
-        given = self._admitted(pods[0])
-        if given is None or not _contradicts(pods[0], given.placement):
-            return []
         mark = self._columns.mark(row)
-        placements = [(pods[0], given.placement)]
-        self._charge(row, pods[0], given.charge)
-        for entry in pods[1:]:
-            given = self._admitted(entry)
-            if given is not None:
-                placements.append((entry, given.placement))
-            self._charge(row, entry, self._charges.predicted_charge(entry) if given is None else given.charge)
+        for one in still:
+            self._charge(row, one.requests, one.zone_charge)
+        given, placements = self._admitted(pods[0]), list[tuple[PodEntry, Placement]]()
+        if given is not None and _contradicts(pods[0], given.placement):
+            placements = [(pods[0], given.placement)]
+            self._charge(row, pods[0].requests, given.charge)
+            for entry in pods[1:]:
+                given = self._admitted(entry)
+                if given is not None:
+                    placements.append((entry, given.placement))
+                charge = self._charges.predicted_charge(entry) if given is None else given.charge
+                self._charge(row, entry.requests, charge)
         self._columns.restore(row, mark)
         return placements
 
-    def _charge(self, row: int, entry: PodEntry, charge: ZoneCharge) -> None:
-        self._columns.charge(row, entry.requests)
+    def _charge(self, row: int, requests: Amounts, charge: ZoneCharge) -> None:
+        self._columns.charge(row, requests)
         self._columns.zones.charge(row, charge)
 
     def _holder(self, entry: PodEntry, *, at: int = 0, now: int = 0) -> PodHolding:
         charge = self._charges.predicted_charge(entry)
         return PodHolding(entry.pod.subject, entry.charged_at, at, now, entry.requests, charge)
 
-    def _given(self, entry: PodEntry, holders: Iterable[PodHolding]) -> PredictedPlacement | None:
-        """What the kubelet would give a pod if just these others were there."""
+    def _gives_what_was_observed(self, entry: PodEntry, holders: Iterable[PodHolding]) -> bool:
+        """Tell whether the kubelet gives a pod what was observed of it if just these others are there."""
         row = self._columns.row(entry.node)
         mark = self._columns.mark(row)
         self._clear(row)
         for other in sorted(holders, key=lambda one: one.charged_at):
-            self._columns.charge(row, other.requests)
-            self._columns.zones.charge(row, other.zone_charge)
+            self._charge(row, other.requests, other.zone_charge)
         given = self._admitted(entry)
         self._columns.restore(row, mark)
-        return given
+        return given is not None and entry.observed is not None and not contradiction(given.placement, entry.observed)
 
     def _clear(self, row: int) -> None:
         self._columns.used[row] = self._columns.releasing[row] = 0
@@ -221,6 +252,12 @@ class EarlyReleases:
         verdict = admit(self._columns.node_zones(row), self._classes[entry.class_key].aligned)
         names = tuple(zone.name for zone in topology.zones)
         return predicted_placement(verdict, names) if isinstance(verdict, Admitted) else None
+
+
+def _choices(ended: list[PodHolding]) -> Iterator[tuple[PodHolding, ...]]:
+    """Yield the ends that may have come first: none, then ever more, as long as they are few enough to be tried."""
+    sizes = (combinations(ended, size) for size in range(len(ended) + 1))
+    return islice(chain.from_iterable(sizes), _MOST_CHOICES)
 
 
 def _contradicts(entry: PodEntry, given: Placement) -> bool:

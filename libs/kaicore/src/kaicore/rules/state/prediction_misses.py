@@ -18,6 +18,9 @@ from kaicore.rules.state.pod_entry import PodEntry
 #: How long a miss may be explained by what is told after it, microseconds.
 OPEN_US = 5_000_000
 
+#: Causes by which pods that came later are elsewhere as well.
+_FOLLOWED = (MissCause.RELEASED_EARLIER, MissCause.OLDEST_FIRST)
+
 #: Explanations that are kept, for pods that are gone as well.
 _MOST_KEPT = 1000
 
@@ -99,16 +102,15 @@ class PredictionMisses:
             if entry.predicted is not None and not contradiction(entry.predicted, entry.observed):
                 self._close(miss, MissCause.HALF_READ)
                 continue
-            released = self._early_releases.explain(entry)
-            if released == ():
-                # The others are elsewhere than predicted: for the same reason, if theirs is known.
-                others = self._before(entry)
-                early = [other for other in others if other.cause == MissCause.RELEASED_EARLIER]
-                released = early[-1].released if early else ()
-            if released:
-                self._close(miss, MissCause.RELEASED_EARLIER, released)
-            elif self._early_releases.is_by_age(entry):
+            if (explanation := self._early_releases.explain(entry)) is None:
+                continue
+            if explanation.released:
+                self._close(miss, MissCause.RELEASED_EARLIER, explanation.released)
+            elif explanation.by_age:
                 self._close(miss, MissCause.OLDEST_FIRST)
+            elif others := [other for other in self._before(entry) if other.cause in _FOLLOWED]:
+                # The others are elsewhere than predicted, and this one for the same reason.
+                self._close(miss, others[-1].cause, others[-1].released)
 
     def expire(self, now: int) -> None:
         """Close the open misses that nothing will explain any more, with the cause that was recorded."""

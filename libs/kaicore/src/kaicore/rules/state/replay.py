@@ -3,8 +3,8 @@
 A recorded cycle names the position, the configuration and the clock it was decided on, so the same events must come
 out: the cycle with its reasons, its reports, and every decision. A batch that the cycle decided and that the log does
 not hold must have been stale: one of the streams that it was conditional on has moved on between the cycle's input and
-its record. Anything else is a difference. What another version of the engine decided may come out otherwise: that is
-told apart.
+its record, or it follows a batch that was stale. Anything else is a difference. What another version of the engine
+decided may come out otherwise: that is told apart.
 """
 
 from collections import Counter
@@ -57,7 +57,6 @@ _DECISIONS_ARE_PAYLOADS = 2
 
 #: Fields of a cycle's record that say how it was run: another version of the engine has others.
 _OF_THE_ENGINE = ("engine_version", "config_digest", "decisions_digest")
-
 
 #: What the name of a pod has in it whose own name was erased (`kaicore.rules.events.erasure`); no other name has.
 _PSEUDONYMS = (b"~erased-", b"!erased-")
@@ -210,13 +209,15 @@ class Replay:
 
     def _fresh(self, proposal: Proposal, schema: int) -> list[Payload]:
         """Return what is to be recorded of a cycle's batches: not those of which a stream has moved on by now."""
-        versions, fresh = self.state.versions, list[Payload]()
-        for unit, batch in zip(proposal.units[1:], proposal.result.batches, strict=True):
-            if all(versions.get(stream, 0) == version for stream, version in unit.expect.items()):
+        versions, fresh, stale = self.state.versions, list[Payload](), set[int]()
+        for number, (unit, batch) in enumerate(zip(proposal.units[1:], proposal.result.batches, strict=True), start=1):
+            moved = any(versions.get(stream, 0) != version for stream, version in unit.expect.items())
+            if moved or not stale.isdisjoint(unit.follows):
+                stale.add(number)
+                self.report.late += len(batch.decisions)
+            else:
                 others = [new.payload for new in unit.events[len(batch.decisions) :]]
                 fresh += [*_as_recorded(batch, schema), *others]
-            else:
-                self.report.late += len(batch.decisions)
         return fresh
 
     def _stray(self, event: Event) -> None:

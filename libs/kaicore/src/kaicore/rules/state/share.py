@@ -9,7 +9,7 @@ shares with other groups, so that groups that could break a rule together have t
 3. All others are owned by their own key; groups that start together by the first of their keys.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 
 import numpy as np
 
@@ -44,14 +44,29 @@ class Share:
         #: Whether every group is this scheduler's.
         self.whole = self.alone and self._config.node_pool is None
         self._state = state
-        self._owners: dict[str, str] = {}
+        self._owners: dict[str, str | None] = {}
         self._bounds: dict[int, tuple[bool, str]] = {}
+        self._waiting: Mapping[str, str] = {}
+        self._by_owner: Mapping[str, Set[str]] = {}
+        if not self.whole:
+            config, tree = self._config, state.queue_registry.tree_of(self._config)
+            basis = (() if self.alone else self.replicas, config.node_pool, config.node_pool_label)
+            state.group_owners.update(state.workload_index, tree, basis, self._decides)
+            self._waiting, self._by_owner = state.group_owners.owners, state.group_owners.groups
 
     def has(self, group: str) -> bool:
         """Tell whether a group, by its key, is this scheduler's to decide about."""
-        if not self.whole and not self._in_pool(group):
-            return False
-        return self.alone or self.owner(group) == self.replica
+        return self.whole or self._owner(group) == self._me
+
+    def pending(self) -> Set[str]:
+        """Return the keys of the groups with waiting pods that are this scheduler's; not to be changed."""
+        if self.whole:
+            return self._state.workload_index.pending
+        return self._by_owner.get(self._me, frozenset())
+
+    @property
+    def _me(self) -> str:
+        return "" if self.alone else self.replica
 
     @property
     def reports(self) -> bool:
@@ -59,11 +74,22 @@ class Share:
         return self.alone or owner(_REPORTS, self.replicas) == self.replica
 
     def owner(self, group: str) -> str:
-        """Return the replica that decides about a group; empty where the log lists none."""
-        known = self._owners.get(group)
-        if known is None:
-            known = self._owners[group] = owner(self._shared(group), self.replicas)
-        return known
+        """Return the replica that decides about a group; empty where the log lists none, and for groups of no pod."""
+        return self._owner(group) or ""
+
+    def _owner(self, key: str) -> str | None:
+        owner_of_waiting = self._waiting.get(key)
+        if owner_of_waiting is not None:
+            return owner_of_waiting
+        if key not in self._owners:
+            self._owners[key] = self._decides(key)
+        return self._owners[key]
+
+    def _decides(self, key: str) -> str | None:
+        """Return who decides about a group as it is now: empty for a scheduler alone, None for nobody of the shard."""
+        if not self._in_pool(key):
+            return None
+        return "" if self.alone else owner(self._shared(key), self.replicas)
 
     def turns(self) -> Ints | None:
         """Return by row how many other replicas come before this one on a node; None where it is the only one."""
@@ -83,12 +109,11 @@ class Share:
         if self.alone:
             return None
         state = self._state
-        busy = {self.owner(key) for key in state.workload_index.pending if self._in_pool(key)}
         names = state.columns.names
         freed_at = np.array([state.freed_at.get(name, 0) for name in names], np.int64)
         left: Flags = np.zeros(len(state.columns.present), np.bool_)
         for other in self.replicas:
-            if other != self.replica and other in busy:
+            if other != self.replica and other in self._by_owner:
                 _, seen = state.last_cycles.get(replica_shard(self.shard, other), ("", 0))
                 unseen = np.flatnonzero(freed_at > seen)
                 if len(unseen):
@@ -123,10 +148,7 @@ class Share:
         index = self._state.workload_index
         keys, left = {key}, [key]
         while left:
-            one = left.pop()
-            workload = index.workloads.get(one)
-            others = () if workload is None else workload.group.together
-            new = {*others, *index.needed_by.get(one, ())} - keys
+            new = index.beside(left.pop()) - keys
             keys |= new
             left += new
         return sorted(keys)

@@ -42,6 +42,26 @@ class WorkloadIndex:
         self.running: dict[Kind, dict[str, Workload]] = {}
         self._kinds: dict[str, Kind] = {}
         self._where: dict[str, str] = {}
+        #: Keys of groups that have changed since `take_changed`; None as long as nobody has asked.
+        self._changed: set[str] | None = None
+
+    def take_changed(self) -> set[str] | None:
+        """Return the keys of groups that have changed since the last call, and of all that start together with them.
+
+        None at the first call: then any may have.
+        """
+        changed, self._changed = self._changed, set()
+        left = list(changed or ())
+        while changed is not None and left:
+            new = self.beside(left.pop()) - changed
+            changed |= new
+            left += new
+        return changed
+
+    def beside(self, key: str) -> set[str]:
+        """Return the keys of the groups that a group names to start together with, and of those that name it."""
+        workload = self.workloads.get(key)
+        return {*(() if workload is None else workload.group.together), *self.needed_by.get(key, ())}
 
     def seat(self, entry: PodEntry, group: Group, *, waiting: bool, at: int) -> None:
         """Put a pod where it now stands in its group.
@@ -148,11 +168,17 @@ class WorkloadIndex:
         self._link(group)
 
     def _link(self, group: Group) -> None:
+        self._note(group)
         for key in group.together:
             if key != group.key:
                 self.needed_by.setdefault(key, set()).add(group.key)
 
+    def _note(self, group: Group) -> None:
+        if self._changed is not None:
+            self._changed.update((group.key, *group.together))
+
     def _unlink(self, group: Group) -> None:
+        self._note(group)
         for key in group.together:
             if key != group.key:
                 needing = self.needed_by[key]
@@ -162,6 +188,8 @@ class WorkloadIndex:
 
     def _index(self, workload: Workload) -> None:
         key = workload.group.key
+        if self._changed is not None:
+            self._changed.add(key)
         if workload.waiting:
             self.pending.add(key)
         else:

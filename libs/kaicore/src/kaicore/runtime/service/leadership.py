@@ -158,7 +158,7 @@ class Leadership:
                 self._was_refused = False
                 self._leads.clear()
                 self._deposed.set()
-            await asyncio.sleep(self._duration_s / 3 if self._lease.answered else min(self._duration_s / 3, _FIRST_S))
+            await asyncio.sleep(self._lease.renewal_s if self._lease.answered else min(self._duration_s / 3, _FIRST_S))
 
     def _may_lead_blind(self) -> bool:
         if self._leads.is_set():

@@ -7,7 +7,7 @@ from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus.leases.clock import lease_clock
 from kaicore.ledger.bus.leases.port import Entry, LeaseStore
 from kaicore.ledger.bus.leases.record import LeaseRecord, decode_record, encode_record
-from kaicore.rules.sharing.liveness import Liveness, Sighting
+from kaicore.rules.sharing.liveness import JUST_AFTER_S, Liveness, Sighting
 
 #: The part of its duration for which a holder believes in its lease.
 _OWN_PART = 0.9
@@ -53,6 +53,12 @@ class Lease:
     def held(self) -> bool:
         """Tell whether the lease is held, by this process's own clock; another may act all the same."""
         return self._clock() < self._until
+
+    @property
+    def renewal_s(self) -> float:
+        """Seconds after which `hold` is to be called again: a third of the duration, less where another's ends."""
+        now = self._clock()
+        return min(self._record.duration_s / 3, max(self._others.next_end(now=now) - now, 0.0) + JUST_AFTER_S)
 
     async def hold(self) -> bool:
         """Acquire the lease, or renew it, if it may be had; return whether it is held.

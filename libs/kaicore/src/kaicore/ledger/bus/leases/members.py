@@ -6,7 +6,7 @@ from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus.leases.clock import lease_clock
 from kaicore.ledger.bus.leases.port import Entry, LeaseStore
 from kaicore.ledger.bus.leases.record import LeaseRecord, decode_record, encode_record
-from kaicore.rules.sharing.liveness import Liveness, Sighting
+from kaicore.rules.sharing.liveness import JUST_AFTER_S, Liveness, Sighting
 
 
 class Members:
@@ -19,7 +19,7 @@ class Members:
         role: str,
         *,
         member: str,
-        ttl_s: float = 3.0,
+        ttl_s: float = 2.0,
         about: Mapping[str, str] | None = None,
         clock: Callable[[], float] = lease_clock,
     ) -> None:
@@ -45,8 +45,12 @@ class Members:
 
     @property
     def renewal_s(self) -> float:
-        """Seconds after which `beat` is to be called again: a third of the time to live."""
-        return self._record.duration_s / 3
+        """Seconds after which `beat` is to be called again.
+
+        A third of the time to live; less where another member is about to count no more: that is seen at once.
+        """
+        now = self._clock()
+        return min(self._record.duration_s / 3, max(self._liveness.next_end(now=now) - now, 0.0) + JUST_AFTER_S)
 
     @property
     def settled(self) -> bool:

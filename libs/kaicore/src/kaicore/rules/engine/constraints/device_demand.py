@@ -15,11 +15,14 @@ class WantedClaim(msgspec.Struct, frozen=True, omit_defaults=True):
         requests: as the claim has them, the selectors of each request's device class before its own.
         constraints: as the claim has them.
         claim: `namespace/name` of a claim that several pods use: where it is allocated for one, the others use that.
+        extended: of a claim for extended resources, the resource of each request; one that a node's kubelet has is not
+            asked of devices there.
     """
 
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
     claim: str = ""
+    extended: tuple[str, ...] = ()
 
 
 class DeviceDemand(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -74,7 +74,7 @@ class DeviceRule:
         supply = self._columns.devices
         open_ = self._now_wanted()
         node = self._node(row)
-        got = allocate(_specs(open_), supply.pools(node), supply.held, node=node.name, zones=zones)
+        got = allocate(_specs(open_, node), supply.pools(node), supply.held, node=node.name, zones=zones)
         allocations = iter(got if isinstance(got, tuple) else [Allocation()] * len(open_))
         return tuple(
             GivenClaim(next(allocations) if want in open_ else supply.given_to(want.claim) or Allocation(), want.claim)
@@ -103,10 +103,10 @@ class DeviceRule:
             self._never[row] = True
             self._problems[row] = "a claim that others use already has devices that cannot be used from there"
             return
-        got = allocate(_specs(open_), pools, supply.held, node=node.name)
+        got = allocate(_specs(open_, node), pools, supply.held, node=node.name)
         if isinstance(got, tuple):
             return
-        ever = allocate(_specs(open_), pools, _NOTHING, node=node.name)
+        ever = allocate(_specs(open_, node), pools, _NOTHING, node=node.name)
         self._taken[row] = isinstance(ever, tuple)
         self._never[row] = not self._taken[row]
         self._problems[row] = got if isinstance(ever, tuple) else ever
@@ -126,7 +126,10 @@ class DeviceRule:
         for count in range(_MOST_COUNTED):
             # The first pod settles what several use; the others want only their own.
             wanted = [want for want in self._now_wanted() if not (count and want.claim)]
-            got = allocate(_specs(wanted), pools, held, node=node.name)
+            specs = _specs(wanted, node)
+            if not any(spec.requests for spec in specs):
+                return int(NO_LIMIT)
+            got = allocate(specs, pools, held, node=node.name)
             if isinstance(got, str):
                 return count
             for allocation in got:
@@ -156,8 +159,16 @@ def zones_of_cpus(placement: Placement | None, topology: NodeTopology | None) ->
     return frozenset(zone.numa_id for zone in topology.zones if zone.name in names)
 
 
-def _specs(wanted: Sequence[WantedClaim]) -> list[ClaimToServe]:
-    return [ClaimToServe(want.requests, want.constraints) for want in wanted]
+def _specs(wanted: Sequence[WantedClaim], node: Node) -> list[ClaimToServe]:
+    return [ClaimToServe(_requests(want, node), want.constraints) for want in wanted]
+
+
+def _requests(want: WantedClaim, node: Node) -> tuple[DeviceRequest, ...]:
+    """Return what a claim asks of a node's devices: of extended resources those that its kubelet does not have."""
+    if not want.extended:
+        return want.requests
+    by_resource = zip(want.requests, want.extended, strict=True)
+    return tuple(request for request, resource in by_resource if not node.allocatable.get(resource))
 
 
 def _told(request: DeviceRequest) -> str:

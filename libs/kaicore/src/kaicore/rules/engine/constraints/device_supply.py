@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from kaicore.rules.devices.holdings import Holdings
 from kaicore.rules.devices.pools import Pool, PoolId, PoolSlice, pool_slice, pools_of_node
-from kaicore.rules.model.device import AllocatedDevice, Allocation, ResourceSlice
+from kaicore.rules.model.device import AllocatedDevice, Allocation, ExtendedClaim, ResourceSlice
 from kaicore.rules.model.node import Node
 
 _Key = TypeVar("_Key")
@@ -26,6 +26,20 @@ class GivenClaim(NamedTuple):
 
     allocation: Allocation
     claim: str = ""
+
+
+class PodDevices(NamedTuple):
+    """What becomes of a placed pod's claims.
+
+    Attributes:
+        given: what claims are to be allocated, by name.
+        reserved: names of those that are allocated already.
+        extended: of `given`, the claim that is to be made for the pod's extended resources; None for none.
+    """
+
+    given: dict[str, Allocation]
+    reserved: tuple[str, ...] = ()
+    extended: ExtendedClaim | None = None
 
 
 class DeviceSupply:

@@ -59,6 +59,10 @@ class NodeColumns:
         self.volumes = VolumeSupply()
         #: Devices of dynamic resource allocation, and which claims have them.
         self.devices = DeviceSupply()
+        #: Returns how much of extended resources a node offers by devices, beside what its kubelet has.
+        self.offer_of: Callable[[Node], Amounts] = _offers_nothing
+        #: That by row, where it is anything; it is in `allocatable`.
+        self.offers: dict[int, Amounts] = {}
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_values: dict[str, tuple[Ints, list[str]]] = {}
         self._order: Ints | None = None
@@ -88,11 +92,16 @@ class NodeColumns:
         self.present[row] = node is not None
         self.allocatable[row] = 0
         self._label_values.clear()
+        self.offers.pop(row, None)
         if node is None:
             return
-        self._know(node.allocatable)
-        for resource, amount in node.allocatable.items():
-            self.allocatable[row, self.resources[resource]] = amount
+        offer = self.offer_of(node)
+        if offer:
+            self.offers[row] = offer
+        for amounts in (node.allocatable, offer):
+            self._know(amounts)
+            for resource, amount in amounts.items():
+                self.allocatable[row, self.resources[resource]] = amount
         self.ready[row] = node.ready
         self.unschedulable[row] = node.unschedulable
         self.taint_set[row] = self._taint_id(node.taints)
@@ -251,6 +260,10 @@ class NodeColumns:
         for name in ("allocatable", "used", "releasing"):
             setattr(self, name, _padded(getattr(self, name), (new_rows, new_columns)))
         self._order = None
+
+
+def _offers_nothing(_: Node) -> Amounts:
+    return {}
 
 
 def _padded(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[_Scalar]:

@@ -37,6 +37,11 @@ class GroupTopology:
                 bound.add(one.name)
         return frozenset(name for name in bound if name not in parents)
 
+    @cached_property
+    def _domains(self) -> dict[int, dict[str, str]]:
+        """What `domains_of` has told."""
+        return {}
+
     @property
     def of_root(self) -> LevelConstraint | None:
         """The constraint that is about all pods; None for none."""
@@ -52,8 +57,11 @@ class GroupTopology:
         return "" if level == NO_LEVEL else self.tree.levels[level].name
 
     def domains_of(self, row: int) -> dict[str, str]:
-        """Return the domain of a row at each level, by the names of the levels."""
-        name_by_level = {}
+        """Return the domain of a row at each level, by the names of the levels; one for all who ask, never changed."""
+        kept = self._domains.get(row)
+        if kept is not None:
+            return kept
+        name_by_level = self._domains[row] = {}
         for level, domains, of_rows in zip(self.tree.levels, self.tree.domains, self.tree.of_rows, strict=True):
             if of_rows[row] >= 0:
                 name_by_level[level.name] = domains[of_rows[row]][-1]

@@ -3,7 +3,7 @@
 import msgspec
 
 from kaicore.rules.events.payloads.base import Payload
-from kaicore.rules.model.device import Allocation
+from kaicore.rules.model.device import Allocation, ExtendedClaim
 from kaicore.rules.model.placement import Placement
 
 
@@ -22,6 +22,7 @@ class PodPlaced(Payload, frozen=True, gc=False):
         provisioning_class: that request's class.
         devices: what its resource claims are to be allocated before it is bound, by the claim's name.
         reserved_claims: names of its resource claims that have their devices already.
+        extended_claim: of those in `devices`, the one that is to be made first, for its extended resources.
     """
 
     uid: str
@@ -40,6 +41,7 @@ class PodPlaced(Payload, frozen=True, gc=False):
     provisioning_class: str = ""
     devices: dict[str, Allocation] = msgspec.field(default_factory=dict)
     reserved_claims: tuple[str, ...] = ()
+    extended_claim: ExtendedClaim | None = None
 
 
 class NodeCharged(Payload, frozen=True, gc=False):

@@ -60,17 +60,19 @@ def _swap_last(taken: Numbers, room: Numbers, rest: Numbers, parent: Numbers, pu
         heads = heads[rest[heads] > 0]
     else:
         heads = ((rest > 0) & (rest <= room)).nonzero()[0]
+    if not len(heads):
+        return
+    shrinking = -room
     for head in heads.tolist():
-        end = int(parent.searchsorted(parent[head], side="right"))
-        end = head + int(pulled[head:end].searchsorted(pulled[head], side="right"))
+        last = int(parent.searchsorted(parent[head], side="right"))
+        end = head + int(pulled[head:last].searchsorted(pulled[head], side="right"))
         if order is Order.SMALLEST:
-            best = head + int(np.searchsorted(room[head:end], rest[head]))
+            best = head + int(room[head:end].searchsorted(rest[head]))
             if best == end:
                 continue
         else:
-            tightest = int(np.searchsorted(-room[head:end], -rest[head], side="right")) - 1
-            best = head + int(np.searchsorted(-room[head:end], -room[head + tightest]))
-        last = int(parent.searchsorted(parent[head], side="right"))
+            tightest = int(shrinking[head:end].searchsorted(-rest[head], side="right")) - 1
+            best = head + int(shrinking[head:end].searchsorted(shrinking[head + tightest]))
         taken[head:last] = 0
         taken[best] = rest[head]
 

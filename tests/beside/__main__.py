@@ -1,0 +1,62 @@
+"""`make beside`: the same work under the real kube-scheduler, under ours, and under both; figures as JSON lines.
+
+The API server is Kubernetes' own, or the simulated one (`--simulated`); the kubelets are the simulated fleet. At last
+the guides are followed there (`tests/e2e/test_adopting.py`).
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from tests.beside.arms import ARMS, run_arm
+from tests.beside.control_plane import control_plane
+
+_GUIDES = "guides"
+
+
+def main() -> int:
+    """Run what is asked for; 1 if something is wrong."""
+    names = [*(arm.value for arm in ARMS), _GUIDES]
+    parser = argparse.ArgumentParser(prog="make beside", description=__doc__)
+    parser.add_argument("--simulated", action="store_true", help="on the simulated API server")
+    parser.add_argument("--only", nargs="*", choices=names, default=names, help="by default all")
+    parser.add_argument("--jobs", type=int, default=150, help="how many Jobs come")
+    parser.add_argument("--every", type=float, default=1.1, help="seconds from one to the next, the mean")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="folder for logs and reports; by default they are gone")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kai-beside-", ignore_cleanup_errors=True) as scratch:
+        try:
+            wrong = [name for name in asked.only if _is_wrong(name, asked, asked.keep or Path(scratch))]
+        except FileNotFoundError as error:
+            sys.stderr.write(f"skipped: {error}\n")
+            return 0
+    return 1 if wrong else 0
+
+
+def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
+    place = root / name
+    place.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        if not asked.simulated:
+            kubeconfig = stack.enter_context(control_plane(place / "kubernetes"))
+            os.environ["KAI_TEST_KUBECONFIG"] = str(kubeconfig)
+            stack.callback(os.environ.pop, "KAI_TEST_KUBECONFIG")
+        if name == _GUIDES:
+            command = [sys.executable, "-m", "pytest", "--quiet", "tests/e2e/test_adopting.py"]
+            return subprocess.run(command, check=False, env={**os.environ, "KAI_TEST_LONG": "1"}).returncode != 0
+        (arm,) = [one for one in ARMS if one.value == name]
+        result = run_arm(arm, place, jobs=asked.jobs, every_s=asked.every, seed=asked.seed)
+    print(msgspec.json.encode(result).decode(), flush=True)
+    return bool(result.wrong)
+
+
+if __name__ == "__main__":
+    os.environ.pop("KAI_TEST_KUBECONFIG", None)
+    sys.exit(main())

@@ -1,0 +1,230 @@
+"""The arms of the comparison: who schedules, and what came of it."""
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import ExitStack, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from kaicore.analysis.history.reading import read_history
+from kaicore.analysis.history.results import RunResult, places_of, result_of
+from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.shadow.report import ShadowReport
+from kaicore.kube.client import KubeClient
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import PodObserved
+from kaicore.rules.model.rejection import is_kubelet_rejection
+from kaicore.rules.state.cluster_state import ClusterState
+
+from tests.beside.control_plane import Program
+from tests.beside.workload import FLEET, TOPOLOGY, Arrival, arrivals
+from tests.e2e.cluster import DEPLOY, Cluster
+from tests.e2e.live_stack import LiveStack, running
+
+OURS, THEIRS = "kai-ledger", "default-scheduler"
+
+#: Seconds that the work may take after the last Job came.
+_REST_S = 400.0
+
+
+class Arm(StrEnum):
+    """Who schedules."""
+
+    SHADOWED = "shadowed"
+    OURS = "ours"
+    BOTH = "both"
+
+
+ARMS = tuple(Arm)
+_SCHEDULERS = {Arm.SHADOWED: (THEIRS,), Arm.OURS: (OURS,), Arm.BOTH: (THEIRS, OURS)}
+
+
+class Fared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What came of a scheduler's pods, in the words of a what-if over history."""
+
+    pods: int
+    started: int
+    finished: int
+    rejections: int
+    by_reason: dict[str, int]
+    wait_p50: float | None
+    wait_p99: float | None
+    fragmentation: float | None
+    stranded_gpu_hours: float
+    nodes_per_job: float | None
+    domains_per_job: float | None
+
+
+class ArmResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What an arm came to.
+
+    Attributes:
+        api: whose API server it was.
+        schedulers: what came of the pods of each.
+        simulated: what the shadow's report says of the window simulated, by run.
+        report: the shadow's report, pod by pod.
+        wrong: promises that were given twice, cycles that do not replay, pods that the log does not have as they are.
+    """
+
+    arm: str
+    api: str
+    seconds: float
+    schedulers: dict[str, Fared]
+    simulated: dict[str, Fared] = {}
+    report: dict[str, Any] = {}
+    wrong: tuple[str, ...] = ()
+
+
+def run_arm(arm: Arm, root: Path, *, jobs: int, every_s: float, seed: int) -> ArmResult:
+    """Start everything, bring the work, wait for its end, and tell what came of it.
+
+    The API server is that of `KAI_TEST_KUBECONFIG`, by default a simulated one.
+
+    Raises:
+        FileNotFoundError: there is no Go to build the other side with.
+    """
+    began = time.monotonic()
+    with ExitStack() as stack:
+        (root / "fleet.yaml").write_text(FLEET)
+        cluster = Cluster(root / "cluster", profile=str(root / "fleet.yaml"))
+        cluster.start()
+        stack.callback(cluster.stop)
+        if arm is not Arm.OURS:
+            flags = ("--kubeconfig", str(cluster.kubeconfig), "--leader-elect=false", "--secure-port=0", "--v=2")
+            stack.callback(Program(root, "kube-scheduler", *flags).stop)
+        shadow = THEIRS if arm is Arm.SHADOWED else ""
+        live = stack.enter_context(running(LiveStack(root / "kai", cluster, shadow=shadow, observed=True)))
+        work = arrivals(seed, jobs=jobs, every_s=every_s, schedulers=_SCHEDULERS[arm])
+        wrong = asyncio.run(_bring(live, work))
+        report = None
+        if arm is Arm.SHADOWED:
+            report = msgspec.convert(live.ask("shadow", "report"), ShadowReport)
+            (root / "report.json").write_bytes(msgspec.json.encode(report))
+        fared, more = asyncio.run(_judge(live, _SCHEDULERS[arm]))
+    result = ArmResult(
+        arm=arm.value,
+        api="simulated" if cluster.simulated else "kube-apiserver",
+        seconds=round(time.monotonic() - began, 1),
+        schedulers=fared,
+        wrong=(*wrong, *more),
+    )
+    return result if report is None else _with_report(result, report)
+
+
+async def _bring(live: LiveStack, work: list[Arrival]) -> list[str]:
+    """Bring the work and wait for its end; what the log did not have in time as the API server has it."""
+    definition = yaml.safe_load((DEPLOY / "crds/topologies/kai.scheduler.yaml").read_text())
+    await live.create(definition)
+    await live.create(TOPOLOGY)
+    wrong: list[str] = []
+    async with live.client() as client:
+        for number, arrival in enumerate(work):
+            await asyncio.sleep(arrival.after_s)
+            await live.create(arrival.manifest)
+            if number == len(work) // 2:
+                wrong += await _unseen(live, client)
+        path = f"/apis/batch/v1/namespaces/{live.namespace}/jobs"
+        deadline = time.monotonic() + _REST_S
+        while any(_open(job) for job in msgspec.json.decode(await client.get(path))["items"]):
+            if time.monotonic() > deadline:
+                wrong.append("work was left when time was up")
+                break
+            await asyncio.sleep(2)
+        return wrong + await _unseen(live, client)
+
+
+def _open(job: dict[str, Any]) -> bool:
+    return int(job.get("status", {}).get("succeeded", 0)) < int(job["spec"]["completions"])
+
+
+async def _unseen(live: LiveStack, client: KubeClient) -> list[str]:
+    """Wait until the log has all bound pods on the nodes on which they are now; name those that it never has."""
+    listed = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{live.namespace}/pods"))["items"]
+    nodes = {item["metadata"]["uid"]: item["spec"].get("nodeName", "") for item in listed}
+    missing: list[str] = []
+
+    def seen(state: ClusterState) -> bool:
+        missing[:] = [
+            uid
+            for uid, node in nodes.items()
+            if node and (uid not in state.pods or state.pods[uid].pod.node_name != node)
+        ]
+        return not missing
+
+    with suppress(TimeoutError):
+        await live.until(seen)
+    return [f"pod {uid} on {nodes[uid]} is not in the log" for uid in missing]
+
+
+async def _judge(live: LiveStack, schedulers: tuple[str, ...]) -> tuple[dict[str, Fared], list[str]]:
+    async with live.log() as log:
+        wrong: list[str] = []
+        replayed = await replay_log(log, "e2e")
+        wrong += [f"replay: {difference}" for difference in replayed.differences]
+        upto = (await log.head("e2e")).position
+        promises = await promises_of(log, "e2e", upto=upto)
+        wrong += [f"promised twice: {promise}" for promise in promises.twice]
+        return {name: await _fared(log, name, upto) for name in schedulers}, wrong
+
+
+async def _fared(log: EventLog, scheduler: str, upto: int) -> Fared:
+    reasons: Counter[str] = Counter()
+    rejected: set[str] = set()
+    async for event in events_of(log, "e2e", upto=upto):
+        payload = decode_payload(event) if event.type == "PodObserved" else None
+        if not isinstance(payload, PodObserved) or payload.pod.scheduler_name != scheduler:
+            continue
+        if is_kubelet_rejection(payload.pod) and payload.pod.uid not in rejected:
+            rejected.add(payload.pod.uid)
+            reasons[payload.pod.reason] += 1
+    state = ClusterState("e2e")
+    history = await read_history(log, state, upto, set_as=EngineConfig(scheduler_name=scheduler))
+    result = result_of(
+        scheduler,
+        history,
+        stories=history.stories,
+        lineage_of={story.pod.uid: lineage.uid for lineage in history.lineages for story in lineage.stories},
+        samples=history.samples,
+        places=places_of(state),
+    )
+    return _figures(result, dict(sorted(reasons.items())))
+
+
+def _figures(result: RunResult, reasons: dict[str, int]) -> Fared:
+    return Fared(
+        pods=result.pods,
+        started=result.started,
+        finished=result.finished,
+        rejections=result.rejections,
+        by_reason=reasons,
+        wait_p50=_round(result.waits.p50),
+        wait_p99=_round(result.waits.p99),
+        fragmentation=_round(result.fragmentation),
+        stranded_gpu_hours=round(result.stranded_gpu_hours, 3),
+        nodes_per_job=_round(result.spread.nodes),
+        domains_per_job=_round(result.spread.domains),
+    )
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _with_report(result: ArmResult, report: ShadowReport) -> ArmResult:
+    assert report.trajectory is not None
+    runs = (report.trajectory.baseline, *(one.result for one in report.trajectory.alternatives))
+    document = msgspec.to_builtins(report)
+    parts = ("pods", "choices", "rejections", "predictions", "zones", "chosenZones", "wouldStart", "notes")
+    return msgspec.structs.replace(
+        result,
+        simulated={run.name: _figures(run, {}) for run in runs},
+        report={part: document[part] for part in parts} | {"validity": msgspec.to_builtins(report.trajectory.validity)},
+    )

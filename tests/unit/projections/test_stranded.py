@@ -1,0 +1,56 @@
+"""Which free GPUs are stranded: those beside which less is left than pods here use for each."""
+
+from collections.abc import Sequence
+
+import pytest
+from kaicore.analysis.history.samples import Sampler
+from kaicore.analysis.projections.capacity import Gpus, gpu_columns, use_per_gpu
+from kaicore.rules.model.pod import Amounts
+
+from tests.factory import GI, amounts
+from tests.workloads import Workloads
+
+_ZONE = amounts(cpu=32, memory=256, gpu=4)
+_TRAIN = {"cpu": 4, "memory": 32, "gpu": 1}
+_TWO_ZONES = (_ZONE, _ZONE)
+_NODE = {resource: 2 * amount for resource, amount in _ZONE.items()} | {"pods": 110}
+
+
+@pytest.mark.parametrize(
+    ("zones", "running", "per_gpu", "stranded"),
+    [
+        pytest.param(_TWO_ZONES, [], (1, 1), 0, id="nothing runs: a CPU and 1 GiB for each are enough"),
+        pytest.param(_TWO_ZONES, [_TRAIN], (4, 32), 0, id="there is enough beside all that are free"),
+        pytest.param(
+            _TWO_ZONES, [_TRAIN, {"cpu": 27, "memory": 8}], (4, 32), 3, id="one zone has 4 GPUs and a CPU or 5"
+        ),
+        pytest.param(_TWO_ZONES, [{"cpu": 32, "memory": 8}], (1, 1), 4, id="a zone without CPUs"),
+        pytest.param(_TWO_ZONES, [{"cpu": 1, "memory": 255}], (1, 1), 3, id="a zone with 1 GiB left"),
+        pytest.param((), [{"cpu": 60, "memory": 8}], (1, 1), 4, id="no zones: the node has 4 CPUs left for 8 GPUs"),
+        pytest.param(
+            _TWO_ZONES, [_TRAIN, _TRAIN, {"cpu": 16, "memory": 32, "gpu": 1}], (4, 32), 0, id="the median counts"
+        ),
+    ],
+)
+def test_a_free_gpu_is_stranded_where_too_little_is_left_beside_it(
+    zones: Sequence[Amounts], running: Sequence[dict[str, int]], per_gpu: tuple[int, int], stranded: int
+) -> None:
+    made = Workloads()
+    made.add_node("n0", *zones, **({} if zones else {"allocatable": _NODE}))
+    for number, one in enumerate(running):
+        made.full(made.gang(f"g{number}", 1, **one))
+    assert use_per_gpu(made.state) == {"cpu": per_gpu[0] * 1000, "memory": per_gpu[1] * GI}
+    held = sum(one.get("gpu", 0) for one in running)
+    gpus = gpu_columns(made.state).sum()
+    assert gpus == Gpus(total=8, held=held, free=8 - held - stranded, stranded=stranded)
+    sampler = Sampler(made.state, begin=0, end=1)
+    sampler.take(at=0)
+    assert sampler.samples[0].stranded == stranded, "what-if over history counts the same"
+
+
+def test_gpus_of_nodes_that_take_no_pods_are_out_of_service_and_not_stranded() -> None:
+    made = Workloads()
+    made.add_node("n0", *_TWO_ZONES)
+    made.full(made.gang("cpus", 1, cpu=32, memory=8))
+    made.add_node("n1", *_TWO_ZONES, unschedulable=True)
+    assert gpu_columns(made.state).sum() == Gpus(total=16, free=4, stranded=4, out=8)
