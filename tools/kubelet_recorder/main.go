@@ -36,7 +36,11 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-const devicePlugins = "/var/lib/kubelet/device-plugins/"
+const (
+	devicePlugins = "/var/lib/kubelet/device-plugins/"
+	// operationAdd is what lifecycle.AddOperation is, in versions that have it (1.35 on).
+	operationAdd = "add"
+)
 
 var (
 	contextType = reflect.TypeOf((*context.Context)(nil)).Elem()
@@ -56,7 +60,7 @@ func call(function any, arguments ...any) []reflect.Value {
 		case want == contextType:
 			in = append(in, reflect.ValueOf(context.Background()))
 		case want.Name() == "Operation":
-			in = append(in, reflect.ValueOf("add").Convert(want))
+			in = append(in, reflect.ValueOf(operationAdd).Convert(want))
 		case arguments[0] == nil:
 			in = append(in, reflect.Zero(want))
 			arguments = arguments[1:]
@@ -160,10 +164,12 @@ type scenario struct {
 
 type ready struct{}
 
-func (ready) AddSource(string)                                   {}
-func (ready) AllReady() bool                                     { return true }
-func (ready) GetPodStatus(types.UID) (v1.PodStatus, bool)        { return v1.PodStatus{}, false }
-func (ready) UpdateContainerResources(context.Context, string, *runtimeapi.ContainerResources) error { return nil }
+func (ready) AddSource(string)                            {}
+func (ready) AllReady() bool                              { return true }
+func (ready) GetPodStatus(types.UID) (v1.PodStatus, bool) { return v1.PodStatus{}, false }
+func (ready) UpdateContainerResources(context.Context, string, *runtimeapi.ContainerResources) error {
+	return nil
+}
 
 // plugin is a device plugin that prefers the lowest ids, so that what is taken does not depend on a map's order.
 type plugin struct {
@@ -392,7 +398,11 @@ func (k *kubelet) admit(e *event, held map[string]amounts) {
 	k.free()
 	before := k.reserved()
 	k.active[e.Pod] = pod
-	result := call(k.topology.Admit, &lifecycle.PodAdmitAttributes{Pod: pod})[0].Interface().(lifecycle.PodAdmitResult)
+	attributes := &lifecycle.PodAdmitAttributes{Pod: pod}
+	if operation := reflect.ValueOf(attributes).Elem().FieldByName("Operation"); operation.IsValid() {
+		operation.SetString(operationAdd)
+	}
+	result := call(k.topology.Admit, attributes)[0].Interface().(lifecycle.PodAdmitResult)
 	e.Admit = result.Admit
 	if !result.Admit {
 		e.Reason, e.Message = result.Reason, result.Message
