@@ -88,7 +88,7 @@ SCHEDULING = Board(
                 Panel(
                     "Rejected by kubelets, last day",
                     "short",
-                    {"": "sum(increase(kai_kubelet_rejections_total[1d]))"},
+                    {"": "sum(increase(kai_kubelet_rejections_total[1d])) or vector(0)"},
                     figure=True,
                 ),
             ),
@@ -219,8 +219,8 @@ SERVICES = Board(
                     "Replays, last day",
                     "short",
                     {
-                        "cycles": "sum(increase(kai_api_replayed_cycles_total[1d]))",
-                        "differences": "sum(increase(kai_api_replay_differences_total[1d]))",
+                        "cycles": "sum(increase(kai_api_replayed_cycles_total[1d])) or vector(0)",
+                        "differences": "sum(increase(kai_api_replay_differences_total[1d])) or vector(0)",
                     },
                     "A difference is a log that was altered, or a defect.",
                 ),

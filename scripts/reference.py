@@ -12,6 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 
 import api_reference
+import devices_reference
 import kai_api.app
 import kai_webhook.app
 import kaicore.ledger.log.metrics
@@ -299,6 +300,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "api": api_reference.api,
     "kinds": kinds,
     "kubelets": kubelets_reference.kubelets,
+    "device-conformance": devices_reference.devices,
     "commands": commands,
     "settings": settings_reference.page,
     "events": events,

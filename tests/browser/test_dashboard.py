@@ -34,7 +34,6 @@ PAGES = {
     "segments": "/clusters/fleet/segments",
     "search": "/clusters/fleet/search?q=llm",
     "error": "/clusters/fleet?at=999999",
-    "devices": "/clusters/devices",
     "devices of a node": "/clusters/devices/nodes/d0",
     "claims of a pod": "/clusters/devices/stories/Pod/default/trainer",
     "shadow": "/clusters/shadowed/shadow",

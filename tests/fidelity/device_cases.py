@@ -162,6 +162,10 @@ class _Case:
         if random.random() < 0.15:
             effect = random.choice(("NoSchedule", "NoExecute", "None"))
             device["taints"] = [{"key": "example.com/broken", "value": "yes", "effect": effect}]
+        if random.random() < 0.08:
+            device |= {"bindingConditions": ["attached"], "bindingFailureConditions": ["failed"]}
+        if random.random() < 0.08:
+            device["bindsToNode"] = True
         return device
 
     # Claims.

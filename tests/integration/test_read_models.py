@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 from kaicore.analysis.projections import building
-from kaicore.analysis.projections.building import Builder
+from kaicore.analysis.projections.building import Builder, GenerationStore
 from kaicore.analysis.projections.questions import ReadModels
-from kaicore.analysis.projections.rows import PodHistory
+from kaicore.analysis.projections.rows import PodHistory, RowChanges
 from kaicore.analysis.projections.store import Superseded, ViewStore
 from kaicore.analysis.projections.tables import METADATA, POD_HISTORY
 from kaicore.errors import ConfigurationError
@@ -22,6 +22,7 @@ from tests.conftest import as_role
 from tests.integration.test_api_access import Client, serving
 from tests.projected import projected, story
 from tests.service_process import ready, service_process
+from tests.simulation.views import MemoryViews
 
 
 @pytest.fixture
@@ -83,6 +84,33 @@ async def test_two_builders_of_one_generation_count_nothing_twice(
     await copy_more(postgres_log, told)
     with pytest.raises(Superseded, match="is not at"):
         await behind.step()
+
+
+@pytest.fixture(params=["postgres", "memory"])
+def generations(request: pytest.FixtureRequest) -> GenerationStore:
+    """The store, and what the simulation has in its place."""
+    chosen: GenerationStore = request.getfixturevalue("store") if request.param == "postgres" else MemoryViews()
+    return chosen
+
+
+async def test_a_generation_takes_each_step_once_and_none_when_it_is_elsewhere_or_gone(
+    generations: GenerationStore,
+) -> None:
+    first = await generations.begin("c9", position=0, recorded_at=0)
+    second = await generations.begin("c9", position=0, recorded_at=0)
+    assert (first.number, first.live, second.number, second.live) == (1, True, 2, False)
+    rows = [PodHistory(uid=uid, namespace="n", name=uid, gone_at=gone_at) for uid, gone_at in (("a", 0), ("b", 5))]
+    for _ in range(2):
+        await generations.save("c9", first, RowChanges(pods=rows), position=3, recorded_at=30)
+    assert [row.uid for row in await generations.there("c9", 1)] == ["a"]
+    assert [(one.number, one.position) for one in await generations.generations("c9")] == [(1, 3), (2, 0)]
+    with pytest.raises(Superseded, match="generation 1 is not at 0 any more"):
+        await generations.save("c9", first, RowChanges(), position=4, recorded_at=40)
+    await generations.go_live("c9", 2)
+    assert [(one.number, one.live) for one in await generations.generations("c9")] == [(2, True)]
+    with pytest.raises(Superseded):
+        await generations.save("c9", first._replace(position=3), RowChanges(), position=4, recorded_at=40)
+    assert await generations.there("c9", 1) == []
 
 
 async def copy_more(log: EventLog, cluster: str) -> None:

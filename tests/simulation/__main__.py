@@ -12,8 +12,10 @@ from os import cpu_count
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.simulation.hub_plan import hub_plan_of
-from tests.simulation.plan import Plan, decode, described, encode, plan_of
+from tests.simulation.plan import Fault, Plan, decode, described, encode, plan_of
 from tests.simulation.shrinking import shrunk
 from tests.simulation.world import Outcome, run
 
@@ -73,10 +75,17 @@ def main() -> int:
     )
     parser.add_argument("--hub", action="store_true", help="two clusters under one hub")
     parser.add_argument("--seed", type=int, metavar="SEED", help="run one seed and tell what happened")
+    parser.add_argument(
+        "--crash-everywhere",
+        metavar="ROLE",
+        help="with --seed: its work without its faults, once for each await of that process, at which it is killed",
+    )
     parser.add_argument("--kept", type=Path, metavar="FILE", help="run one kept plan and tell what happened")
     parser.add_argument("--trace", action="store_true", help="with --seed or --kept: everything that happened")
     parser.add_argument("--shrink", type=Path, metavar="FILE", help="with --seed: shrink the plan and keep it here")
     given = parser.parse_args()
+    if given.crash_everywhere:
+        return _everywhere(_plan(given.seed or 1, given), given.crash_everywhere)
     if given.seed is not None or given.kept is not None:
         plan = decode(given.kept.read_bytes()) if given.kept else _plan(given.seed, given)
         return _one(plan, trace=given.trace, shrink=given.shrink)
@@ -95,6 +104,27 @@ def _one(plan: Plan, *, trace: bool, shrink: Path | None) -> int:
         print(described(item))
     _tell_outcome(outcome)
     return 1 if outcome.violations else 0
+
+
+def _everywhere(plan: Plan, role: str) -> int:
+    """Run a plan's work once for each await of a process, which is killed there; return 1 where that is not borne."""
+    quiet = msgspec.structs.replace(plan, faults=())
+    steps, failed = run(quiet).steps, 0
+    if role not in steps:
+        raise SystemExit(f"--crash-everywhere {role}: there is no such process in this plan: {', '.join(steps)}")
+    for step in range(1, steps[role] + 1):
+        outcome = run(crashed(quiet, role, step))
+        failed += bool(outcome.violations)
+        for violation in outcome.violations[:2]:
+            print(f"{role} killed at step {step}: {violation}", flush=True)
+    print(f"{role} killed at each of {steps[role]} awaits, seed {plan.seed}: {failed} runs failed")
+    return 1 if failed else 0
+
+
+def crashed(plan: Plan, role: str, step: int) -> Plan:
+    """Return a plan in which a process is killed as it begins a step, besides."""
+    crash = Fault(0.0, "crash", role, seconds=0.1, count=step)
+    return msgspec.structs.replace(plan, faults=(crash, *plan.faults))
 
 
 def _tell_outcome(outcome: Outcome) -> None:

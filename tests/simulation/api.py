@@ -2,11 +2,9 @@
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -23,6 +21,7 @@ from kai_apiserver.controllers.jobs import JobController
 from kai_apiserver.crd.lifecycle import DefinitionLifecycle
 from kai_apiserver.errors import StatusError
 from kai_apiserver.faults import Faults
+from kai_apiserver.http.admission_webhooks import AdmissionWebhooks
 from kai_apiserver.http.handler import Handler
 from kai_apiserver.http.resource_verbs import ResourceVerbs
 from kai_apiserver.resources import Registry
@@ -39,10 +38,14 @@ from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient, 
 from kaicore.kube.shipped_crds import shipped_crds
 from kaicore.runtime.service.http_limits import CONNECTION
 
+from tests.simulation.http import Response, Stream, answered, scope_of
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop
 from tests.simulation.network import Network, Server
 
 _TOKEN = "simulation"
+
+#: Sends a webhook a review, and returns its response.
+Post = Callable[[Any, Any], Awaitable[Any]]
 
 #: Definitions that the load needs.
 _DEFINITIONS = (
@@ -51,9 +54,6 @@ _DEFINITIONS = (
     "queues.scheduling.run.ai",
     "topologies.kai.scheduler",
 )
-
-#: Seconds after which a connection that is silent because the network is cut in two is given up (`_KEEPALIVE`).
-_KEEPALIVE_S = 25.0
 
 
 @cache
@@ -74,6 +74,7 @@ class ApiServer:
         self._faults = Faults()
         self.watches = Watches(self._faults, 60.0)
         self._definitions = DefinitionLifecycle(self.backend)
+        self._post: Post | None = None
         bootstrap(self.backend)
         for definition in _definitions():
             self.create("apiextensions.k8s.io", "customresourcedefinitions", definition, namespace="")
@@ -85,6 +86,7 @@ class ApiServer:
             reviews=Reviews(self.backend, tokens=tokens, authorizer=authorizer),
             watches=self.watches,
             definitions=self._definitions,
+            webhooks=AdmissionWebhooks(self.backend, self._reviewed),
         )
         self.handler = Handler(
             self.backend,
@@ -108,6 +110,37 @@ class ApiServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.sleep(1)
+
+    @property
+    def reviewed(self) -> bool:
+        """Whether a webhook judges what is created."""
+        return self._post is not None
+
+    def webhooks_answer(self, post: "Post") -> None:
+        """Have a webhook judge topologies and groups that are created; `post` sends it a review."""
+        self._post = post
+        webhook = {
+            "name": "topology.kai.scheduler",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Ignore",
+            "rules": [
+                {
+                    "apiGroups": ["kai.scheduler", "scheduling.run.ai"],
+                    "apiVersions": ["*"],
+                    "operations": ["CREATE"],
+                    "resources": ["topologies", "podgroups"],
+                }
+            ],
+            "clientConfig": {"url": "https://webhook/validate"},
+        }
+        group, plural = "admissionregistration.k8s.io", "validatingwebhookconfigurations"
+        body = {"metadata": {"name": "kai-ledger"}, "webhooks": [webhook]}
+        assert self.create(group, plural, body, namespace="") is not None
+
+    async def _reviewed(self, webhook: Any, review: Any) -> Any:
+        assert self._post is not None
+        return await self._post(webhook, review)
 
     def compact(self) -> None:
         """Forget what happened: who watched has to list again."""
@@ -164,131 +197,6 @@ class _Cut:
         self.abort = self.close = cut
 
 
-def _scope(method: str, path: str, params: Mapping[str, str] | None, content_type: str, agent: str) -> dict[str, Any]:
-    raw, _, query = path.partition("?")
-    more = "&".join(f"{name}={value}" for name, value in (params or {}).items())
-    headers = [
-        (b"authorization", f"Bearer {_TOKEN}".encode()),
-        (b"accept", b"application/json"),
-        (b"user-agent", agent.encode()),
-    ]
-    if content_type:
-        headers.append((b"content-type", content_type.encode()))
-    return {
-        "type": "http",
-        "method": method,
-        "path": raw,
-        "raw_path": raw.encode(),
-        "query_string": "&".join(part for part in (query, more) if part).encode(),
-        "headers": headers,
-    }
-
-
-class _Response:
-    """An answer, as far as `KubeClient` looks at it."""
-
-    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.status, self.headers, self._body = status, headers, body
-
-    async def read(self) -> bytes:
-        return self._body
-
-    def release(self) -> None:
-        """There is no connection to give back."""
-
-    close = release
-
-
-class _Stream:
-    """A watch's answer: pieces that arrive in order, and at last an end."""
-
-    def __init__(
-        self, loop: SimulatedLoop, process: Process, network: Network, server: Server, silent_s: float
-    ) -> None:
-        self._loop, self._process, self._server = loop, process, server
-        self._link = network.link(process.role, server.name)
-        self._silent_s = silent_s
-        self._pieces: deque[bytes | Exception | None] = deque()
-        self._grown = asyncio.Event()
-        self._last_at = 0.0
-        self._gone: asyncio.Future[None] = loop.create_future()
-        self.opened: asyncio.Future[tuple[int, bytes]] = loop.create_future()
-        self._body = b""
-        server.on_break.append(self.cut)
-
-    @property
-    def content(self) -> "_Stream":
-        return self
-
-    async def readany(self) -> bytes:
-        """See `aiohttp.StreamReader.readany`."""
-        while not self._pieces:
-            self._grown.clear()
-            silent_s = self._silent_s if self._link.whole else _KEEPALIVE_S
-            try:
-                async with asyncio.timeout(silent_s):
-                    await self._grown.wait()
-            except TimeoutError:
-                if silent_s == self._silent_s or not self._link.whole:
-                    raise aiohttp.ServerTimeoutError("silent for too long") from None
-        piece = self._pieces[0]
-        if piece is None:
-            return b""
-        if isinstance(piece, Exception):
-            raise piece
-        self._pieces.popleft()
-        return piece
-
-    def release(self) -> None:
-        """See `close`."""
-
-    def close(self) -> None:
-        """The client goes; the server hears of it a little later."""
-        if self.cut in self._server.on_break:
-            self._server.on_break.remove(self.cut)
-        self._loop.call_later(self._link.delay(), self._leave, context=self._server.process.context)
-
-    def _leave(self) -> None:
-        if not self._gone.done():
-            self._gone.set_result(None)
-
-    def cut(self) -> None:
-        """Break the connection, from the server's side."""
-        self._leave()
-        self._deliver(aiohttp.ClientOSError("connection reset"))
-
-    def _deliver(self, piece: bytes | Exception | None) -> None:
-        self._last_at = max(self._loop.time() + self._link.delay(), self._last_at + 1e-6)
-        self._loop.call_at(self._last_at, self._arrive, piece, context=self._process.context)
-
-    def _arrive(self, piece: bytes | Exception | None) -> None:
-        self._pieces.append(piece)
-        self._grown.set()
-
-    async def receive(self) -> dict[str, Any]:
-        """ASGI: the request has no body; then the client goes."""
-        await self._gone
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Any) -> None:
-        """ASGI."""
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            if self._status < 300 and not self.opened.done():
-                self.opened.set_result((self._status, b""))
-        elif self._status >= 300:
-            self._body += message["body"]
-            if not message.get("more_body"):
-                self.opened.set_result((self._status, self._body))
-                self._leave()
-        else:
-            if message["body"]:
-                self._deliver(message["body"])
-            if not message.get("more_body"):
-                self._deliver(None)
-                self._leave()
-
-
 class NetworkKubeClient(KubeClient):
     """A client over the simulated network; all but the transport is `KubeClient`'s own."""
 
@@ -320,12 +228,13 @@ class NetworkKubeClient(KubeClient):
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> Any:
         data = msgspec.json.encode(body) if body is not None else b""
-        scope = _scope(method, path, params, content_type if data else "", self._user_agent)
+        proof = ((b"authorization", f"Bearer {_TOKEN}".encode()),)
+        scope = scope_of(method, path, params, content_type if data else "", self._user_agent, proof)
         if params is not None and "watch" in params:
             return await self._open_watch(scope, timeout)
 
-        async def serve() -> _Response:
-            return await _answered(self._api.handler, scope, data)
+        async def serve() -> Response:
+            return await answered(self._api.handler, scope, data)
 
         response = await self._network.ask(
             self._process,
@@ -334,16 +243,17 @@ class NetworkKubeClient(KubeClient):
             serve,
             error=lambda why: ClusterUnavailable(f"{method} {path}: {why}"),
             patience_s=self._timeout_s,
+            waits=self._api.reviewed,
         )
         if response.status < 300:
             return response
         retry_after = response.headers.get("retry-after", "")
         raise error_of(method, path, response.status, retry_after, await response.read())
 
-    async def _open_watch(self, scope: dict[str, Any], timeout: aiohttp.ClientTimeout | None) -> _Stream:
+    async def _open_watch(self, scope: dict[str, Any], timeout: aiohttp.ClientTimeout | None) -> Stream:
         path = scope["path"]
         silent_s = timeout.sock_read if timeout is not None and timeout.sock_read else 60.0
-        stream = _Stream(self._loop, self._process, self._network, self._server, silent_s)
+        stream = Stream(self._loop, self._process, self._network, self._server, silent_s)
         scope["extensions"] = {CONNECTION: {"transport": _Cut(stream.cut)}}
 
         async def serve() -> tuple[int, bytes]:
@@ -367,21 +277,3 @@ class NetworkKubeClient(KubeClient):
             stream.close()
             raise error_of("WATCH", path, status, "", body)
         return stream
-
-
-async def _answered(handler: Handler, scope: dict[str, Any], data: bytes) -> _Response:
-    """Have the handler answer a request that is no watch."""
-    answer = SimpleNamespace(status=500, headers={}, body=b"")
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": data, "more_body": False}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            answer.status = message["status"]
-            answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        else:
-            answer.body += message["body"]
-
-    await handler(scope, receive, send)
-    return _Response(answer.status, answer.headers, answer.body)

@@ -25,6 +25,7 @@ class HubChecker:
         self.now = 0.0
         self.counts: dict[str, int] = defaultdict(int)
         self.waiting: dict[str, None] = {}
+        self._submitted: dict[str, None] = {}
         self._events: list[Event] = []
         self._versions: dict[str, int] = {}
         #: By dispatch, the cluster in which a pod of it was bound.
@@ -51,7 +52,9 @@ class HubChecker:
     def _look(self, event: Event, body: dict[str, Any]) -> None:
         name = body.get("dispatch", "")
         if event.type == "DispatchSubmitted":
-            self.waiting[name] = None
+            if name in self._submitted:
+                self.wrong(f"hub: event {event.position}: {name} is submitted twice")
+            self._submitted[name] = self.waiting[name] = None
         elif event.type == "DispatchGiven":
             if name in self._with:
                 self.wrong(f"hub: event {event.position}: {name} is given away, and {self._with[name]} has it")

@@ -4,18 +4,22 @@ import random
 
 import msgspec
 
-from tests.simulation.plan import LIMITS, ROLES, Arrival, Fault, Plan, drawn_fault
+from tests.simulation.plan import LIMITS, ROLES, Arrival, Fault, Plan, drawn_fault, with_readers
 from tests.simulation.services import CLUSTER
 
 #: The clusters, and what their processes' names end in.
 _CLUSTERS = ((CLUSTER, ""), ("c2", "-c2"))
 
 
+#: One plan in so many has readers, and dispatches that come over HTTP.
+_READERS_EACH = 2
+
+
 def hub_plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
     """Draw the plan of a seed."""
     chance = random.Random(f"hub/{seed}")
     faults = [_fault(chance, seconds) for _ in range(chance.randint(1, max(4, round(seconds))))]
-    return Plan(
+    plan = Plan(
         seed,
         seconds,
         tuple(sorted(_arrivals(chance, seconds), key=lambda one: one.at)),
@@ -26,6 +30,7 @@ def hub_plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
         plant=plant,
         clusters=len(_CLUSTERS),
     )
+    return with_readers(plan) if seed % _READERS_EACH == 0 else plan
 
 
 def _arrivals(chance: random.Random, seconds: float) -> list[Arrival]:

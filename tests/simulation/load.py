@@ -85,7 +85,12 @@ def come(api: ApiServer, one: Arrival) -> list[str]:
 
 
 def dispatch(one: Arrival) -> DispatchSubmitted:
-    """What is submitted to the hub: a pod, or a gang with its group."""
+    """What is submitted to the hub."""
+    return read_dispatch(one.name, [Located(one.name, item) for item in manifests(one)])
+
+
+def manifests(one: Arrival) -> list[dict[str, Any]]:
+    """The objects of a dispatch: a pod, or a gang with its group."""
     whole = msgspec.structs.replace(one, kind="gang")
     objects = [_pod_group(whole)] if one.pods > 1 else []
     objects += [
@@ -97,7 +102,7 @@ def dispatch(one: Arrival) -> DispatchSubmitted:
         }
         for number in range(one.pods)
     ]
-    return read_dispatch(one.name, [Located(one.name, item) for item in objects])
+    return objects
 
 
 def _pod_group(one: Arrival) -> dict[str, Any]:

@@ -112,6 +112,11 @@ def boot_us_here() -> int:
     return _PROCESS.get().boot_us()
 
 
+def clock_here() -> int:
+    """Return the time of day of the process that runs now, nanoseconds since the epoch."""
+    return _PROCESS.get().clock() * 1000
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """See the module."""
 

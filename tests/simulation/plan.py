@@ -1,6 +1,7 @@
 """What a run is to go through: which work comes when, and what fails when. A plan is data, and can be shrunk."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +11,9 @@ NODES = ("single-0", "single-1", "restricted-0")
 
 #: Processes that are killed, paused and misled.
 ROLES = ("scheduler-0", "scheduler-1", "binder-0", "watcher-0", "relay-0", "ingest-0")
+
+#: Topologies that groups name which the webhook judges; the first is always there.
+TOPOLOGIES = ("dc", "late")
 
 #: GPUs of each queue at most. Any single workload fits.
 LIMITS = {"alpha": 8, "beta": 4}
@@ -24,6 +28,12 @@ _LINKS = (
     ("binder-0", "api"),
 )
 
+#: Those who only read, and their links and those of who asks them; one plan in so many has them.
+READING_ROLES = ("projector-0", "webhook-0", "api-0")
+_READING_LINKS = (*((role, "log") for role in READING_ROLES), ("reader-0", "kai-api"), ("api", "webhook"))
+_HUB_LINKS = (("author-0", "hub-0"), ("author-0", "hub-1"))
+_READERS_EACH = 8
+
 GANG_GRACE_S = 6.0
 
 
@@ -33,7 +43,8 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         at: seconds since the beginning.
         kind: `pod`, `job`, `gang` come; `delete`, `evict` a pod, `delete-job`; `cordon`, `uncordon` a node;
-            `dispatch` is submitted to the hub; `drain`, `resume` a cluster.
+            `dispatch` is submitted to the hub; `drain`, `resume` a cluster; `topology`, `no-topology` and `judged`,
+            a group, are written by an author whose objects a webhook judges.
         name: of what comes or goes.
         pods: how many.
         cpu: cores of each.
@@ -43,6 +54,7 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
         priority: name of the priority class; empty for none.
         rack: whether the gang wants one rack.
         staged: whether pods have an init container and a sidecar.
+        topology: that a judged group names.
     """
 
     at: float
@@ -56,6 +68,7 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: str = ""
     rack: bool = False
     staged: bool = False
+    topology: str = ""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,6 +105,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         side_writes: whether binders write annotations and conditions.
         skew_s: how far the processes' clocks are apart at most.
         clusters: how many clusters there are; more than one have a hub.
+        readers: whether projector, webhook and API run, and clients that ask them.
         plant: a fault of the code that is planted, for tests of the simulation.
     """
 
@@ -106,6 +120,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     skew_s: float = 0.0
     plant: str = ""
     clusters: int = 1
+    readers: bool = False
 
 
 def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
@@ -115,7 +130,7 @@ def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
     faults = sorted(
         (drawn_fault(chance, seconds) for _ in range(_number_of_faults(chance, seconds))), key=lambda one: one.at
     )
-    return Plan(
+    plan = Plan(
         seed,
         seconds,
         tuple(arrivals),
@@ -127,6 +142,49 @@ def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
         skew_s=chance.choice((0.0, 0.0, 0.5, 30.0)),
         plant=plant,
     )
+    return with_readers(plan) if seed % _READERS_EACH == 0 else plan
+
+
+def with_readers(plan: Plan) -> Plan:
+    """Have readers run as well, asked and failing; everything else stays as it is."""
+    chance = random.Random(f"readers/{plan.seed}")
+    arrivals = [
+        Arrival(round(chance.uniform(0.3, plan.seconds), 3), "judged", f"judged{number}", topology=topology)
+        for number, topology in enumerate(TOPOLOGIES * 3)
+    ]
+    begin = chance.uniform(0.3, plan.seconds)
+    arrivals.append(Arrival(round(begin, 3), "topology", TOPOLOGIES[-1]))
+    if chance.random() < 0.5:
+        arrivals.append(Arrival(round(begin + chance.uniform(0.1, 4.0), 3), "no-topology", TOPOLOGIES[-1]))
+    links = _READING_LINKS + (_HUB_LINKS if plan.clusters > 1 else ())
+    faults = [
+        _reading_fault(chance, plan.seconds, links) for _ in range(chance.randint(1, round(plan.seconds / 2) + 2))
+    ]
+    return msgspec.structs.replace(
+        plan,
+        arrivals=tuple(sorted((*plan.arrivals, *arrivals), key=lambda one: one.at)),
+        faults=tuple(sorted((*plan.faults, *faults), key=lambda one: one.at)),
+        readers=True,
+    )
+
+
+def _reading_fault(chance: random.Random, seconds: float, links: Sequence[tuple[str, str]]) -> Fault:
+    """Draw a fault of those who only read."""
+    at = round(chance.uniform(0.05, seconds), 3)
+    lasting = round(chance.choice((0.3, 1.0, 3.0)) * chance.uniform(0.5, 1.0), 3)
+    role, (target, server) = chance.choice(READING_ROLES), chance.choice(links)
+    match chance.choice(("crash", "crash", "crash", "pause", "double", "cut", "cut", "twice", "slow", "partition")):
+        case "crash":
+            return Fault(at, "crash", role, seconds=lasting / 3, count=chance.randint(1, 120))
+        case "pause":
+            return Fault(at, "pause", role, seconds=lasting)
+        case "double":
+            return Fault(at, "double", READING_ROLES[0], seconds=lasting)
+        case "partition":
+            return Fault(at, "partition", target, server, seconds=lasting)
+        case kind:
+            most = chance.choice((0.1, 0.5, 1.0)) if kind != "slow" else chance.choice((0.05, 0.5))
+            return Fault(at, kind, target, server, seconds=lasting, amount=most)
 
 
 def _number_of_faults(chance: random.Random, seconds: float) -> int:

@@ -9,15 +9,26 @@ from unittest.mock import patch
 from kai_binder import binder, carrier
 from kai_binder.hub_side import HubSide
 from kai_binder.outcomes import outcome_unit
+from kai_hub import app as hub_routes
 from kai_scheduler.scheduler import Scheduler
+from kai_webhook.known_topologies import KnownTopologies
+from kaicore.analysis.dispatching.hub_log import HubLog
+from kaicore.analysis.inquiry.kept_state import KeptState
+from kaicore.analysis.projections.rows import RowChanges
+from kaicore.analysis.projections.store import Generation
 from kaicore.errors import LogUnavailable
 from kaicore.kube.reflector_core import ReflectorCore
 from kaicore.ledger.bus.wire import from_message
 from kaicore.ledger.feed import EventFeed, EventSource
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
+from kaicore.rules.events.payloads import DispatchSubmitted
+from kaicore.rules.hub.hub_state import dispatch_stream
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.simulation.log import NetworkLog
+from tests.simulation.views import MemoryViews
 
 _append, _network_append = MemoryLog.append, NetworkLog.append
 
@@ -132,6 +143,52 @@ def _unasked() -> Context[Any]:
     return patch.object(HubSide, "admit", admit)
 
 
+def _twice_counted() -> Context[Any]:
+    """Read models are written wherever they are: of two projectors each counts what the other has counted."""
+
+    async def save(
+        self: MemoryViews, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
+    ) -> None:
+        if (made := self.made(cluster, before.number)) is not None:
+            self.write(cluster, before._replace(position=position, recorded_at=recorded_at), made[1], changes)
+
+    return patch.object(MemoryViews, "save", save)
+
+
+def _skipping_webhook() -> Context[Any]:
+    """A webhook goes on behind what it could not read of the log."""
+    catch_up = KnownTopologies.catch_up
+
+    async def skip(self: KnownTopologies) -> None:
+        if self.book is None:
+            await catch_up(self)
+            return
+        after, self._position = self._position, (await self._log.head(self._cluster)).position
+        for event in await self._log.read(self._cluster, after=after, upto=self._position):
+            self.book.take(decode_payload(event))
+
+    return patch.object(KnownTopologies, "catch_up", skip)
+
+
+def _stale_answers() -> Context[Any]:
+    """The API answers from what it has folded, whatever the log says by now."""
+    current = KeptState.current
+
+    async def kept(self: KeptState) -> ClusterState:
+        return self._state or await current(self)
+
+    return patch.object(KeptState, "current", kept)
+
+
+def _submitted_again() -> Context[Any]:
+    """A dispatch is submitted whatever there is of its name."""
+
+    async def submit(hub: HubLog, submitted: DispatchSubmitted, *, actor: str) -> bool:
+        return await hub.try_append(dispatch_stream(submitted.dispatch), submitted, subject="", actor=actor)
+
+    return patch.object(hub_routes, "submit_dispatch", submit)
+
+
 @contextmanager
 def _both(one: Context[Any], other: Context[Any]) -> Iterator[None]:
     with one, other:
@@ -149,4 +206,8 @@ PLANTS: dict[str, Callable[[], Context[Any]]] = {
     "missed-deletions": _no_missed_deletions,
     "early-outcomes": _early_outcomes,
     "unasked-hub": _unasked,
+    "twice-counted": _twice_counted,
+    "skipping-webhook": _skipping_webhook,
+    "stale-answers": _stale_answers,
+    "submitted-again": _submitted_again,
 }

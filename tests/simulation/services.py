@@ -197,7 +197,7 @@ async def bind(place: Place, pace: Pace) -> None:
 
 
 async def hub(place: Place, pace: Pace) -> None:
-    """`kai-hub`."""
+    """`kai-hub`, without its routes."""
     process = place.process
     await Hub(
         log=place.log,

@@ -19,6 +19,7 @@ from tests.simulation.checker import Checker
 from tests.simulation.kubelets import Kubelet
 from tests.simulation.loop import Process
 from tests.simulation.plan import Arrival
+from tests.simulation.reading import Reading
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -44,6 +45,7 @@ class Site:
         self.checker = Checker(gangs=self.gangs)
         self.api_server = world.server(f"api{suffix}")
         self.ingest_server = world.server(f"ingest{suffix}")
+        self.reading = Reading(world, self) if world.plan.readers else None
         self._disks: dict[str, NodeState] = {}
         self.api: ApiServer
 
@@ -66,6 +68,9 @@ class Site:
         for number in range(plan.binders):
             self._add(f"binder-{number}", self._service(partial(services.bind, pace=world.pace)))
 
+        if self.reading is not None:
+            self.reading.begin(self._add, self.api)
+
     def arrive(self, one: Arrival) -> None:
         """Have users or the control plane do something here."""
         match one.kind:
@@ -81,6 +86,8 @@ class Site:
                 self.api.evict(self._pod_of(one.name))
             case "delete-job":
                 self.api.delete("jobs", one.name, group="batch", grace_s=None)
+            case "topology" | "no-topology" | "judged" if self.reading is not None:
+                self.reading.create(one)
             case "cordon" | "uncordon":
                 self.api.patch("", "nodes", one.name, {"spec": {"unschedulable": one.kind == "cordon"}})
 

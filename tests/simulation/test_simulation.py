@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.simulation.__main__ import KEPT
+from tests.simulation.__main__ import KEPT, crashed
 from tests.simulation.hub_plan import hub_plan_of
 from tests.simulation.plan import Plan, decode, encode, plan_of
 from tests.simulation.plants import PLANTS
@@ -41,11 +41,22 @@ def test_two_clusters_under_a_hub_hold_every_invariant() -> None:
     assert not failed
 
 
+@pytest.mark.parametrize("role", ["projector-0", "webhook-0", "api-0"])
+def test_readers_that_are_killed_at_any_await_hold_every_invariant(role: str) -> None:
+    plan = msgspec.structs.replace(plan_of(8, seconds=_SECONDS), faults=())
+    steps = run(plan).steps[role]
+    failed = {}
+    for step in range(steps // 5, steps, max(1, steps // 3)):
+        if violations := run(crashed(plan, role, step)).violations:
+            failed[step] = violations[:2]
+    assert not failed, f"python -m tests.simulation --seed 8 --seconds {_SECONDS} --crash-everywhere {role}"
+
+
 def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
-    plan = plan_of(7, seconds=5.0)
+    plan = plan_of(8, seconds=5.0)
     first, second = run(plan), run(plan)
     assert first.trace == second.trace
-    command = [sys.executable, "-m", "tests.simulation", "--seed", "7", "--seconds", "5"]
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--seconds", "5"]
     other = subprocess.run(
         command, cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, check=True
     )

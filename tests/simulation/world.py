@@ -5,14 +5,19 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
+from kai_api import live
 from kai_binder import hub_side
+from kaicore.analysis.dispatching import hub_log
 from kaicore.errors import KaiError
 from kaicore.ledger.bus.leases.memory import MemoryLeaseStore
 from kaicore.rules.engine.config import EngineConfig
@@ -24,13 +29,15 @@ from tests.simulation import load, services
 from tests.simulation.bus import BusServer, NetworkBus
 from tests.simulation.checker import Checker
 from tests.simulation.ending import check_end
+from tests.simulation.http import AppServer
 from tests.simulation.hub_checker import HubChecker
 from tests.simulation.leases import NetworkLeaseStore
 from tests.simulation.log import LogServer, NetworkLog
-from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop, Stuck, at_once, boot_us_here, bury
+from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop, Stuck, at_once, boot_us_here, bury, clock_here
 from tests.simulation.network import Fate, Network, Server
 from tests.simulation.plan import GANG_GRACE_S, NODES, Arrival, Plan
 from tests.simulation.plants import PLANTS
+from tests.simulation.reading_services import hub_app
 from tests.simulation.site import Site
 
 #: Seconds that a supervisor leaves a process down that has ended by itself.
@@ -57,6 +64,7 @@ class Outcome:
         counts: of events by type, and of what else is counted.
         faults: how many calls did not go well and how many faults struck, by kind.
         seconds: of the simulation.
+        steps: that the first process of each role has run, which is how many awaits of it have ended, and one.
     """
 
     violations: list[str]
@@ -65,6 +73,7 @@ class Outcome:
     counts: Counter[str]
     faults: Counter[str]
     seconds: float
+    steps: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -105,6 +114,8 @@ class World:
         self.sites = [Site(self, services.CLUSTER, "")]
         self.sites += [Site(self, f"c{number}", f"-c{number}") for number in range(2, plan.clusters + 1)]
         self.hub_checker = HubChecker()
+        names = [f"hub-{number}" for number in range(2 if plan.readers and plan.clusters > 1 else 0)]
+        self.hub_servers = [AppServer(name, self.server(name).process) for name in names]
 
     # --- the run ----------------------------------------------------------------------------------------------------
 
@@ -129,7 +140,8 @@ class World:
             counts += Counter(site.checker.counts) + Counter(rejected=len(site.rejected))
             violations += site.checker.violations
         digest = sha256(text.encode()).hexdigest()
-        return Outcome(violations, digest, self.trace, counts, self.faults, self.loop.time())
+        steps = {process.role: process.steps for process in self._graves if process.name.endswith(".1")}
+        return Outcome(violations, digest, self.trace, counts, self.faults, self.loop.time(), steps)
 
     def wrong(self, what: str) -> None:
         """Hold something against the code that is of no cluster alone."""
@@ -148,7 +160,7 @@ class World:
             for site in self.sites:
                 self.append(HUB, cluster_stream(site.cluster), ClusterRegistered(cluster=site.cluster))
             for number in range(2):
-                self.add(f"hub-{number}", self._of_all(partial(services.hub, pace=self.pace)))
+                self.add(f"hub-{number}", self._hub)
         faults = Faults(self)
         for one in self.plan.arrivals:
             self.loop.call_later(one.at, self._arrive, one)
@@ -160,6 +172,8 @@ class World:
         await self._settle()
         for site in self.sites:
             check_end(self, site)
+            if site.reading is not None:
+                await site.reading.check_end()
         self.hub_checker.now = self.loop.time()
         self.hub_checker.check_end()
         await self._close()
@@ -185,12 +199,19 @@ class World:
                 if now - since > GANG_GRACE_S + _SILENCE_S + 8:
                     self.wrong(f"gang {gang} has been partial since {since:.1f} s")
                     return
-            if now - self._last_change > _SILENCE_S and self._is_over():
+            if self._failed() or (now - self._last_change > _SILENCE_S and self._is_over()):
                 return
+
+    def _failed(self) -> bool:
+        """Whether something is wrong already, so that the end adds nothing."""
+        return bool(self.hub_checker.violations) or any(site.checker.violations for site in self.sites)
 
     def _is_over(self) -> bool:
         """Whether nothing waits or runs any more of which it is known that it ends."""
-        return not self.hub_checker.waiting and all(site.is_over() for site in self.sites)
+        authors = [site.reading.author for site in self.sites if site.reading is not None]
+        if self.hub_checker.waiting or any(author.pending for author in authors):
+            return False
+        return all(site.is_over() for site in self.sites)
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -259,6 +280,13 @@ class World:
         """A service that is of all clusters."""
         return lambda process: body(self.place(process, self.sites[0]))
 
+    def _hub(self, process: Process) -> Coroutine[Any, Any, None]:
+        place = self.place(process, self.sites[0])
+        for server in self.hub_servers:
+            if server.name == process.role:
+                server.begin(process, hub_app(place))
+        return services.hub(place, self.pace)
+
     # --- what happens -----------------------------------------------------------------------------------------------
 
     def tell(self, what: str) -> None:
@@ -271,7 +299,10 @@ class World:
             case "dispatch":
                 for site in self.sites:
                     site.gangs[one.name] = one.pods
-                self.append(HUB, dispatch_stream(one.name), load.dispatch(one))
+                if self.sites[0].reading is not None:
+                    self.sites[0].reading.submit(one.name, load.manifests(one))
+                else:
+                    self.append(HUB, dispatch_stream(one.name), load.dispatch(one))
             case "drain":
                 self.append(HUB, cluster_stream(one.name), ClusterDrained(cluster=one.name))
             case "resume":
@@ -313,6 +344,9 @@ class World:
         for event in events:
             self.tell(f"event {where}{event.position} {event.type} {event.stream} {event.actor} {event.hash[:6].hex()}")
         checker.appended(events)
+        for site in self.sites:
+            if site.cluster == cluster and site.reading is not None:
+                site.reading.checker.appended(events)
 
     def proposing(self, process: Process, cluster: str, units: Sequence[Unit]) -> None:
         """See `Witness`."""
@@ -335,13 +369,27 @@ class World:
         return NODES
 
 
+@contextmanager
+def _made_repeatable(plan: Plan) -> Iterator[None]:
+    """Have what asks the machine for time and chance ask the simulation."""
+    chance = random.Random(f"ids/{plan.seed}")
+    ids, clock = (lambda: UUID(int=chance.getrandbits(128))), SimpleNamespace(time_ns=clock_here)
+    with (
+        patch.object(hub_side, "boot_us", boot_us_here),
+        patch.object(hub_log, "uuid4", ids),
+        patch.object(hub_log, "time", clock),
+        patch.object(live, "_logger", services.Silence(lambda text: None)),
+    ):
+        yield
+
+
 def run(plan: Plan) -> Outcome:
     """Run a plan."""
     collecting, logging_off = gc.isenabled(), logging.root.manager.disable
     gc.disable()
     logging.disable(logging.CRITICAL)
     try:
-        with PLANTS[plan.plant](), patch.object(hub_side, "boot_us", boot_us_here):
+        with PLANTS[plan.plant](), _made_repeatable(plan):
             return World(plan).run()
     finally:
         logging.disable(logging_off)

@@ -279,6 +279,32 @@ func TestAPodThatIsBoundAsDecidedIsAccepted(t *testing.T) {
 	accepted(t, h.check(t, journal))
 }
 
+// givenBack makes of a bound pod one whose binding was given up, and which a fact shows on a node afterwards.
+func givenBack(h *history, node string) {
+	h.events, h.versions["pod/a"] = h.events[:3], 2
+	h.event("pod/a", "BindFailed", `{"uid":"a","node":"n","code":409}`)
+	h.event("pod/a", "PodObserved", podText("a", "Running", node, "1000"))
+}
+
+func TestABindingThatWasCarriedOutAfterItWasGivenBackIsCounted(t *testing.T) {
+	h, journal := bound(t, "n")
+	givenBack(h, "n")
+	report := h.check(t, journal)
+	accepted(t, report)
+	if report.Checked["late-binds"] != 1 {
+		t.Errorf("got %v, want one late bind", report.Checked)
+	}
+}
+
+func TestABindingThatWasGivenBackAndIsInNoFactIsRefused(t *testing.T) {
+	h, journal := bound(t, "n")
+	givenBack(h, "")
+	report := h.check(t, journal)
+	if !strings.Contains(strings.Join(report.Findings, "\n"), "bound-untold: pod default/p is on node n") {
+		t.Errorf("got %q", report.Findings)
+	}
+}
+
 func TestADoubleBindIsRefused(t *testing.T) {
 	h, journal := bound(t, "n", "m")
 	report := h.check(t, journal)

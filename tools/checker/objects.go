@@ -8,7 +8,7 @@ func checkObjects(report *Report, events []Event, journal *Journal) {
 		report.wrong("journal", "%s", torn)
 	}
 	seen, gone, decided, bound := map[string]*podBody{}, map[string]bool{}, map[string]map[string]bool{}, map[string]int{}
-	nodes := map[string]bool{}
+	givenBack, nodes := map[string]string{}, map[string]bool{}
 	for index := range events {
 		e := &events[index]
 		switch e.Type {
@@ -23,6 +23,9 @@ func checkObjects(report *Report, events []Event, journal *Journal) {
 				decided[b.UID] = map[string]bool{}
 			}
 			decided[b.UID][b.nodeName()] = true
+		case "BindFailed":
+			b := decode(report, e)
+			givenBack[b.UID] = b.nodeName()
 		case "PodBound":
 			b := decode(report, e)
 			if bound[b.UID]++; bound[b.UID] == 2 {
@@ -43,7 +46,7 @@ func checkObjects(report *Report, events []Event, journal *Journal) {
 			nodes[decode(report, e).Name] = false
 		}
 	}
-	checkPods(report, journal, seen, gone, decided, bound)
+	checkPods(report, journal, seen, gone, decided, bound, givenBack)
 	for name, there := range journal.Nodes {
 		if nodes[name] != there {
 			report.wrong("nodes", "node %s: at the API server: %t, in the log: %t", name, there, nodes[name])
@@ -54,7 +57,7 @@ func checkObjects(report *Report, events []Event, journal *Journal) {
 
 func checkPods(
 	report *Report, journal *Journal, seen map[string]*podBody, gone map[string]bool, decided map[string]map[string]bool,
-	bound map[string]int,
+	bound map[string]int, givenBack map[string]string,
 ) {
 	for uid, pod := range journal.Pods {
 		report.count("pods", 1)
@@ -66,6 +69,9 @@ func checkPods(
 			report.count("bound", 1)
 			if !decided[uid][pod.Node] {
 				report.wrong("bound-undecided", "pod %s is on node %s, and no decision put it there", pod, pod.Node)
+			} else if bound[uid] == 0 && givenBack[uid] == pod.Node && (pod.Deleted || seen[uid] != nil && seen[uid].Node == pod.Node) {
+				// A request was still under way, or a second binder's, when the decision was given back; a fact tells of it.
+				report.count("late-binds", 1)
 			} else if bound[uid] == 0 && !pod.Deleted {
 				report.wrong("bound-untold", "pod %s is on node %s, and the log does not say that it was bound", pod, pod.Node)
 			}

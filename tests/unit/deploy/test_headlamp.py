@@ -1,5 +1,6 @@
 """The Headlamp plugin asks for what the API has and reads what its answers have; `make headlamp` runs its own tests."""
 
+import json
 import re
 from pathlib import Path
 
@@ -21,6 +22,14 @@ def test_fields_are_those_of_the_answers() -> None:
         named = set(re.findall(r"^  (\w+)\??:", interfaces[answer.__name__], re.MULTILINE))
         assert named
         assert named <= fields, answer.__name__
+
+
+def test_recorded_answers_are_as_the_api_gives_them() -> None:
+    answers = json.loads((PLUGIN / "src" / "answers.json").read_text("utf-8"))
+    why = msgspec.convert(answers["why"], Why)
+    assert (why.verdict, bool(why.reasons), bool(why.schedulable_if)) == ("pending", True, True)
+    rows = msgspec.convert(answers["groups"]["items"], list[GroupRow])
+    assert msgspec.to_builtins(rows) == answers["groups"]["items"]
 
 
 def test_paths_are_those_of_the_api() -> None:

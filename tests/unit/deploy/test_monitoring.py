@@ -3,20 +3,23 @@
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import promql_parser
 import pytest
 import yaml
 
+from tests.prometheus_server import promtool
+
 ROOT = Path(__file__).resolve().parents[3]
 BOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 RULES = ROOT / "deploy" / "alerts" / "kai-ledger.yaml"
+RULE_TESTS = RULES.with_name("kai-ledger.test.yaml")
 #: Labels that Prometheus adds.
 _OF_SCRAPES = {"job", "instance"}
 #: Grafana puts a duration in its place.
@@ -108,10 +111,29 @@ def test_each_alert_has_a_runbook_with_commands_and_each_runbook_an_alert() -> N
         assert re.search(r"`kai [a-z]", text), f"{name}: nothing to run"
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed here; promql-parser reads all")
-def test_promtool_takes_the_rules() -> None:
-    done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_each_alert_has_a_test_of_its_own_with_series_that_there_are() -> None:
+    groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    expressions = {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
+    healthy, *tests = yaml.safe_load(RULE_TESTS.read_text("utf-8"))["tests"]
+    assert [test["name"] for test in tests] == list(expressions)
+    assert all(sample["exp_samples"] == [] for sample in healthy["promql_expr_test"])
+    known = metrics()
+
+    def series(test: dict[str, Any]) -> set[str]:
+        parsed = [promql_parser.parse(one["series"]) for one in test["input_series"]]
+        assert all({one.name for one in each.matchers.matchers} <= known[each.name] | _OF_SCRAPES for each in parsed)
+        return {each.name for each in parsed}
+
+    asked = {name: {one.name for one in selectors(promql_parser.parse(text))} for name, text in expressions.items()}
+    assert all(series(test) == asked[test["name"]] for test in tests)
+    assert series(healthy) == set.union(*asked.values())
+
+
+@pytest.mark.skipif(not promtool(), reason="no promtool here (KAI_TEST_PROMTOOL names one); promql-parser reads all")
+def test_alerts_fire_on_their_series_and_on_no_others() -> None:
+    for what, file in (("check", RULES), ("test", RULE_TESTS)):
+        done = subprocess.run([promtool(), what, "rules", str(file)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_boards_are_what_the_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import devices_reference  # noqa: E402
 import reference  # noqa: E402
 from kai_cli.main import app  # noqa: E402
 from kaicore.rules.events import codec  # noqa: E402
@@ -29,3 +30,13 @@ def test_reference_has_every_event_type_command_and_program() -> None:
     # `kai` and `kubectl-kai` have commands instead of settings.
     assert len(programs) == len(reference.PROGRAMS) + 2
     assert all(f"## `{program}`" in settings for program in programs if program not in ("kai", "kubectl-kai"))
+
+
+@pytest.mark.parametrize("row", devices_reference.ROWS, ids=lambda row: row.part)
+def test_row_of_device_conformance_names_tests_that_there_are(row: devices_reference.Row) -> None:
+    assert row.tests
+    for name in row.tests:
+        file, _, function = name.partition("::")
+        assert f"def {function}(" in (ROOT / file).read_text(), name
+    if row.asks is not None:
+        assert sum(map(row.asks, devices_reference.recorded_cases())) > 0, "no recorded case asks for it"

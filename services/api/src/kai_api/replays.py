@@ -43,26 +43,40 @@ def count_replay(cluster: str, body: bytes) -> None:
         _log.warning("cluster %s: a replay differs from the log: %s", cluster, report.kinds)
 
 
-async def keep_replaying(log: EventLog, long_answers: LongAnswers, *, every_s: float) -> None:
-    """Run the cycles of the last `every_s` seconds again, every so often, of every cluster; never ends."""
+async def keep_replaying(
+    log: EventLog, long_answers: LongAnswers, *, every_s: float, after: Mapping[str, int] | None = None
+) -> None:
+    """Run what every cluster's cycles decided since the last time again, every so often, each once; never ends.
+
+    Args:
+        log: that is read.
+        long_answers: by which replays are run.
+        every_s: seconds from the end of a round of replays to the next one.
+        after: positions, by cluster, behind which to begin, and a log that is not named at its beginning; None for the
+            ends of the logs as they are now.
+    """
+    replayed = None if after is None else dict(after)
     while True:
-        await asyncio.sleep(every_s)
         try:
-            clusters = without_hub(await log.clusters())
+            heads = {name: (await log.head(name)).position for name in without_hub(await log.clusters())}
+            if replayed is not None:
+                for cluster, head in heads.items():
+                    first = max(replayed.get(cluster, 0), await log.retired(cluster)) + 1
+                    if first <= head:
+                        await _replay(long_answers, cluster, {"from": str(first), "to": str(head)})
+            replayed = heads
         except KaiError as error:
-            _log.warning("the log's clusters cannot be listed: %s", error)
-            continue
-        for cluster in clusters:
-            await _replay(long_answers, cluster, every_s)
+            _log.warning("the ends of logs cannot be read: %s", error)
+        await asyncio.sleep(every_s)
 
 
-async def _replay(long_answers: LongAnswers, cluster: str, last_s: float) -> None:
+async def _replay(long_answers: LongAnswers, cluster: str, positions: Mapping[str, str]) -> None:
     never = asyncio.get_running_loop().create_future()
+    # As long as nothing was counted, a counter that has a label would not be there.
+    DIFFERENCES.labels(cluster), FAILURES.labels(cluster)
     while True:
         try:
-            count_replay(
-                cluster, await long_answers.ask(Question.REPLAY, cluster, {"from": f"-{last_s:.0f}s"}, gone=never)
-            )
+            count_replay(cluster, await long_answers.ask(Question.REPLAY, cluster, positions, gone=never))
         except Busy:
             await asyncio.sleep(_BUSY_S)
             continue

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from kaicore.analysis.projections.building import Builder
+from kaicore.analysis.projections.building import Builder, GenerationStore
 from kaicore.analysis.projections.store import Superseded, ViewStore
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog
@@ -104,7 +104,7 @@ def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: P
 async def follow(
     context: ServiceContext,
     log: EventLog,
-    store: ViewStore,
+    store: GenerationStore,
     cluster: str,
     *,
     metrics: ProjectorMetrics,

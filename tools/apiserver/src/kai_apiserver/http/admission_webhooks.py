@@ -6,6 +6,7 @@ that does not answer. `matchConditions` (CEL) are not evaluated.
 
 import ssl
 from base64 import b64decode
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -25,8 +26,14 @@ _TIMEOUT_S = 10
 class AdmissionWebhooks:
     """Asks the webhooks of a cluster."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, post: Callable[[Object, Object], Awaitable[Object]] | None = None) -> None:
+        """Args:
+        backend: of the cluster.
+        post: sends a webhook a review and returns its response, by default over HTTPS; raises an OSError where there
+            is none.
+        """
         self._backend = backend
+        self._send = post or _post
 
     def matching(self, target: Target, verb: str, *, labels: dict[str, str] | None = None) -> list[Object]:
         """Return the webhooks that are to be asked, in order of configuration.
@@ -65,7 +72,7 @@ class AdmissionWebhooks:
     async def _ask(self, webhook: Object, review: Object) -> Object | None:
         """Return a webhook's response; None where it does not answer and need not."""
         try:
-            return await _post(webhook, review)
+            return await self._send(webhook, review)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if webhook.get("failurePolicy", "Fail") == "Ignore":
                 return None

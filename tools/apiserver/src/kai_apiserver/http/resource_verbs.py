@@ -94,13 +94,14 @@ class ResourceVerbs:
         reviews: Reviews,
         watches: Watches,
         definitions: DefinitionLifecycle,
+        webhooks: AdmissionWebhooks | None = None,
     ) -> None:
         self._backend = backend
         self._tokens = tokens
         self._reviews = reviews
         self._watches = watches
         self._definitions = definitions
-        self._webhooks = AdmissionWebhooks(backend)
+        self._webhooks = webhooks or AdmissionWebhooks(backend)
         self._verbs: dict[str, Callable[[Call], Awaitable[Answer]]] = {
             "get": self._get,
             "list": self._list,

@@ -1,11 +1,13 @@
 """Builds read models: begins a generation, or goes on with one, and follows the log with it."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from kaicore.analysis.inquiry.log_states import first_state
 from kaicore.analysis.inquiry.past_states import PastStates
 from kaicore.analysis.projections.projection import PROJECTION_SCHEMA, Projection
-from kaicore.analysis.projections.store import Generation, ViewStore
+from kaicore.analysis.projections.rows import PodHistory, RowChanges
+from kaicore.analysis.projections.store import Generation
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
@@ -14,10 +16,38 @@ from kaicore.rules.state.cluster_state import ClusterState
 _BATCH = 500
 
 
+class GenerationStore(Protocol):
+    """Where read models are kept; `ViewStore` says what each call does."""
+
+    async def generations(self, cluster: str) -> list[Generation]:
+        """Return the generations that there are, the oldest first."""
+        ...
+
+    async def begin(self, cluster: str, *, position: int, recorded_at: int) -> Generation:
+        """Begin a generation without rows."""
+        ...
+
+    async def there(self, cluster: str, generation: int) -> list[PodHistory]:
+        """Return the rows of pods that are not gone."""
+        ...
+
+    async def save(
+        self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
+    ) -> None:
+        """Write what events change, and how far they go, if the generation is where it was."""
+        ...
+
+    async def go_live(self, cluster: str, generation: int) -> None:
+        """Make a generation the one that is read, and delete the others."""
+        ...
+
+
 class Builder:
     """Builds one generation of one cluster's read models."""
 
-    def __init__(self, log: EventLog, store: ViewStore, cluster: str, generation: Generation, projection: Projection):
+    def __init__(
+        self, log: EventLog, store: GenerationStore, cluster: str, generation: Generation, projection: Projection
+    ) -> None:
         """Prefer `resume` or `anew`."""
         self._log = log
         self._store = store
@@ -26,7 +56,7 @@ class Builder:
         self._projection = projection
 
     @classmethod
-    async def resume(cls, log: EventLog, store: ViewStore, cluster: str) -> "Builder":
+    async def resume(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder":
         """Go on with the newest generation that this program's rules have made; begin one where there is none.
 
         Raises:
@@ -41,7 +71,7 @@ class Builder:
         return cls(log, store, cluster, generation, Projection(state, pods))
 
     @classmethod
-    async def anew(cls, log: EventLog, store: ViewStore, cluster: str) -> "Builder":
+    async def anew(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder":
         """Begin a generation, beside those that there are.
 
         Raises:

@@ -84,7 +84,11 @@ def _tainted(claims: Sequence[ClaimToServe], pools: Sequence[Pool]) -> str:
     for device in (device for pool in pools for device in pool.devices if device.device.taints):
         for request in requests:
             taint = untolerated(device.device.taints, request.tolerations)
-            if taint is not None and device.meets(request.selectors):
+            try:
+                would = taint is not None and device.meets(request.selectors)
+            except SelectorFailed:
+                continue
+            if would:
                 names[f"{device.device.name} ({taint})"] = None
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return f"{_NONE_FREE}; tainted: {', '.join([*names][:_MOST_NAMED])}{more}" if names else ""

@@ -5,6 +5,7 @@ Source: `k8s.io/dynamic-resource-allocation/structured` 0.37, `GatherPools`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from kaicore.rules.devices.selectors import device_data, matches
@@ -73,6 +74,7 @@ class Pool:
         devices: those that can be used from the node, in the order in which they are tried.
         others: those that cannot; they take of the same counters.
         counters: amounts by counter, by counter set.
+        late: it is tried after the others, for it has devices that have to be got ready, usable from the node or not.
     """
 
     id: PoolId
@@ -80,6 +82,7 @@ class Pool:
     devices: tuple[PooledDevice, ...] = ()
     others: tuple[PooledDevice, ...] = ()
     counters: Mapping[str, Thousandths] = field(default_factory=dict)
+    late: bool = False
 
 
 def usable_from(selection: NodeSelection, node: str, labels: Mapping[str, str]) -> bool:
@@ -117,12 +120,7 @@ def pools_of_node(
                 # Its driver is replacing it, and what is new has nothing for this node.
                 continue
         pools.append(_pool(pool_id, mine, whole, node, labels))
-    return tuple(sorted(pools, key=_tried_late))
-
-
-def _tried_late(pool: Pool) -> bool:
-    """Pools with devices that have to be got ready are tried after the others."""
-    return any(one.device.binding_conditions for one in pool.devices)
+    return tuple(sorted(pools, key=attrgetter("late")))
 
 
 def _is_for(one: ResourceSlice, node: str, labels: Mapping[str, str]) -> bool:
@@ -161,7 +159,8 @@ def _pool(pool_id: PoolId, mine: list[PoolSlice], whole: list[PoolSlice], node: 
     ]
     chosen = set(map(id, here))
     others += [device for device in devices if id(device) not in chosen]
-    return Pool(pool_id, "", tuple(here), tuple(others), counters)
+    late = any(device.device.binding_conditions for device in devices)
+    return Pool(pool_id, "", tuple(here), tuple(others), counters, late)
 
 
 def _meets_term(term: tuple[Requirement, ...], node: str, labels: Mapping[str, str]) -> bool:

@@ -1,0 +1,70 @@
+"""The API replays by itself what was decided since the last time, and counts what comes out otherwise."""
+
+import asyncio
+
+import msgspec
+import pytest
+from kai_api.long_answers import LongAnswers
+from kai_api.replays import keep_replaying
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.payloads import PodPlaced
+from prometheus_client import REGISTRY
+
+from tests.factory import pod
+from tests.new_events import as_new
+from tests.workloads import OWNER, Workloads
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def history(cluster: str) -> tuple[Workloads, int]:
+    """Two cycles, and where the first one's events end."""
+    made, ends = Workloads(cluster), []
+    for number in range(2):
+        made.add_node(f"n{number}", cpu=8, memory=32)
+    for number in range(2):
+        made.full([made.add_pod(pod(f"p{number}", cpu=2, memory=4, owner=OWNER))])
+        ends.append(len(made.events))
+    return made, ends[0]
+
+
+def elsewhere(one: NewEvent) -> NewEvent:
+    """A decision as somebody wrote it who put the pod on the other node."""
+    if not isinstance(one.payload, PodPlaced):
+        return one
+    node = "n1" if one.payload.node == "n0" else "n0"
+    return msgspec.structs.replace(one, payload=msgspec.structs.replace(one.payload, node=node))
+
+
+async def counted(cluster: str, **least: int) -> dict[str, float]:
+    """Wait until counters say as much; return them all."""
+    names = ("replayed_cycles", "replay_differences", "replays_failed")
+    async with asyncio.timeout(60):
+        while True:
+            now = {
+                name: REGISTRY.get_sample_value(f"kai_api_{name}_total", {"cluster": cluster}) or 0 for name in names
+            }
+            if all(now[name] >= amount for name, amount in least.items()):
+                return now
+            await asyncio.sleep(0.05)
+
+
+async def test_each_cycle_is_replayed_once_by_itself_and_a_difference_is_counted(
+    postgres_log: EventLog, database_url: str, cluster_name: str
+) -> None:
+    made, first_ends = history(cluster_name)
+
+    async def store(events: list[NewEvent]) -> None:
+        await postgres_log.append(cluster_name, [Unit((one,)) for one in events])
+
+    events = [as_new(event) for event in made.events]
+    answers = LongAnswers(database_url, at_once=1, most_s=60)
+    replaying = asyncio.create_task(keep_replaying(postgres_log, answers, every_s=0.05, after={}))
+    await store(events[:first_ends])
+    well = await counted(cluster_name, replayed_cycles=1)
+    assert (well["replay_differences"], well["replays_failed"]) == (0, 0)
+    await store([elsewhere(one) for one in events[first_ends:]])
+    altered = await counted(cluster_name, replay_differences=1)
+    assert (altered["replayed_cycles"], altered["replays_failed"]) == (2, 0)
+    replaying.cancel()
