@@ -28,7 +28,7 @@ def test_reference_has_every_event_type_command_and_program() -> None:
     packages = [ROOT / "pyproject.toml", *(ROOT / "tools").glob("*/pyproject.toml")]
     programs = [name for path in packages for name in tomllib.loads(path.read_text())["project"]["scripts"]]
     # `kai` and `kubectl-kai` have commands instead of settings.
-    assert len(programs) == len(reference.PROGRAMS) + 2
+    assert len(programs) == len(settings_reference.PROGRAMS) + 2
     assert all(f"## `{program}`" in settings for program in programs if program not in ("kai", "kubectl-kai"))
 
 
