@@ -85,6 +85,10 @@ class Api:
         answer: list[dict[str, Any]] = self._request.get(self.url + path).json()["items"]
         return answer
 
+    def largest(self) -> dict[str, Any]:
+        """The cycle that placed most pods and left some waiting."""
+        return max(self.items("/v1/clusters/demo/cycles"), key=lambda one: (one["placed"] < one["pods"], one["placed"]))
+
     def busiest(self) -> dict[str, Any]:
         """The cycle after which most GPUs were used."""
         cycles = (one for one in self.items("/v1/clusters/demo/cycles") if one["placed"])
@@ -116,7 +120,7 @@ def main() -> None:
     with demonstration() as login, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=_FLAGS)
         api = Api(browser, login)
-        cycle = api.busiest()
+        cycle, largest = api.busiest(), api.largest()
         at = cycle["position"] + 2 * cycle["placed"]
         nodes = api.items(f"/v1/clusters/demo/nodes?at={at}")
         node = max(nodes, key=lambda one: (bool(one["zones"]), one["pods"]))["name"]
@@ -124,8 +128,8 @@ def main() -> None:
         paths = {
             "overview": (f"{here}?at={at}", "light", _SIZE),
             "node": (f"{here}/nodes/{node}?at={at}", "dark", _SIZE),
-            "waiting": (f"{here}/waiting?at={at}", "light", _SIZE),
-            "cycle": (f"{here}/cycles/{cycle['position']}?step=2", "light", _SIZE),
+            "waiting": (f"{here}/waiting?at={largest['position'] + 2 * largest['placed']}", "light", _SIZE),
+            "cycle": (f"{here}/cycles/{largest['position']}?step=2", "light", _SIZE),
             "phone": (f"{here}?at={at}", "dark", _PHONE),
         }
         take(browser, api, paths)

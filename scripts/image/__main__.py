@@ -4,7 +4,8 @@
 
 No container engine is needed, no root and no registry of images. Prints the digest of the index; the same commit gives
 the same digest on any machine. With --lock: renew deploy/image/base.lock and build nothing. With --test: also build
-it a second time from a copy elsewhere, and run what was built (tests/integration/test_image.py).
+it a second time from a copy elsewhere, and run what was built (tests/integration/test_image.py); where
+Go is, push it to a registry and pull it again (tests/integration/test_registry.py).
 """
 
 import argparse
@@ -21,6 +22,7 @@ from scripts.image.layers import Tree, packed, readable
 from scripts.image.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
+_TESTS = ("tests/integration/test_image.py", "tests/integration/test_registry.py")
 LOCK = ROOT / "deploy/image/base.lock"
 _HEAD = """# The base of the image: Debian packages by hash, for `make image`; renewed by `make image ARGS=--lock`.
 # architecture name version sha256
@@ -53,7 +55,7 @@ def main() -> int:
 
 def _tested(layout: Path, cache: Path) -> int:
     told = {"KAI_TEST_IMAGE": str(layout.resolve()), "KAI_TEST_IMAGE_CACHE": str(cache.resolve())}
-    command = [sys.executable, "-m", "pytest", "--quiet", "tests/integration/test_image.py"]
+    command = [sys.executable, "-m", "pytest", "--quiet", *_TESTS]
     return subprocess.run(command, cwd=ROOT, env=os.environ | told, check=False).returncode
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -29,7 +30,6 @@ Json = dict[str, Any]
 
 MONITORING = "monitoring.coreos.com"
 EVERYTHING: Json = yaml.safe_load(chart.EVERYTHING.read_text())
-NAMESPACE = "kai-chart-e2e"
 
 
 @asynccontextmanager
@@ -57,16 +57,20 @@ async def is_served(client: KubeClient, api_version: str) -> bool:
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
-async def test_every_rendered_object_is_accepted(values: Json) -> None:
+async def test_every_rendered_object_and_definition_is_accepted(values: Json) -> None:
     helm_python.disable_logging()
+    # One of its own: a real cluster takes a while to delete a namespace.
+    namespace = f"kai-chart-{secrets.token_hex(4)}"
     objects = [
         document
-        for text in chart.rendered(values | {"createNamespace": False}, namespace=NAMESPACE).values()
+        for text in chart.rendered(values | {"createNamespace": False}, namespace=namespace).values()
         for document in chart.documents(text)
     ]
+    for file in sorted((chart.MANIFESTS / "crds").rglob("*.yaml")):
+        objects += chart.documents(file.read_text())
     async with api_server() as client:
         paths = ObjectPaths(client)
-        await client.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        await client.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
         try:
             for document in objects:
                 if document["apiVersion"].startswith(MONITORING) and not await is_served(
@@ -80,7 +84,7 @@ async def test_every_rendered_object_is_accepted(values: Json) -> None:
                 answer = await client.patch(path, document, content_type="application/apply-patch+yaml")
                 assert msgspec.json.decode(answer)["metadata"]["name"] == document["metadata"]["name"]
         finally:
-            await client.delete(f"/api/v1/namespaces/{NAMESPACE}")
+            await client.delete(f"/api/v1/namespaces/{namespace}")
 
 
 @pytest.fixture

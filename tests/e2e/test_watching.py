@@ -67,7 +67,8 @@ async def test_every_query_of_boards_and_alerts_is_answered_by_a_prometheus_that
         stack.start()
         try:
             services = {one["name"]: one["address"] for one in stack.ask("status")["services"]}
-            targets = {name: at for name, at in services.items() if not name.endswith(NOT_WATCHED)}
+            watched = {name: at for name, at in services.items() if not name.endswith(NOT_WATCHED)}
+            targets = {name: at.removeprefix("http://") for name, at in watched.items()}
             with scraping(root, targets, rules=RULES, port=free_port()) as asked:
                 await _watched(stack, asked, targets, root)
         finally:

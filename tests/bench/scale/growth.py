@@ -25,6 +25,7 @@ from kaicore.rules.state.snapshot import encode_state
 
 from tests.bench.figures import Figure
 from tests.bench.scale.one_scheduler import Size, Sustained, measured_once
+from tests.bench.scale.shapes import shape
 from tests.factory import amounts, pod
 from tests.workloads import OWNER, Workloads
 
@@ -86,8 +87,7 @@ def costs(count: int) -> Costs:
     deciding, folding = [], []
     for run in range(_RUNS):
         for number in range(_WAITING):
-            name, cpu, memory = f"wait-{run}-{number:05}", 2 + number % 8, 16 + number % 5
-            cluster.add_pod(pod(name, owner=OWNER, created_at=run, cpu=cpu, memory=memory, gpu=1))
+            cluster.add_pod(pod(f"wait-{run}-{number:05}", owner=OWNER, created_at=run, **shape(number)))
         made: list[Proposal] = []
         deciding.append(_cpu_us(lambda made=made: made.append(_decided(cluster))) / _WAITING)
         events = sum(len(unit.events) for unit in made[0].units)

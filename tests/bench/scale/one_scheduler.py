@@ -18,26 +18,47 @@ from kaicore.rules.events.envelope import NewEvent, Unit
 
 from tests.bench.figures import Figure, figure
 from tests.bench.scale.services import Servers, ServiceProcess, durable_servers, recorded
+from tests.bench.scale.shapes import shape
 from tests.factory import Cluster, amounts, pod
 from tests.new_events import as_new, new_event
+from tests.workloads import Workloads
 
 _ZONE = amounts(cpu=64, memory=512, gpu=4)
+_GPUS = 8
 _TICK_S = 0.1
 _PAGE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: on so many nodes so many pods, of which so many come per second, so often."""
+    """How much is measured: on so many nodes so many pods, of which so many come per second, so often.
+
+    Attributes:
+        replicas: how many there are, one measurement each.
+        gang: how many pods start together.
+    """
 
     nodes: int
     pods: int
     per_s: int
     runs: int
     replicas: tuple[int, ...] = (1,)
+    gang: int = 1
+
+    @property
+    def placed(self) -> int:
+        """How many pods there is room for."""
+        return min(self.pods, (self.nodes * _GPUS - 1) // self.gang * self.gang)
 
 
-FULL = Size(nodes=10_000, pods=10_000, per_s=2_000, runs=3, replicas=(1, 2))
+#: The last one has room for 59 % of the pods.
+FULL = (
+    Size(nodes=10_000, pods=10_000, per_s=2_000, runs=3, replicas=(1, 2)),
+    Size(nodes=10_000, pods=10_000, per_s=2_000, runs=1, replicas=(1, 2), gang=8),
+    Size(nodes=30_000, pods=10_000, per_s=2_000, runs=1, replicas=(1, 2)),
+    Size(nodes=30_000, pods=10_000, per_s=2_000, runs=1, replicas=(1, 2), gang=8),
+    Size(nodes=150, pods=2_040, per_s=2_000, runs=3, replicas=(1, 2)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +94,17 @@ def waiting_pods(count: int) -> list[NewEvent]:
     """Pods of one GPU, of 40 classes."""
     made = []
     for number in range(count):
-        one = pod(f"p{number:06}", cpu=2 + number % 8, memory=16 + number % 5, gpu=1, created_at=number // 50)
+        one = pod(f"p{number:06}", created_at=number // 50, **shape(number))
         made.append(new_event(f"pod/{one.uid}", payload=payloads.PodObserved(one), subject=f"default/{one.name}"))
     return made
+
+
+def waiting_gangs(pods: int, gang: int) -> list[NewEvent]:
+    """Groups of so many pods of one GPU each, alike within a group; a group comes before its pods."""
+    made = Workloads("gangs")
+    for number in range(pods // gang):
+        made.gang(f"g{number:06}", gang, created_at=number * gang // 50, **shape(number))
+    return [as_new(event) for event in made.events]
 
 
 async def fill(log: PostgresLog, cluster: str, events: Sequence[NewEvent]) -> None:
@@ -98,9 +127,11 @@ async def sustained(servers: Servers, cluster: str, size: Size, *, replicas: int
         if replicas > 1:
             await _all_listed(log, cluster, replicas)
         # One pod first: once it is placed, everything is up.
-        first, *others = waiting_pods(size.pods + 1)
+        first, *others = waiting_pods(1 if size.gang > 1 else size.pods)
         await fill(log, cluster, [first])
         await recorded(log, cluster, "PodPlaced", count=1)
+        others += waiting_gangs(size.pods, size.gang) if size.gang > 1 else []
+        count = size.placed - (size.gang == 1 and size.placed == size.pods)
 
         def used() -> tuple[float, float, float]:
             return relay.cpu_s, sum(one.cpu_s for one in schedulers), servers.postgres_cpu_s
@@ -108,7 +139,7 @@ async def sustained(servers: Servers, cluster: str, size: Size, *, replicas: int
         before = used()
         head = await log.head(cluster)
         offering = asyncio.create_task(_offer(log, cluster, others, per_s=size.per_s))
-        placed = await recorded(log, cluster, "PodPlaced", count=size.pods, after=head.position)
+        placed = await recorded(log, cluster, "PodPlaced", count=count, after=head.position)
         await offering
         after = used()
         (first_event,) = await log.read(cluster, after=head.position, limit=1)
@@ -118,10 +149,10 @@ async def sustained(servers: Servers, cluster: str, size: Size, *, replicas: int
     stale = sum(count.get("kai_stale_decisions_total", 0.0) for count in counts)
     units = sum(count["kai_decided_units_total"] for count in counts)
     return Sustained(
-        placed_per_s=size.pods / (placed[-1].recorded_at - first_event.recorded_at) * 1e6,
-        events_per_pod=events / size.pods,
+        placed_per_s=count / (placed[-1].recorded_at - first_event.recorded_at) * 1e6,
+        events_per_pod=events / count,
         conflicts=stale / units,
-        scheduler_us=scheduler_us / size.pods,
+        scheduler_us=scheduler_us / count,
         relay_us=relay_us / events,
         postgres_us=postgres_us / events,
     )
@@ -152,25 +183,26 @@ async def measured_once(size: Size) -> Sustained:
         return await sustained(servers, "once", size)
 
 
-async def _measured(size: Size) -> list[list[Sustained]]:
+async def _measured(size: Size, replicas: int) -> list[Sustained]:
     async with durable_servers() as servers:
-        return [
-            [
-                await sustained(servers, f"of-{replicas}-run-{number}", size, replicas=replicas)
-                for number in range(size.runs)
-            ]
-            for replicas in size.replicas
-        ]
+        return [await sustained(servers, f"run-{number}", size, replicas=replicas) for number in range(size.runs)]
 
 
-def figures(size: Size = FULL) -> Iterator[Figure]:
+def figures(sizes: Sequence[Size] = FULL) -> Iterator[Figure]:
     """Measure."""
-    for replicas, runs in zip(size.replicas, uvloop.run(_measured(size)), strict=True):
-        who = "one scheduler" if replicas == 1 else f"{replicas} replicas"
-        what = f"scale: {who}, {size.nodes} nodes, {size.pods} pods at {size.per_s}/s"
-        yield figure(f"{what}: placed", [run.placed_per_s for run in runs], "pods/s")
-        yield figure(f"{what}: conflicts", [run.conflicts * 100 for run in runs], "% of units")
-        yield figure(f"{what}: CPU of the schedulers", [run.scheduler_us for run in runs], "us per pod")
-        yield figure(f"{what}: a core each would place", [replicas * 1e6 / run.scheduler_us for run in runs], "pods/s")
-        yield figure(f"{what}: CPU of the relay", [run.relay_us for run in runs], "us per event")
-        yield figure(f"{what}: CPU of Postgres", [run.postgres_us for run in runs], "us per event")
+    for size in sizes:
+        for replicas in size.replicas:
+            yield from _figures(size, replicas, uvloop.run(_measured(size, replicas)))
+
+
+def _figures(size: Size, replicas: int, runs: Sequence[Sustained]) -> Iterator[Figure]:
+    who = "one scheduler" if replicas == 1 else f"{replicas} replicas"
+    kind = "pods" if size.gang == 1 else f"pods in gangs of {size.gang}"
+    room = "" if size.placed == size.pods else f", room for {size.placed}"
+    what = f"scale: {who}, {size.nodes} nodes, {size.pods} {kind} at {size.per_s}/s{room}"
+    yield figure(f"{what}: placed", [run.placed_per_s for run in runs], "pods/s")
+    yield figure(f"{what}: conflicts", [run.conflicts * 100 for run in runs], "% of units")
+    yield figure(f"{what}: CPU of the schedulers", [run.scheduler_us for run in runs], "us per pod")
+    yield figure(f"{what}: a core each would place", [replicas * 1e6 / run.scheduler_us for run in runs], "pods/s")
+    yield figure(f"{what}: CPU of the relay", [run.relay_us for run in runs], "us per event")
+    yield figure(f"{what}: CPU of Postgres", [run.postgres_us for run in runs], "us per event")

@@ -9,11 +9,11 @@ import gc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from kai_scheduler.main import GC_THRESHOLDS
 
 from tests.bench.figures import Figure
+from tests.bench.scale.shapes import shape
 from tests.factory import amounts, pod
 from tests.replicas import Replicas
 from tests.workloads import OWNER, Workloads
@@ -77,7 +77,7 @@ def placed(*, nodes: int, pods: int, replicas: int, gangs: bool) -> Placed:
     for number in range(nodes):
         cluster.add_node(f"n{number:05}", _ZONE, _ZONE, policy="restricted")
     for number in range(pods // _GANG if gangs else pods):
-        spec: dict[str, Any] = {"cpu": 2 + number % 8, "memory": 16 + number % 5, "gpu": 1, "created_at": number}
+        spec = shape(number) | {"created_at": number}
         if gangs:
             cluster.gang(f"g{number:05}", _GANG, **spec)
         else:

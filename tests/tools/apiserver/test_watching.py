@@ -49,6 +49,11 @@ async def test_initial_events_need_the_right_match(client: Client) -> None:
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
 
 
+async def test_a_watch_of_half_a_second_is_refused_as_a_real_server_does(client: Client) -> None:
+    answer = await client.get(f"{PODS}?watch=1&timeoutSeconds=300.0")
+    assert (answer.status, answer.json["message"]) == (400, 'strconv.ParseInt: parsing "300.0": invalid syntax')
+
+
 async def test_bookmarks_carry_the_latest_version(start_server: ServerFactory) -> None:
     server = await start_server(controllers=None, bookmark_s=0.05)
     async with Client(server.http_url, server.admin_token) as client:

@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import devices_reference  # noqa: E402
 import reference  # noqa: E402
+import settings_reference  # noqa: E402
 from kai_cli.main import app  # noqa: E402
 from kaicore.rules.events import codec  # noqa: E402
 

@@ -18,8 +18,8 @@ from kaicore.runtime.service import ServiceContext
 
 from kai_operator.light_kopf import kopf
 
-#: Seconds after which a watch is begun anew: by the server, and where it is silent.
-_WATCH_S, _SILENT_S = 300.0, 600.0
+#: Seconds after which a watch is begun anew: by the server, which takes whole ones only, and where it is silent.
+_WATCH_S, _SILENT_S = 300, 600.0
 
 #: Seconds until watches are begun anew that have ended with an error.
 _AGAIN_S = 5.0

@@ -12,6 +12,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.why import story_of
 
+from kai_api.pages.frame import pods_text
 from kai_api.pages.node_zones import NodeZonesTable, zones_table
 from kai_api.pages.waiting import WaitingLine, waiting_line
 
@@ -133,7 +134,9 @@ def steps_of(events: Sequence[Event], *, whole: bool = True) -> CycleSteps:
     cycle = decode_payload(first)
     assert isinstance(cycle, payloads.CycleCompleted)
     steps = [
-        CycleStep(0, cycle.input_position, "", "input", "", "", f"{cycle.pods} pods wait for a decision"),
+        CycleStep(
+            0, cycle.input_position, "", "input", "", "", f"{pods_text(cycle.pods, 'waits', 'wait')} for a decision"
+        ),
     ]
     for event in events:
         decision = decode_payload(event)
@@ -141,7 +144,9 @@ def steps_of(events: Sequence[Event], *, whole: bool = True) -> CycleSteps:
             steps.append(_step(len(steps), event, decision))
     left = cycle.pods - cycle.placed
     steps.append(
-        CycleStep(len(steps), events[-1].position, "ended", "end", "", "", f"{left} pods are left waiting"),
+        CycleStep(
+            len(steps), events[-1].position, "ended", "end", "", "", f"{pods_text(left, 'is', 'are')} left waiting"
+        ),
     )
     return CycleSteps(
         position=first.position,

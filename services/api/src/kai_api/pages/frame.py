@@ -129,6 +129,11 @@ def clock(microseconds: int) -> str:
     return time_text(microseconds)[11:19]
 
 
+def pods_text(count: int, one: str, several: str) -> str:
+    """Write how many pods do something: `1 pod waits`, `2 pods wait`."""
+    return f"{count} pod {one}" if count == 1 else f"{count} pods {several}"
+
+
 def duration(seconds: float) -> str:
     """Write how long something lasts in at most two units: `3 d 4 h`, `5 min 10 s`, `12 s`."""
     left = max(0, int(seconds))

@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kai_api.pages.frame import clock, duration, short_time
+from kai_api.pages.frame import clock, duration, pods_text, short_time
 
 #: Nothing from elsewhere, and no script or style in the page itself.
 _POLICY = (
@@ -83,5 +83,5 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.globals.update(asset=_asset)
-    environment.filters.update(when=short_time, clock=clock, duration=duration)
+    environment.filters.update(when=short_time, clock=clock, duration=duration, pods=pods_text)
     return environment

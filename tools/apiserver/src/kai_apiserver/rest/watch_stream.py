@@ -2,11 +2,12 @@
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from kai_apiserver.errors import FieldError, StatusError, expired_watch, invalid
+from kai_apiserver.errors import FieldError, StatusError, bad_request, expired_watch, invalid
 from kai_apiserver.faults import Fault, Faults, Subject
 from kai_apiserver.objects import encode_json, is_true
 from kai_apiserver.rest.backend import Backend, Target
@@ -224,7 +225,9 @@ def _prefix(selection: ListSelection) -> str:
 
 
 def _check_options(query: dict[str, str]) -> None:
-    asked = query.get("resourceVersion", "")
+    asked, seconds = query.get("resourceVersion", ""), query.get("timeoutSeconds", "")
+    if seconds and not re.fullmatch(r"[+-]?[0-9]+", seconds):
+        raise bad_request(f'strconv.ParseInt: parsing "{seconds}": invalid syntax')
     if "sendInitialEvents" in query and query.get("resourceVersionMatch") != "NotOlderThan":
         error = FieldError(
             "FieldValueForbidden",
