@@ -177,6 +177,11 @@ ROWS = (
         ),
     ),
     Row(
+        "claims of PodGroups (`DRAWorkloadResourceClaims`, off by default up to 1.37)",
+        "not used: the pod waits with a reason",
+        (f"{_UNIT}/test_allocating.py::test_pod_with_a_claim_of_its_pod_group_waits_and_says_so",),
+    ),
+    Row(
         "derived attributes, compatibility groups, `skipNodeOperations`",
         "not read: pods wait with a reason, pools are not used",
         (f"{_KUBE}::test_what_a_later_kubernetes_asks_for_is_named_by_its_field",),

@@ -233,8 +233,9 @@ async def claims_get_devices(stack: LiveStack, admin: KubeClient) -> None:
     (container,) = extended["spec"]["containers"]
     for amounts in (container["resources"]["requests"], container["resources"]["limits"]):
         amounts["example.com/gpu"] = "1"
-    match = {"verb": "create", "resource": "pods", "subresource": "binding", "name": "extended"}
-    await admin.post("/simulator/faults", {"match": match, "fault": {"kind": "conflict", "times": 1}})
+    # Not told of its claim, the pod is given back, its claim deleted, and all of it done again.
+    match = {"verb": "patch", "resource": "pods", "subresource": "status", "name": "extended"}
+    await admin.post("/simulator/faults", {"match": match, "fault": {"kind": "gone", "times": 1}})
     await stack.create(extended)
     await stack.until(bound(1, "extended"))
 

@@ -2,7 +2,8 @@
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.model.device import AllocatedDevice, Allocation
+from kaicore.rules.model.device import AllocatedDevice, Allocation, PodClaim
+from kaicore.rules.model.pod import WorkloadRef
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.reasons.devices import DevicesTaken, NoMatchingDevices, ResourceClaimNotReady
 from kaicore.rules.state.snapshot import decode_state, encode_state
@@ -19,7 +20,7 @@ from tests.devices import (
     slice_document,
     using,
 )
-from tests.factory import Cluster, amounts
+from tests.factory import Cluster, amounts, pod
 
 
 def placed(cluster: Cluster) -> dict[str, payloads.PodPlaced]:
@@ -108,6 +109,15 @@ def test_claim_with_a_selector_goes_where_its_device_is() -> None:
     reasons = {type(reason): str(reason) for pending in result.pending for reason in pending.reasons}
     assert "device class unknown, which does not exist" in reasons[ResourceClaimNotReady]
     assert 'Key not found in map : "y"' in reasons[NoMatchingDevices]
+
+
+def test_pod_with_a_claim_of_its_pod_group_waits_and_says_so() -> None:
+    cluster = devices(a1=1)
+    add_claim(cluster, "of-the-group")
+    use = PodClaim("gpu", "of-the-group", "one-gpu")
+    one = cluster.add_pod(pod("p", cpu=1, resource_claims=(use,), workload=WorkloadRef("group")))
+    (waits,) = cluster.state.constraints.devices.demand(one).waits
+    assert waits == "claim of-the-group was made for its PodGroup, which this version does not use"
 
 
 def test_device_is_taken_on_the_zone_of_the_exclusive_cpus() -> None:

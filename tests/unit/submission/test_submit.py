@@ -15,6 +15,7 @@ from kaicore.rules.model.pod import PriorityClass
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
 
+from tests.devices import DRIVER, devices, read_class
 from tests.factory import amounts, pod
 from tests.groups import job as see_job
 from tests.hierarchy import queue
@@ -216,3 +217,24 @@ def test_several_jobs_share_what_is_free() -> None:
 )
 def test_durations_are_written_in_their_two_largest_units(seconds: int, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_devices_are_had_by_claims_of_templates_and_by_extended_resources(claims: bool) -> None:
+    cluster = PastRuns()
+    devices(cluster, a1=2)
+    served = read_class(DRIVER, extendedResourceName="nvidia.com/gpu")
+    cluster.record("deviceclass/gpu", payloads.DeviceClassObserved(served))
+    text = job("train", pods=3, gpus=1)
+    if claims:
+        uses = "restartPolicy: Never\n      resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]"
+        text = text.replace(", nvidia.com/gpu: 1", "").replace("restartPolicy: Never", uses)
+        request = f"{{name: gpu, exactly: {{deviceClassName: {DRIVER}}}}}"
+        text += f"""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {{name: one}}
+spec: {{spec: {{devices: {{requests: [{request}]}}}}}}
+"""
+    group = only(ask(cluster, text))
+    assert sum(bool(one.node) for one in group.pods) == 2, group.reasons

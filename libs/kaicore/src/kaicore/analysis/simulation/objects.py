@@ -13,6 +13,7 @@ from kaicore.analysis.simulation.admission import Admission, admitted_node
 from kaicore.analysis.simulation.drafts import as_served
 from kaicore.analysis.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.analysis.simulation.owners_with_children import OwnersWithChildren
+from kaicore.analysis.simulation.resource_claims import RESOURCE_CLAIM_KIND, TEMPLATE_KIND
 from kaicore.analysis.simulation.surroundings import KINDS, ephemeral_claims, template_claims
 from kaicore.analysis.simulation.suspended import kueue_queue, resumed
 from kaicore.analysis.simulation.validation import OddFields, is_built_in, validate
@@ -72,7 +73,7 @@ def read_world(objects: Iterable[Located], *, scheduler_name: str, most_pods: in
 def is_read(api_version: str, kind: str) -> bool:
     """Whether a simulation makes anything of objects of a kind."""
     key = group_of(api_version), kind
-    return key in _TABLE or key == _RUNTIME_CLASS or is_owner(api_version, kind)
+    return key in _TABLE or key in (_RUNTIME_CLASS, TEMPLATE_KIND) or is_owner(api_version, kind)
 
 
 def _is_namespaced(kind: GroupKind) -> bool:
@@ -111,6 +112,8 @@ class _Reader:
                 self._attempt(item, self._add_priority_class)
             elif kind in KINDS:
                 self._attempt(item, self._add_surrounding)
+            elif kind == TEMPLATE_KIND:
+                world.surroundings.claim_templates.add(item.object)
             elif kind == _RUNTIME_CLASS:
                 self._runtime_classes.append(item.object)
         self._admission = Admission(self._scheduler_name, world.priority_classes.values(), self._runtime_classes)
@@ -209,7 +212,7 @@ class _Reader:
         self._world.surroundings.add((group_of(wire["apiVersion"]), wire["kind"]), wire, self._lost_at(item))
 
     def _add_pod(self, item: Located) -> None:
-        pod = self._admission.pod(item.object)
+        pod, made = self._world.surroundings.claim_templates.make(self._admission.pod(item.object))
         wire = kinds.POD.decode(_encoder.encode(pod))
         subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
         if normalize_pod(wire, self._lost_at(item)).malformed:
@@ -221,6 +224,8 @@ class _Reader:
         )
         for claim in ephemeral_claims(pod):
             self._world.surroundings.add_made(claim)
+        for claim in made:
+            self._world.surroundings.add(RESOURCE_CLAIM_KIND, claim)
         self._world.pods.append(WorldPod(item.where, pod, wire, predicted, observed))
 
     def _placement(

@@ -320,11 +320,11 @@ class Simulation:
         status = {"phase": "Failed", "reason": answer.refusal.reason, "message": message}
         wire = PODS.decode(_encode({**pod, "status": status}))
         units = [self._seen(POD, wire)]
-        made = self._successor(pod)
+        made, claims = self._successor(pod)
         if made is not None and made.metadata.name == wire.metadata.name:
             # A controller that wants the same name again deletes the failed pod first.
             units.append(self._gone(wire))
-        return units if made is None else [*units, self._seen(POD, made)]
+        return units if made is None else [*units, *claims, self._seen(POD, made)]
 
     def _evict(self, eviction: EvictionDecided | HealRequested) -> list[Unit | None]:
         """An evicted pod is gone; where it has a controller, that makes another."""
@@ -335,24 +335,24 @@ class Simulation:
             self._kubelets.remove(pod)
         evicted = PodEvicted(eviction.uid, eviction.namespace, eviction.name, eviction.node)
         units = [Unit((self._event(f"pod/{eviction.uid}", evicted, _BINDER, wire),)), self._gone(wire)]
-        made = self._successor(pod)
-        return units if made is None else [*units, self._seen(POD, made)]
+        made, claims = self._successor(pod)
+        return units if made is None else [*units, *claims, self._seen(POD, made)]
 
     def _gone(self, wire: PodObject) -> Unit | None:
         meta = wire.metadata
         return self._changed(POD, ObjectGone(ObjectKey(meta.namespace, meta.name), meta.uid, ""))
 
-    def _successor(self, pod: Object) -> PodObject | None:
-        """Return the pod that the controller of one that ended makes; None when it has none."""
+    def _successor(self, pod: Object) -> tuple[PodObject | None, list[Unit | None]]:
+        """Return the pod that the controller of one that ended makes, None for none, and facts of its claims."""
         if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences") or ()):
-            return None
-        after = successor(pod)
+            return None, []
+        after, claims = self._surroundings.resource_claims_of(successor(pod))
         after["metadata"]["creationTimestamp"] = datetime.fromtimestamp(self._now // 1_000_000, tz=UTC).isoformat()
         for annotation in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION, RANK_ANNOTATION, DOMAINS_ANNOTATION):
             (after["metadata"].get("annotations") or {}).pop(annotation, None)
         wire = PODS.decode(_encode(after))
         self._pods[wire.metadata.uid] = after
-        return wire
+        return wire, [self._seen(kind, claim) for kind, claim in claims]
 
     def _observed(self, wire: PodObject, placement: Placement, source: str) -> Unit:
         meta, node = wire.metadata, wire.spec.node_name or ""

@@ -1,4 +1,4 @@
-"""Namespaces, volumes and disruption budgets of a simulated world, with what an API server adds to them."""
+"""Namespaces, volumes, devices and disruption budgets of a simulated world, with what an API server adds to them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.simulation.disruption import check_budget
+from kaicore.analysis.simulation.resource_claims import RESOURCE_CLAIM_KIND, ClaimTemplates
+from kaicore.kube.device_kinds import DEVICE_KINDS
 from kaicore.kube.kind import Kind
 from kaicore.kube.kinds import BUDGET, CLAIM, NAMESPACE, STORAGE_CLASS, VOLUME
 from kaicore.kube.losses import Lost, unheard
@@ -23,10 +25,9 @@ from kaicore.kube.storage_objects import (
 from kaicore.kube.workloads import Object, derived_uid
 from kaicore.kube.workloads.fields import spec_of
 
+_RECORDED: tuple[Kind[Any], ...] = (NAMESPACE, STORAGE_CLASS, VOLUME, CLAIM, BUDGET, *DEVICE_KINDS)
 #: The kinds, by group and kind; in the order in which they are recorded.
-KINDS: dict[tuple[str, str], Kind[Any]] = {
-    (kind.resource.group, kind.name): kind for kind in (NAMESPACE, STORAGE_CLASS, VOLUME, CLAIM, BUDGET)
-}
+KINDS: dict[tuple[str, str], Kind[Any]] = {(kind.resource.group, kind.name): kind for kind in _RECORDED}
 
 _CLAIM = ("", "PersistentVolumeClaim")
 _VOLUME = ("", "PersistentVolume")
@@ -41,11 +42,13 @@ class Surroundings:
 
     def __init__(self) -> None:
         self._wires: list[tuple[tuple[str, str], Any]] = []
+        #: Of which resource claims are made for pods.
+        self.claim_templates = ClaimTemplates()
 
     def copy(self) -> "Surroundings":
         """Return surroundings that a simulation can change."""
         other = Surroundings()
-        other._wires = list(self._wires)
+        other._wires, other.claim_templates = list(self._wires), self.claim_templates
         return other
 
     def add(self, kind: tuple[str, str], item: Object, lost: Lost = unheard) -> None:
@@ -72,6 +75,16 @@ class Surroundings:
             kind == _CLAIM and _key(wire.metadata) == (meta["namespace"], meta["name"]) for kind, wire in self._wires
         ):
             self.add(_CLAIM, claim)
+
+    def resource_claims_of(self, pod: Object) -> tuple[Object, list[tuple[Kind[Any], Any]]]:
+        """Make the resource claims of a pod's templates; see `ClaimTemplates.make`.
+
+        Returns:
+            the pod, and the claims with their kind.
+        """
+        kind = KINDS[RESOURCE_CLAIM_KIND]
+        pod, claims = self.claim_templates.make(pod)
+        return pod, [(kind, kind.decode(_encoder.encode(claim))) for claim in claims]
 
     def recorded(self, namespaces: Iterable[str]) -> list[tuple[Kind[Any], Any]]:
         """Return all objects in the order in which they are to be recorded, with their kinds.

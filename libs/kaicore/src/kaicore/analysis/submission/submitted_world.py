@@ -211,7 +211,8 @@ def _created(wire: Any, now: int) -> Any:
     meta = msgspec.structs.replace(wire.metadata, creation_timestamp=time, deletion_timestamp=None)
     wire = msgspec.structs.replace(wire, metadata=meta)
     if isinstance(wire, PodObject):
-        wire = msgspec.structs.replace(wire, status=type(wire.status)())
+        made = wire.status.resource_claim_statuses
+        wire = msgspec.structs.replace(wire, status=type(wire.status)(resource_claim_statuses=made))
     return wire
 
 

@@ -57,10 +57,8 @@ class DeviceRegistry:
     def __init__(self, columns: NodeColumns) -> None:
         """Args: columns: whose supply is told of every slice, and of all that claims have."""
         supply = columns.devices
-        #: By name.
-        self.classes: dict[str, DeviceClass] = {}
-        #: Which of the classes stand for extended resources.
-        self.extended = ExtendedResources(columns, self.classes)
+        #: Device classes, and which of them stand for extended resources.
+        self.extended = ExtendedResources(columns)
         self.slices = DeviceSlices(supply, changed=self.extended.slice_changed)
         #: By `namespace/name`.
         self.claims: dict[str, ResourceClaim] = {}
@@ -75,6 +73,11 @@ class DeviceRegistry:
         self._counted: dict[str, tuple[str, tuple[AllocatedDevice, ...]]] = {}
         #: The same of pods' own claims, by the pod's uid, by claim.
         self._own: dict[str, dict[str, tuple[AllocatedDevice, ...]]] = {}
+
+    @property
+    def classes(self) -> dict[str, DeviceClass]:
+        """Device classes, by name."""
+        return self.extended.classes
 
     # Pods.
 
@@ -155,7 +158,7 @@ class DeviceRegistry:
             self.take(payloads.DeviceTaintRuleObserved(rule))
         for one in slices:
             self.take(payloads.ResourceSliceObserved(one))
-        self.classes |= {one.name: one for one in classes}
+        self.classes.update((one.name, one) for one in classes)
         self.extended.classes_changed()
         for claim in claims:
             self.take(payloads.ResourceClaimObserved(claim))
@@ -261,7 +264,12 @@ class DeviceRegistry:
         elif claim is None:
             yield "does not exist"
         elif use.template and claim.owner != pod.uid:
-            yield "was not made for this pod"
+            of_group = pod.workload is not None and not claim.owner
+            yield (
+                "was made for its PodGroup, which this version does not use"
+                if of_group
+                else "was not made for this pod"
+            )
         elif claim.deleting:
             yield "is being deleted"
         elif pod.uid not in claim.reserved_for and len(claim.reserved_for) >= _MOST_CONSUMERS:

@@ -8,7 +8,7 @@ Source: kube-scheduler 1.37, plugin DynamicResources; `extendedresourcecache` of
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from kaicore.rules.devices.allocation import MOST_DEVICES
 from kaicore.rules.devices.capacity import consumed_capacity
@@ -26,13 +26,11 @@ _NOTHING: Amounts = {}
 class ExtendedResources:
     """Device classes by the extended resources that they stand for."""
 
-    def __init__(self, columns: NodeColumns, classes: Mapping[str, DeviceClass]) -> None:
-        """Args:
-        columns: have offered what nodes offer.
-        classes: all device classes, by name, as they are at any time.
-        """
+    def __init__(self, columns: NodeColumns) -> None:
+        """Args: columns: have offered what nodes offer."""
         self._columns = columns
-        self._classes = classes
+        #: All device classes, by name; whoever changes them says so by `classes_changed`.
+        self.classes: dict[str, DeviceClass] = {}
         #: How many classes of pods ask for each resource that no class names.
         self._asked: Counter[str] = Counter()
         self._served: dict[str, DeviceClass] = {}
@@ -62,7 +60,7 @@ class ExtendedResources:
         """Device classes are others, or have changed."""
         served: dict[str, DeviceClass] = {}
         # Of two classes for one resource the newer one, as while moving from one to the other; by name among those.
-        for one in sorted(self._classes.values(), key=lambda one: (-one.created_at, one.name)):
+        for one in sorted(self.classes.values(), key=lambda one: (-one.created_at, one.name)):
             if one.extended_resource:
                 served.setdefault(one.extended_resource, one)
             if self._asked[f"{IMPLICIT_PREFIX}{one.name}"] > 0:

@@ -1,0 +1,76 @@
+"""Devices in a simulation of manifests: claims are made of templates, and extended resources are served by devices."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kai_fleet.offline import OfflineKubelets
+
+from tests.devices import DRIVER, exactly, gpu, slice_document
+from tests.simulating import document_of, world_of
+
+RESOURCE = {"apiVersion": "resource.k8s.io/v1"}
+
+
+def manifests(*more: dict[str, Any], gpus: int = 2) -> str:
+    """A node with devices, their class and a template of a claim for one, as YAML."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a"},
+        "status": {"allocatable": {"cpu": 8, "memory": "8Gi", "pods": 20}},
+    }
+    device_class = {
+        **RESOURCE,
+        "kind": "DeviceClass",
+        "metadata": {"name": DRIVER},
+        "spec": {
+            "selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}],
+            "extendedResourceName": "example.com/gpu",
+        },
+    }
+    devices = slice_document("a", *(gpu(f"gpu-{number}") for number in range(gpus)))
+    template = {
+        **RESOURCE,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "one-gpu"},
+        "spec": {"spec": {"devices": {"requests": [exactly()]}}},
+    }
+    every = [node, device_class, {**RESOURCE, "kind": "ResourceSlice", **devices}, template, *more]
+    return yaml.safe_dump_all(every)
+
+
+def job(name: str, pods: int, *, claims: bool) -> dict[str, Any]:
+    amounts = {"cpu": 1, "memory": "1Gi"}
+    container: dict[str, Any] = {"name": "c", "image": "i", "resources": {"requests": dict(amounts)}}
+    spec: dict[str, Any] = {"containers": [container], "restartPolicy": "Never"}
+    if claims:
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+        container["resources"]["claims"] = [{"name": "gpu"}]
+    else:
+        container["resources"]["limits"] = {**amounts, "example.com/gpu": 1}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": spec}},
+    }
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_as_many_pods_are_placed_as_there_are_devices(claims: bool, tmp_path: Path) -> None:
+    world = world_of(manifests(job("train", 3, claims=claims)), tmp_path)
+    document = document_of(world, kubelets=OfflineKubelets())
+    assert [pod["node"] for pod in document["pods"]].count("a") == 2
+    (waiting,) = (pod for pod in document["pods"] if not pod["node"])
+    codes = {reason["code"] for reason in waiting["reasons"]}
+    assert codes & {"DevicesTaken", "InsufficientResource"}
+    assert not world.warnings
+
+
+def test_pod_of_a_template_that_is_not_there_waits_for_its_claim(tmp_path: Path) -> None:
+    one = job("train", 1, claims=True)
+    one["spec"]["template"]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "missing"
+    (pod,) = document_of(world_of(manifests(one), tmp_path))["pods"]
+    assert "is not made yet from template missing" in str(pod["reasons"])
