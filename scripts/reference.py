@@ -7,7 +7,6 @@ one of them is not what the code says.
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
 from inspect import cleandoc
 from pathlib import Path
 from types import NoneType, UnionType
@@ -20,33 +19,21 @@ import kaicore.ledger.log.metrics
 import kaicore.runtime.service.http_limits
 import kubelets_reference
 import reasons_reference
+import settings_reference
 from kai_api import replays
 from kai_api.kept_states import KeptStates
-from kai_api.main import ApiSettings
-from kai_apiserver.settings import ApiServerSettings
 from kai_binder.metrics import BinderMetrics
-from kai_binder.settings import BinderSettings
 from kai_cli.main import app as kai
 from kai_exporter.metrics import ExporterMetrics
-from kai_exporter.settings import ExporterSettings
-from kai_fleet.main import FleetSettings
 from kai_fleet.metrics import Metrics as FleetMetrics
 from kai_hub.metrics import HubMetrics
-from kai_hub.settings import HubSettings
 from kai_ingest.metrics import IngestMetrics
-from kai_ingest.settings import IngestSettings
 from kai_operator.metrics import OperatorMetrics
-from kai_operator.settings import OperatorSettings
-from kai_projector.main import ProjectorSettings
 from kai_projector.metrics import ProjectorMetrics
 from kai_relay.metrics import RelayMetrics
 from kai_relay.sealing import SealMetrics
-from kai_relay.settings import RelaySettings
-from kai_scheduler.main import SchedulerSettings
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_watcher.metrics import WatcherMetrics
-from kai_watcher.settings import WatcherSettings
-from kai_webhook.settings import WebhookSettings
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.kube.kinds import KINDS
 from kaicore.kube.resources import Resource
@@ -59,41 +46,16 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.transitions import TRANSITIONS, Release, Transition, Trigger
-from kaicore.runtime.service import ServiceSettings
+from kaicore.runtime.agent.metrics import Registry
 from kaicore.runtime.service.leadership import LEADS
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from settings_reference import table
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _NOTE = "<!-- Made from the code by scripts/reference.py; `make reference` writes it anew. -->\n"
-
-#: Every program with settings of its own, in the order in which an event meets them.
-PROGRAMS: dict[str, type[ServiceSettings]] = {
-    "kai-watcher": WatcherSettings,
-    "kai-ingest": IngestSettings,
-    "kai-relay": RelaySettings,
-    "kai-hub": HubSettings,
-    "kai-projector": ProjectorSettings,
-    "kai-scheduler": SchedulerSettings,
-    "kai-binder": BinderSettings,
-    "kai-api": ApiSettings,
-    "kai-exporter": ExporterSettings,
-    "kai-webhook": WebhookSettings,
-    "kai-operator": OperatorSettings,
-    "kai-apiserver": ApiServerSettings,
-    "kai-fleet": FleetSettings,
-}
-
-
-def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table; a bar in a cell does not end the cell."""
-    head = list(header)
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def sentence(text: str) -> str:
@@ -131,43 +93,6 @@ def commands() -> str:
     # Angle brackets and braces of help texts are no HTML.
     text = re.sub(r"<(?=[a-z])", "&lt;", text)
     return "# Commands\n\nWhat `kai --help` and `kai COMMAND --help` say.\n\n" + text.partition("\n")[2].strip() + "\n"
-
-
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
-def settings() -> str:
-    """The flags and environment variables of every program."""
-    own = set(ServiceSettings.model_fields)
-    parts = [
-        "# Settings\n\nEach setting is a flag and an environment variable; the flag wins. The scheduler's rules are "
-        "set by a file: [the scheduler's settings](scheduler-settings.md).",
-        "## Every program\n\n" + _settings_table(ServiceSettings.model_fields.items()),
-    ]
-    for program, cls in PROGRAMS.items():
-        fields = [
-            (name, field)
-            for name, field in cls.model_fields.items()
-            if name not in own or field.default != ServiceSettings.model_fields[name].default
-        ]
-        parts.append(f"## `{program}`\n\n" + _settings_table(fields))
-    return "\n\n".join(parts) + "\n"
-
-
-def _settings_table(fields: Iterable[tuple[str, FieldInfo]]) -> str:
-    rows = []
-    for name, field in fields:
-        value = field.get_default(call_default_factory=True)
-        if value is PydanticUndefined:
-            shown = "required"
-        elif value is None or value in ("", (), [], {}):
-            shown = ""
-        else:
-            shown = f"`{value.value if isinstance(value, Enum) else value}`".replace("`False`", "off").replace(
-                "`True`", "on"
-            )
-        rows.append((f"`--{name.replace('_', '-')}`", f"`KAI_{name.upper()}`", shown, field.description or ""))
-    return table(("flag", "environment", "default", "meaning"), rows)
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -269,9 +194,18 @@ def _registered() -> dict[str, Iterable[Collector]]:
     ]
     collectors_by_service["`kai-webhook`"] = [kai_webhook.app._REVIEWS]  # noqa: SLF001
     of("`kai-operator`", lambda registry: OperatorMetrics(registry=registry))
-    of("`kai-exporter`", lambda registry: ExporterMetrics(registry=registry))
+    collectors_by_service["`kai-exporter`"] = _agent_families()
     of("`kai-fleet`", FleetMetrics)
     return collectors_by_service
+
+
+def _agent_families() -> list[Collector]:
+    """An agent's metrics as those of the client library, which the table is made of."""
+    registry, kinds = Registry(), {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
+    ExporterMetrics(registry=registry)
+    return [
+        kinds[family.kind](family.name, family.meaning, family.labels, registry=None) for family in registry.families
+    ]
 
 
 def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:
@@ -368,7 +302,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "kubelets": kubelets_reference.kubelets,
     "device-conformance": devices_reference.devices,
     "commands": commands,
-    "settings": settings,
+    "settings": settings_reference.page,
     "events": events,
     "metrics": metrics,
     "pod-stages": pod_stages,

@@ -20,7 +20,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.runtime.service.process import allow_open_files
+from kaicore.runtime.process_context import allow_open_files
 from psycopg import sql
 from xdist.remote import Producer
 

@@ -11,9 +11,9 @@ from kai_exporter.exporter import Exporter, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, Tokens
 from kai_exporter.metrics import ExporterMetrics
 from kaicore.rules.events import payloads
+from kaicore.runtime.agent.metrics import Registry
+from kaicore.runtime.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.service import Health
-from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token
-from prometheus_client import CollectorRegistry
 
 from tests.factory import pod as model_pod
 from tests.ingest_service import SECRET
@@ -24,7 +24,7 @@ GI = 2**30
 class Running:
     """A running exporter, and what it logs and counts."""
 
-    def __init__(self, exporter: Exporter, health: Health, registry: CollectorRegistry) -> None:
+    def __init__(self, exporter: Exporter, health: Health, registry: Registry) -> None:
         self.exporter = exporter
         self.health = health
         self.logs: list[Mapping[str, Any]] = []
@@ -48,7 +48,7 @@ class Exporting:
         self, *nodes: str, tokens: Tokens | None = None, drift_s: float = 60.0, ca_file: Path | None = None
     ) -> AsyncIterator[Running]:
         single = nodes[0] if len(nodes) == 1 else None
-        registry, health = CollectorRegistry(), Health("kubelet", "ingest")
+        registry, health = Registry(), Health("kubelet", "ingest")
         logs: list[Mapping[str, Any]] = []
 
         def keep(_: Any, method: str, line: Mapping[str, Any]) -> Mapping[str, Any]:

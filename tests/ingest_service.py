@@ -18,10 +18,10 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload, PlacementObserved
+from kaicore.runtime.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
-from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token
 from prometheus_client import CollectorRegistry
 
 SECRET = b"a secret of some length"

@@ -9,6 +9,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from kai_exporter import wire
+from kai_exporter.pod_messages import decode_pod
 from kaicore.kube.podresources import (
     ContainerDevices,
     ContainerMemory,
@@ -59,6 +61,11 @@ def pod(name: str, *containers: ContainerResources, namespace: str = "default", 
 
 def answer(*pods: PodResources) -> bytes:
     return ListPodResourcesResponse(pod_resources=pods).SerializeToString()
+
+
+def decoded(one: PodResources) -> wire.PodResources:
+    """The pod as the exporter reads it off the wire."""
+    return decode_pod(one.SerializeToString(), subject="n1")
 
 
 def shuffled(one: PodResources, random_: random.Random) -> PodResources:

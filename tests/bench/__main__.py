@@ -22,6 +22,7 @@ _MODULES = (
     "apiserver",
     "fleet",
     "exporter",
+    "exporter_node",
     "simulate",
     "questions",
     "replay",

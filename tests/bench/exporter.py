@@ -23,10 +23,10 @@ from kai_exporter.metrics import ExporterMetrics
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import PodObserved
+from kaicore.runtime.agent.metrics import Registry
 from kaicore.runtime.embedded import EmbeddedPostgres
+from kaicore.runtime.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.service import Health
-from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token
-from prometheus_client import CollectorRegistry
 
 from tests.bench.figures import Figure, figure
 from tests.factory import pod as model_pod
@@ -102,7 +102,7 @@ def kubelets(directory: Path) -> Iterator[None]:
 
 
 def _exporter(url: str) -> tuple[Exporter, IngestClient, Callable[[], float]]:
-    registry = CollectorRegistry()
+    registry = Registry()
     token = FixedToken(node_token(SECRET, cluster=CLUSTER, node=EVERY_NODE))
     client = IngestClient(url, cluster=CLUSTER, tokens=token, node=None, timeout_s=30)
     exporter = Exporter(

@@ -32,6 +32,8 @@ class _Node(msgspec.Struct):
     topology_policy_options: dict[str, str] = {}
     cpu_manager_options: dict[str, str] = {}
     distances: list[list[int]] = []
+    kubelet: str = "v1.36.2"
+    feature_gates: dict[str, bool] = {}
 
 
 class _Container(msgspec.Struct):

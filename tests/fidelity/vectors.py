@@ -52,7 +52,7 @@ def node_of(scenario: Record) -> Node:
         allocatable={**scenario["node"]["node_allocatable"], "pods": 1000},
         labels=labels,
         ready=True,
-        kubelet_version="v1.36.2",
+        kubelet_version=scenario["node"].get("kubelet", "v1.36.2"),
     )
 
 
@@ -62,6 +62,7 @@ def override_of(scenario: Record) -> KubeletOverride:
     cpu, topology = node.get("cpu_manager_options", {}), node.get("topology_policy_options", {})
     return KubeletOverride(
         match_labels={"scenario": scenario["id"]},
+        feature_gates=node.get("feature_gates", {}),
         cpu_options=tuple(sorted(name for name, value in cpu.items() if value == "true")),
         topology_options=tuple(sorted(name for name, value in topology.items() if value == "true")),
         zones_per_socket=max(node["zones"] // node["sockets"], 1),
@@ -128,11 +129,11 @@ def pod_of(event: Record, **status: Any) -> Pod:
 
 
 def observed_of(scenario: Record, event: Record) -> Placement:
-    """What podresources shows of an admitted pod: regular and restartable init containers only."""
+    """What podresources shows of an admitted pod: regular and restartable init containers, and the pod as a whole."""
     shown = {item["name"] for item in event["containers"] if item["kind"] != "init"}
     containers = []
     for item in event["alloc"]:
-        if item["name"] not in shown:
+        if item["name"] and item["name"] not in shown:
             continue
         amounts: dict[int, dict[str, int]] = {}
         spans = []

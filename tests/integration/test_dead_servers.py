@@ -14,8 +14,8 @@ from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.embedded import EmbeddedPostgres
+from kaicore.runtime.health import Health
 from kaicore.runtime.service import ServiceContext
-from kaicore.runtime.service.health import Health
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.logs import get_logger
 

@@ -15,8 +15,9 @@ from kaicore.kube.resources import PODS
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import SpanAmount, ZoneAmount
-from kaicore.runtime.service import Health, ServiceContext, get_logger
-from prometheus_client import REGISTRY
+from kaicore.runtime.agent.logs import AgentLog
+from kaicore.runtime.agent.process import AgentContext
+from kaicore.runtime.health import Health
 
 from tests.factory import GI
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
@@ -56,8 +57,7 @@ async def exporting(ingest: RunningIngest, cluster_name: str, tmp_path: Path) ->
         quiet_interval_s=3600,
         drift_interval_s=3600,
     )
-    registered = set(REGISTRY._collector_to_names)
-    context = ServiceContext("exporter", Health("kubelet", "ingest"), get_logger())
+    context = AgentContext("exporter", Health("kubelet", "ingest"), AgentLog("exporter"))
     task = asyncio.ensure_future(export(context, settings))
     try:
         yield sockets
@@ -65,8 +65,6 @@ async def exporting(ingest: RunningIngest, cluster_name: str, tmp_path: Path) ->
         context.stopping.set()
         with suppress(asyncio.CancelledError):
             await task
-        for collector in set(REGISTRY._collector_to_names) - registered:
-            REGISTRY.unregister(collector)
 
 
 @asynccontextmanager

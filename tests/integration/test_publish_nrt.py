@@ -10,6 +10,7 @@ import yaml
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.kubelet_config import KubeletConfig, read_kubelet_config
 from kai_exporter.node_topology import Machine, node_topology, pods_fingerprint, read_machine
+from kai_exporter.pod_messages import decode_allocatable
 from kai_exporter.topology_publisher import DIGEST_ANNOTATION, PATH, Published, TopologyPublisher
 from kaicore.errors import ApiStatus, ConfigurationError, InvalidObject
 from kaicore.kube.normalize_topology import normalize_topology
@@ -20,7 +21,7 @@ from kaicore.rules.numa.kubelet_settings import infer_settings
 from kaicore.rules.numa.kubelet_versions import PodLevel
 
 from tests.factory import node
-from tests.podresources import GPU, container, devices, numa, pod
+from tests.podresources import GPU, container, decoded, devices, numa, pod
 from tests.tools.fleet.cluster import NODES, Cluster
 
 GI = 2**30
@@ -62,7 +63,8 @@ def allocatable() -> AllocatableResourcesResponse:
 
 
 def contents(tmp_path: Path, *pods: PodResources, config: KubeletConfig = CONFIG) -> dict[str, Any]:
-    return node_topology(allocatable(), pods, machine(tmp_path), config)
+    given = decode_allocatable(allocatable().SerializeToString(), subject="n1")
+    return node_topology(given, [decoded(one) for one in pods], machine(tmp_path), config)
 
 
 def test_what_is_published_is_read_as_it_was_meant(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from kai_exporter.main import main as exporter_main
 from kai_exporter.main import sockets_below
 from kai_ingest.main import main as ingest_main
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.runtime.service.node_tokens import node_token
+from kaicore.runtime.node_tokens import node_token
 
 from tests.exporting import Exporting, seen
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
@@ -191,7 +191,7 @@ async def test_exporter_and_ingest_work_as_processes(
     ("main", "arguments", "message"),
     [
         (exporter_main, "", "--cluster or $KAI_CLUSTER: is required"),
-        (exporter_main, "--cluster c --ingest-url x", "--ingest-url: String should match pattern"),
+        (exporter_main, "--cluster c --ingest-url x", "--ingest-url: Expected `str` matching regex"),
         (exporter_main, "--cluster c --ingest-url http://x --token t", "give either node_name or podresources_dir"),
         (
             exporter_main,

@@ -14,6 +14,7 @@ import yaml
 from kai_cli.main import app
 from kai_exporter.settings import ExporterSettings
 from kaicore.kube.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
+from kaicore.runtime.agent.settings import AgentSettings, read_agent_settings, settings_of
 from kaicore.runtime.service import ServiceSettings
 from kaicore.runtime.service.settings import read_settings
 
@@ -75,20 +76,37 @@ def image_environment() -> dict[str, str]:
     return dict(re.findall(r"(KAI_\w+)=(\S+)", text))
 
 
-def settings_class(command: str, monkeypatch: pytest.MonkeyPatch) -> type[ServiceSettings]:
-    """The settings that an entry point reads, as it hands them to `run_service`."""
+AnySettings = type[ServiceSettings] | type[AgentSettings]
+
+
+def settings_class(command: str, monkeypatch: pytest.MonkeyPatch) -> AnySettings:
+    """The settings that an entry point reads, as it hands them to `run_service` or `run_agent`."""
     (script,) = entry_points(group="console_scripts", name=command)
     module = importlib.import_module(script.module)
-    seen: list[type[ServiceSettings]] = []
+    seen: list[AnySettings] = []
 
-    def run(_name: str, settings: type[ServiceSettings], *_: object, **__: object) -> int:
+    def run(_name: str, settings: AnySettings, *_: object, **__: object) -> int:
         seen.append(settings)
         return 0
 
-    monkeypatch.setattr(module, "run_service", run)
+    monkeypatch.setattr(module, "run_service" if hasattr(module, "run_service") else "run_agent", run)
     with suppress(SystemExit):
         script.load()()
     return seen[0]
+
+
+def settings_and_switches(settings: AnySettings) -> dict[str, bool]:
+    """Names of settings, and whether each is on or off."""
+    if issubclass(settings, AgentSettings):
+        return {name: setting.kind is bool for name, setting in settings_of(settings).items()}
+    return {name: field.annotation is bool for name, field in settings.model_fields.items()}
+
+
+def read_by(settings: AnySettings, arguments: list[str]) -> ServiceSettings | AgentSettings:
+    """Read settings as their program does."""
+    if issubclass(settings, AgentSettings):
+        return read_agent_settings(settings, arguments)
+    return read_settings(settings, arguments)
 
 
 @pytest.mark.parametrize("start", [*composed(), *in_cluster()], ids=str)
@@ -100,13 +118,15 @@ def test_the_entry_point_takes_command_and_environment(start: Start, monkeypatch
         app.parse_args(arguments, exit_on_error=False, print_error=False)
         return
     settings = settings_class(program, monkeypatch)
-    unknown = {name for name in start.environment if name.removeprefix("KAI_").lower() not in settings.model_fields}
+    unknown = {
+        name for name in start.environment if name.removeprefix("KAI_").lower() not in settings_and_switches(settings)
+    }
     assert not unknown
     for name in [name for name in os.environ if name.startswith("KAI_")]:
         monkeypatch.delenv(name)
     for name, value in (image_environment() | start.environment).items():
         monkeypatch.setenv(name, value)
-    read = read_settings(settings, arguments)
+    read = read_by(settings, arguments)
     assert (read.http_host, read.http_port) == ("0.0.0.0", 8080), "probes and other containers reach it there"
 
 
@@ -184,7 +204,7 @@ def test_the_exporter_is_mounted_what_it_reads_of_its_node(setting: str, below: 
     pod = exporter["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     given = {item["name"]: item.get("value", "") for item in container["env"]}
-    read = Path(given.get(f"KAI_{setting.upper()}") or ExporterSettings.model_fields[setting].default, below)
+    read = Path(given.get(f"KAI_{setting.upper()}") or settings_of(ExporterSettings)[setting].default, below)
     on_host = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
     shown = {
         mount["mountPath"]: on_host[mount["name"]] for mount in container["volumeMounts"] if mount["name"] in on_host

@@ -3,15 +3,17 @@
 import re
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from typing import Annotated
 
 import pytest
 from kai_cli.main import app, main
 from kaicore.errors import ConfigurationError
+from kaicore.runtime.agent.settings import AgentSettings
 from kaicore.runtime.service import ServiceSettings
-from kaicore.runtime.service.settings import read_settings
+from msgspec import Meta
 
 from tests.unit.cli.test_commands import commands
-from tests.unit.deploy.test_commands import settings_class
+from tests.unit.deploy.test_commands import AnySettings, read_by, settings_and_switches, settings_class
 
 PROGRAMS = sorted(
     script.name for script in entry_points(group="console_scripts") if re.match(r"kai_\w+\.main:", script.value)
@@ -54,13 +56,13 @@ def test_a_program_spells_its_flags_as_all_do(
 ) -> None:
     settings = settings_class(program, monkeypatch)
     with pytest.raises(SystemExit) as ended:
-        read_settings(settings, ["--help"])
+        read_by(settings, ["--help"])
     assert ended.value.code in (0, None)
     output = capsys.readouterr().out
-    for name, field in settings.model_fields.items():
+    for name, switch in settings_and_switches(settings).items():
         flag = f"--{name.replace('_', '-')}"
         assert re.search(rf"^  {flag}[ ,\n]", output, re.MULTILINE), flag
-        assert ("--no-" + flag[2:] in output) == (field.annotation is bool), flag
+        assert ("--no-" + flag[2:] in output) == switch, flag
         assert flag not in ANOTHER_NAME
 
 
@@ -81,7 +83,7 @@ def test_a_flag_that_is_misspelled_is_answered_with_the_one_that_was_meant(
 ) -> None:
     settings = settings_class(program, monkeypatch)
     with pytest.raises(ConfigurationError) as refused:
-        read_settings(settings, ["--log-levle", "debug", "--http_port=1"])
+        read_by(settings, ["--log-levle", "debug", "--http_port=1"])
     assert str(refused.value) == (
         "no such option: --log-levle; did you mean '--log-level'?; "
         "no such option: --http_port; did you mean '--http-port'?"
@@ -108,10 +110,23 @@ class Switches(ServiceSettings):
     install: bool = False
 
 
-def test_what_is_on_or_off_is_turned_by_its_flag_and_a_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read_settings(Switches, ["--install"]).install
+class AgentSwitches(AgentSettings, frozen=True, kw_only=True):
+    """The same of an agent."""
+
+    install: Annotated[bool, Meta(description="install it")] = False
+
+
+@pytest.mark.parametrize("switches", [Switches, AgentSwitches])
+def test_what_is_on_or_off_is_turned_by_its_flag_and_a_value_is_refused(
+    switches: AnySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(*arguments: str) -> bool:
+        return bool(getattr(read_by(switches, list(arguments)), "install"))  # noqa: B009  # of either class
+
+    assert install("--install")
     monkeypatch.setenv("KAI_INSTALL", "true")
-    assert not read_settings(Switches, ["--no-install"]).install
+    assert install()
+    assert not install("--no-install")
     for arguments, message in (
         (
             ["--install", "true"],
@@ -121,5 +136,5 @@ def test_what_is_on_or_off_is_turned_by_its_flag_and_a_value_is_refused(monkeypa
         (["--http-port"], "argument --http-port: expected one argument"),
     ):
         with pytest.raises(ConfigurationError) as refused:
-            read_settings(Switches, arguments)
+            read_by(switches, arguments)
         assert str(refused.value) == message

@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import devices_reference  # noqa: E402
 import reference  # noqa: E402
+import settings_reference  # noqa: E402
 from kai_cli.main import app  # noqa: E402
 from kaicore.rules.events import codec  # noqa: E402
 
@@ -28,7 +29,7 @@ def test_reference_has_every_event_type_command_and_program() -> None:
     packages = [ROOT / "pyproject.toml", *(ROOT / "tools").glob("*/pyproject.toml")]
     programs = [name for path in packages for name in tomllib.loads(path.read_text())["project"]["scripts"]]
     # `kai` and `kubectl-kai` have commands instead of settings.
-    assert len(programs) == len(reference.PROGRAMS) + 2
+    assert len(programs) == len(settings_reference.PROGRAMS) + 2
     assert all(f"## `{program}`" in settings for program in programs if program not in ("kai", "kubectl-kai"))
 
 

@@ -4,7 +4,7 @@ import pytest
 from kai_exporter.holdings import ContainerHoldings, SpanHolding, UnknownCpus, ZoneHolding, pod_holdings
 from kaicore.kube.podresources import ContainerDevices, ContainerResources, PodResources
 
-from tests.podresources import GPU, container, numa, pod
+from tests.podresources import GPU, container, decoded, numa, pod
 
 #: CPUs 0 to 3 on NUMA node 0, 4 to 7 on NUMA node 1.
 CPUS = {cpu: cpu // 4 for cpu in range(8)}
@@ -50,25 +50,25 @@ def zone(number: int, **amount: int) -> ZoneHolding:
     ],
 )
 def test_container(listed: ContainerResources, zones: tuple[ZoneHolding, ...], spans: tuple[SpanHolding, ...]) -> None:
-    held = pod_holdings(pod("p", listed), CPUS)
+    held = pod_holdings(decoded(pod("p", listed)), CPUS)
     assert held.containers == (ContainerHoldings("main", zones, spans),)
     assert held.empty == (not zones and not spans)
 
 
 def test_several_devices_of_one_entry() -> None:
     entry = ContainerDevices(resource_name=GPU, device_ids=["a", "b"], topology=numa(1))
-    held = pod_holdings(pod("p", ContainerResources(name="main", devices=[entry])), CPUS)
+    held = pod_holdings(decoded(pod("p", ContainerResources(name="main", devices=[entry]))), CPUS)
     assert held.containers[0].zones == (zone(1, gpu=2),)
 
 
 def test_one_device_in_two_resources_is_two_devices() -> None:
     entries = [ContainerDevices(resource_name=name, device_ids=["0"], topology=numa(0)) for name in ("a/x", "a/y")]
-    held = pod_holdings(pod("p", ContainerResources(name="main", devices=entries)), CPUS)
+    held = pod_holdings(decoded(pod("p", ContainerResources(name="main", devices=entries))), CPUS)
     assert held.containers[0].zones == (ZoneHolding("node-0", {"a/x": 1, "a/y": 1}),)
 
 
 def test_containers_are_kept_apart_and_named_in_order() -> None:
-    held = pod_holdings(pod("p", container("b", cpus=[0]), container("a", cpus=[4]), container("c")), CPUS)
+    held = pod_holdings(decoded(pod("p", container("b", cpus=[0]), container("a", cpus=[4]), container("c"))), CPUS)
     assert [(one.name, [item.zone for item in one.zones]) for one in held.containers] == [
         ("b", ["node-0"]),
         ("a", ["node-1"]),
@@ -78,9 +78,9 @@ def test_containers_are_kept_apart_and_named_in_order() -> None:
 
 def test_a_cpu_that_sysfs_does_not_know_is_no_guess() -> None:
     with pytest.raises(UnknownCpus) as raised:
-        pod_holdings(pod("p", container("x", cpus=[0, 99, 98])), CPUS)
+        pod_holdings(decoded(pod("p", container("x", cpus=[0, 99, 98]))), CPUS)
     assert (raised.value.container, raised.value.ids) == ("x", [98, 99])
 
 
 def test_nothing_of_nothing() -> None:
-    assert pod_holdings(PodResources(name="p", namespace="default"), CPUS).empty
+    assert pod_holdings(decoded(PodResources(name="p", namespace="default")), CPUS).empty

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from kaicore.runtime.service.health import Health, Later, with_health
+from kaicore.runtime.health import Health
+from kaicore.runtime.service.health import Later, with_health
 
 
 async def status(app: Any, path: str) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import structlog
+from kaicore.runtime.rate_limit import RateLimit, RateLimits
 from kaicore.runtime.service.logs import SameLines
-from kaicore.runtime.service.rate_limit import RateLimit, RateLimits
 
 
 class Clock:

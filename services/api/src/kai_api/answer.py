@@ -22,7 +22,7 @@ from kaicore.analysis.submission.calibrations import keep_calibration, measure_c
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.runtime.service.process import bound_to_parent
+from kaicore.runtime.process_context import bound_to_parent
 
 from kai_api.error_statuses import status_of
 from kai_api.long_answers import Failure, Question

@@ -11,12 +11,12 @@ from kaicore.errors import ConfigurationError
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.sessions import Sessions
+from kaicore.runtime.node_tokens import read_secret
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
-from kaicore.runtime.service.node_tokens import read_secret
 from prometheus_client import REGISTRY
 from pydantic import Field
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kaicore.kube.podresources import ContainerMemory, ContainerResources
+from kai_exporter.wire import ContainerMemory, ContainerResources
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ def shown_by(containers: Iterable[ContainerResources]) -> PodAllocations:
     for container in containers:
         held = pod[container.name] = Allocation(frozenset(container.cpu_ids))
         for entry in container.devices:
-            nodes = frozenset(node.ID for node in entry.topology.nodes if node.ID >= 0)
+            nodes = frozenset(node for node in entry.numa_nodes if node >= 0)
             for device in entry.device_ids:
                 key = (entry.resource_name, device)
                 held.devices[key] = held.devices.get(key, frozenset()) | nodes
@@ -47,8 +47,4 @@ def shown_by(containers: Iterable[ContainerResources]) -> PodAllocations:
 
 def memory_blocks(blocks: Iterable[ContainerMemory]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
     """Return type, bytes and NUMA nodes of each block, sorted."""
-    return tuple(
-        sorted(
-            (block.memory_type, block.size, tuple(sorted(node.ID for node in block.topology.nodes))) for block in blocks
-        )
-    )
+    return tuple(sorted((block.memory_type, block.size, tuple(sorted(block.numa_nodes))) for block in blocks))

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
-from kaicore.runtime.service import Health
-from kaicore.runtime.service.logs import Logger
+from kaicore.runtime.agent.logs import Log
+from kaicore.runtime.health import Health
 
 from kai_exporter.checkpoints import Allocations, Checkpoints
 from kai_exporter.cpu_topology import read_cpu_topology
@@ -82,7 +82,7 @@ class Exporter:
     """Serves nodes from `add_node` to `remove_node`; `run` sends what they have to tell."""
 
     def __init__(
-        self, ingest: IngestClient, *, pace: PollPace, metrics: ExporterMetrics, health: Health, log: Logger
+        self, ingest: IngestClient, *, pace: PollPace, metrics: ExporterMetrics, health: Health, log: Log
     ) -> None:
         self._ingest = ingest
         self._pace = pace
@@ -168,14 +168,14 @@ class Exporter:
             answer = await node.client.list()
             self._take(node, answer, observed_at)
         except (KubeletUnavailable, InvalidObject) as error:
-            self._metrics.polls.labels("unavailable" if isinstance(error, KubeletUnavailable) else "invalid").inc()
+            self._metrics.polls.inc(1, "unavailable" if isinstance(error, KubeletUnavailable) else "invalid")
             if node.trouble != str(error):
                 self._log.error("kubelet cannot be asked", node=node.name, error=str(error))
                 node.trouble = str(error)
                 if len(self._nodes) == 1:
                     self._health.unmet("kubelet", str(error))
             return False
-        self._metrics.polls.labels("ok").inc()
+        self._metrics.polls.inc(1, "ok")
         if node.trouble:
             self._log.info("kubelet answers again", node=node.name)
             node.trouble = ""
@@ -267,7 +267,7 @@ class Exporter:
         self._health.met("ingest")
         superseded = False
         for sent, answer in zip(batch, answers, strict=True):
-            self._metrics.reports.labels(answer.status).inc()
+            self._metrics.reports.inc(1, answer.status)
             superseded |= answer.status == "superseded"
             self._answered(sent, answer)
         if superseded:
@@ -281,9 +281,9 @@ class Exporter:
             self._log.error("report was not taken", node=sent.node, status=answer.status, detail=answer.detail)
             node.pods.not_taken(now=_now())
             return
-        self._metrics.pods.labels("unknown").inc(len(answer.unknown))
-        self._metrics.pods.labels("refused").inc(len(answer.refused))
-        self._metrics.pods.labels("accepted").inc(len(sent.pods) - len(answer.unknown) - len(answer.refused))
+        self._metrics.pods.inc(len(answer.unknown), "unknown")
+        self._metrics.pods.inc(len(answer.refused), "refused")
+        self._metrics.pods.inc(len(sent.pods) - len(answer.unknown) - len(answer.refused), "accepted")
         for pod in answer.refused:
             self._log.error("pod was refused", node=sent.node, pod=f"{pod.namespace}/{pod.name}", error=pod.detail)
         waited = node.pods.answered(
@@ -297,7 +297,7 @@ class Exporter:
 
     def _failed(self, batch: Iterable[Outgoing], error: KaiError) -> None:
         for outgoing in batch:
-            self._metrics.reports.labels("failed").inc()
+            self._metrics.reports.inc(1, "failed")
             if outgoing.node in self._nodes:
                 self._outbox[outgoing.node] = None
         self._something_to_send.set()

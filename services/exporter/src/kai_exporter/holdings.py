@@ -23,9 +23,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 import msgspec
-from kaicore.kube.podresources import PodResources
 
 from kai_exporter.allocation import Allocation, PodAllocations, memory_blocks, shown_by
+from kai_exporter.wire import PodResources
 
 CPU = "cpu"
 

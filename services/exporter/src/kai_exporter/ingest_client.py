@@ -3,15 +3,14 @@
 import ssl
 from collections import deque
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
-import aiohttp
 import msgspec
 from kaicore.errors import ConfigurationError, KaiError
+from kaicore.runtime.agent.http_client import HttpClient, HttpFailure
 
 from kai_exporter.node_pods import Outgoing
 from kai_exporter.report import Answer, Answers, encode_report, encode_reports
@@ -103,13 +102,10 @@ class IngestClient:
         self._single = node is not None
         self.instance = uuid4().hex
         try:
-            verify = ssl.create_default_context(cafile=ca_file) if ca_file is not None else True
+            verify = ssl.create_default_context(cafile=ca_file) if ca_file is not None else None
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(f"ingest_ca_file {ca_file}: {error}") from error
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=verify, limit=4, keepalive_timeout=75),
-            timeout=aiohttp.ClientTimeout(total=timeout_s),
-        )
+        self._http = HttpClient(verify=verify, timeout_s=timeout_s)
 
     def renew_instance(self) -> None:
         """Speak as a new exporter: another one has reported for a node in the meantime."""
@@ -145,16 +141,16 @@ class IngestClient:
     async def _post_to(self, url: str, body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         headers = {"Authorization": f"Bearer {self._tokens.current()}", "Content-Type": "application/json"}
         try:
-            async with self._session.post(url, data=BytesIO(body), headers=headers) as response:
-                content = await response.read()
-                if response.status not in (200, 409):
-                    after = response.headers.get("Retry-After", "")
-                    raise IngestUnavailable(
-                        f"{url}: HTTP {response.status}: {content[:500].decode(errors='replace').strip()}",
-                        retry_after_s=int(after) if after.isdecimal() else 0,
-                    )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise IngestUnavailable(f"{url}: {type(error).__name__}: {error}") from error
+            answer = await self._http.request("POST", url, headers=headers, body=body)
+        except HttpFailure as error:
+            raise IngestUnavailable(f"{url}: {error}") from error
+        if answer.status not in (200, 409):
+            after = answer.headers.get("retry-after", "")
+            raise IngestUnavailable(
+                f"{url}: HTTP {answer.status}: {answer.body[:500].decode(errors='replace').strip()}",
+                retry_after_s=int(after) if after.isdecimal() else 0,
+            )
+        content = answer.body
         try:
             return decoder.decode(content)
         except msgspec.DecodeError as error:
@@ -162,4 +158,4 @@ class IngestClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
+        await self._http.close()

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.service import ServiceContext, run_service
-from kaicore.runtime.service.node_tokens import EVERY_NODE, node_token, read_secret
+from kaicore.runtime.agent.process import AgentContext, run_agent
+from kaicore.runtime.node_tokens import EVERY_NODE, node_token, read_secret
 
 from kai_exporter.exporter import Exporter, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens
@@ -21,7 +21,7 @@ DISCOVERY_S = 2.0
 FLEET_LINGER_S = 0.2
 
 
-async def export(context: ServiceContext, settings: ExporterSettings) -> None:
+async def export(context: AgentContext, settings: ExporterSettings) -> None:
     """Serve the nodes that the settings name until the process is to stop."""
     ingest = IngestClient(
         settings.ingest_url,
@@ -37,7 +37,7 @@ async def export(context: ServiceContext, settings: ExporterSettings) -> None:
         drift_s=settings.drift_interval_s,
         linger_s=0.0 if settings.node_name else FLEET_LINGER_S,
     )
-    metrics = ExporterMetrics()
+    metrics = ExporterMetrics(registry=context.registry)
     exporter = Exporter(ingest, pace=pace, metrics=metrics, health=context.health, log=context.log)
     tasks = {
         asyncio.ensure_future(_serve_nodes(context, settings, exporter)),
@@ -57,7 +57,7 @@ async def export(context: ServiceContext, settings: ExporterSettings) -> None:
         await ingest.close()
 
 
-async def publish(context: ServiceContext, settings: ExporterSettings, metrics: ExporterMetrics) -> None:
+async def publish(context: AgentContext, settings: ExporterSettings, metrics: ExporterMetrics) -> None:
     """Publish the node's NodeResourceTopology until the process is to stop."""
     if settings.config_file is None:
         raise ConfigurationError("publish_nrt needs kubelet_config or kubelet_state_dir")
@@ -87,7 +87,7 @@ async def publish(context: ServiceContext, settings: ExporterSettings, metrics: 
             await kubelet.close()
 
 
-async def _serve_nodes(context: ServiceContext, settings: ExporterSettings, exporter: Exporter) -> None:
+async def _serve_nodes(context: AgentContext, settings: ExporterSettings, exporter: Exporter) -> None:
     if settings.podresources_dir is None:
         exporter.add_node(
             settings.node_name,
@@ -121,7 +121,7 @@ def _tokens(settings: ExporterSettings) -> Tokens:
 
 def main() -> None:
     """Entry point of `kai-exporter`."""
-    sys.exit(run_service("exporter", ExporterSettings, export, conditions=("kubelet", "ingest")))
+    sys.exit(run_agent("exporter", ExporterSettings, export, conditions=("kubelet", "ingest")))
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 import msgspec
 from kaicore.backoff import backoff
 from kaicore.errors import InvalidObject
-from kaicore.kube.podresources import PodResources
 
 from kai_exporter.allocation import PodAllocations, shown_by
 from kai_exporter.checkpoints import Allocations
 from kai_exporter.holdings import PodHoldings, UnknownCpus, init_holdings, pod_holdings
 from kai_exporter.pod_messages import decode_pod, pod_messages
+from kai_exporter.wire import PodResources
 
 #: Namespace and name, all that podresources tells of a pod's identity.
 PodKey = tuple[str, str]

@@ -16,10 +16,10 @@ from typing import Any
 
 import xxhash
 from kaicore.errors import InvalidObject
-from kaicore.kube.podresources import AllocatableResourcesResponse, ContainerDevices, PodResources
 
 from kai_exporter.cpu_topology import read_cpu_topology
 from kai_exporter.kubelet_config import KubeletConfig
+from kai_exporter.wire import AllocatableResources, ContainerDevices, PodResources
 
 Json = dict[str, Any]
 
@@ -90,7 +90,7 @@ def _quantity(size: int) -> str:
 
 
 def node_topology(
-    allocatable: AllocatableResourcesResponse, pods: Sequence[PodResources], machine: Machine, config: KubeletConfig
+    allocatable: AllocatableResources, pods: Sequence[PodResources], machine: Machine, config: KubeletConfig
 ) -> Json:
     """Return the contents of a node's object, without metadata."""
     total = _amounts(allocatable.cpu_ids, allocatable.devices, allocatable.memory, machine)
@@ -151,17 +151,17 @@ def _amounts(
         if cpu in machine.numa_node_of_cpu:
             add(machine.numa_node_of_cpu[cpu], "cpu", 1)
     seen = {
-        (entry.resource_name, device, node.ID)
+        (entry.resource_name, device, node)
         for entry in devices
         for device in entry.device_ids
-        for node in entry.topology.nodes
-        if node.ID >= 0
+        for node in entry.numa_nodes
+        if node >= 0
     }
     for name, _, zone in seen:
         add(zone, name, 1)
     for block in memory:
-        for node in block.topology.nodes:
-            add(node.ID, block.memory_type, block.size)
+        for node in block.numa_nodes:
+            add(node, block.memory_type, block.size)
     return amounts
 
 
@@ -189,8 +189,8 @@ def _zone(zone: int, zones: Sequence[int], total: Mapping[str, int], left: Mappi
 def _is_exclusive(pod: PodResources) -> bool:
     return bool(pod.cpu_ids or pod.memory) or any(
         container.cpu_ids
-        or any(node.ID >= 0 for block in container.memory for node in block.topology.nodes)
-        or any(node.ID >= 0 for entry in container.devices for node in entry.topology.nodes)
+        or any(node >= 0 for block in container.memory for node in block.numa_nodes)
+        or any(node >= 0 for entry in container.devices for node in entry.numa_nodes)
         for container in pod.containers
     )
 

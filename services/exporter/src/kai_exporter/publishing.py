@@ -6,13 +6,13 @@ from pathlib import Path
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import KaiError
-from kaicore.kube.podresources import AllocatableResourcesResponse, ListPodResourcesResponse
-from kaicore.runtime.service.logs import Logger
+from kaicore.runtime.agent.logs import Log
 
 from kai_exporter.kubelet import PodResourcesClient
 from kai_exporter.kubelet_config import read_kubelet_config
 from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.node_topology import Json, Machine, node_topology, read_machine
+from kai_exporter.pod_messages import decode_allocatable, decode_pod, pod_messages
 from kai_exporter.topology_publisher import Published, TopologyPublisher
 
 _MAX_BACKOFF_S = 300.0
@@ -29,7 +29,7 @@ class TopologyPublishing:
         sysfs_root: Path,
         config_file: Path,
         metrics: ExporterMetrics,
-        log: Logger,
+        log: Log,
     ) -> None:
         """Args:
         publisher: writes the object.
@@ -60,22 +60,26 @@ class TopologyPublishing:
             try:
                 outcome = await self._publisher.publish(await self._contents())
                 failures = 0
-                self._metrics.topologies.labels(outcome.value).inc()
+                self._metrics.topologies.inc(1, outcome.value)
                 self._say("" if outcome is not Published.OTHERS else "another publisher writes it; it is left alone")
             except KaiError as error:
                 failures += 1
-                self._metrics.topologies.labels("failed").inc()
+                self._metrics.topologies.inc(1, "failed")
                 self._say(str(error))
             wait = backoff(failures, first=every_s, most=_MAX_BACKOFF_S) if failures else every_s
             await sleep(jittered(wait, random.random()) if failures else wait)
 
     async def _contents(self) -> Json:
+        subject = f"Node {self._publisher.node}"
         if self._machine is None:
-            self._machine = read_machine(self._sysfs_root, subject=f"Node {self._publisher.node}")
-        allocatable = AllocatableResourcesResponse.FromString(await self._kubelet.allocatable())
-        pods = ListPodResourcesResponse.FromString(await self._kubelet.list()).pod_resources
+            self._machine = read_machine(self._sysfs_root, subject=subject)
+        allocatable = decode_allocatable(await self._kubelet.allocatable(), subject=subject)
+        pods = [
+            decode_pod(message, subject=subject)
+            for message in pod_messages(await self._kubelet.list(), subject=subject)
+        ]
         # A kubelet that is set otherwise has been started anew, and so has its file perhaps.
-        return node_topology(allocatable, list(pods), self._machine, read_kubelet_config(self._config_file))
+        return node_topology(allocatable, pods, self._machine, read_kubelet_config(self._config_file))
 
     def _say(self, trouble: str) -> None:
         if trouble == self._said:

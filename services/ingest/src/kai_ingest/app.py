@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import msgspec
 from fastapi import FastAPI, Request, Response
 from kaicore.errors import InvalidObject, KaiError, LogError
+from kaicore.runtime.node_tokens import EVERY_NODE
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, error_response
 from kaicore.runtime.service.logs import Logger
-from kaicore.runtime.service.node_tokens import EVERY_NODE
 from prometheus_client import REGISTRY, CollectorRegistry
 from starlette.requests import ClientDisconnect
 

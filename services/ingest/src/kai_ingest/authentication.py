@@ -16,8 +16,8 @@ from hashlib import sha256
 from typing import Protocol, TypeVar
 
 from kaicore.errors import KaiError
-from kaicore.runtime.service.node_tokens import node_of_token
-from kaicore.runtime.service.rate_limit import RateLimit, RateLimits
+from kaicore.runtime.node_tokens import node_of_token
+from kaicore.runtime.rate_limit import RateLimit, RateLimits
 
 #: The key under which a TokenReview's `extra` names the node of a pod's token.
 NODE_NAME = "authentication.kubernetes.io/node-name"
@@ -74,7 +74,7 @@ class Authenticator(Protocol):
 
 
 class SharedSecret:
-    """Tokens made with `kaicore.runtime.service.node_tokens`."""
+    """Tokens made with `kaicore.runtime.node_tokens`."""
 
     def __init__(self, secret: bytes, *, cluster: str) -> None:
         self._secret = secret

@@ -10,12 +10,12 @@ from kaicore.kube.client import KubeClient
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.node_tokens import read_secret
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.health import Later
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
-from kaicore.runtime.service.node_tokens import read_secret
 
 from kai_ingest.app import PROJECTION, ReportRoutes, create_app
 from kai_ingest.authentication import Authenticator, KubernetesTokens, SharedSecret

@@ -18,8 +18,8 @@ from kaicore.runtime.access.access_file import AccessFile, AccessRules, wall_clo
 from kaicore.runtime.access.oidc import NoScope, TokenChecker, TokenRefused
 from kaicore.runtime.access.scopes import Caller
 from kaicore.runtime.access.sessions import COOKIE, NOBODY, CallerIdentity, Sessions
+from kaicore.runtime.rate_limit import RateLimits
 from kaicore.runtime.service.api_keys import KEY_PREFIX, key_hash
-from kaicore.runtime.service.rate_limit import RateLimits
 
 #: Who may ask without proving who he is.
 Anonymous = Literal["no", "loopback", "anywhere"]

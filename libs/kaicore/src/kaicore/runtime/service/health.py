@@ -1,70 +1,17 @@
 """What a service tells of itself over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`."""
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from types import MappingProxyType
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from kaicore.runtime.health import Health
 from kaicore.runtime.service.error_body import error_body
 
 _JSON = "application/json"
 #: The condition of a service that is given its application later.
 _ANSWERS = "answers"
-
-
-class Health:
-    """Named conditions that a service must meet to be ready.
-
-    A service is alive while it answers at all, and ready when every condition that it declared is met.
-    """
-
-    def __init__(self, *conditions: str) -> None:
-        self._conditions: dict[str, str | None] = dict.fromkeys(conditions, "not yet")
-        # Those that count while the service stands by; None while it does not.
-        self._needed: frozenset[str] | None = None
-
-    def met(self, condition: str) -> None:
-        """Mark a condition as met."""
-        self._conditions[condition] = None
-
-    def unmet(self, condition: str, why: str) -> None:
-        """Mark a condition as not met, and say why."""
-        self._conditions[condition] = why
-
-    def stand_by(self, *needed: str) -> None:
-        """Take note that another instance leads; until `lead`, only these conditions count."""
-        self._needed = frozenset(needed)
-        for condition in self._conditions.keys() - self._needed:
-            self._conditions[condition] = "not yet"
-
-    def lead(self) -> None:
-        """Take note that this instance leads: every condition counts."""
-        self._needed = None
-
-    @property
-    def conditions(self) -> Mapping[str, str | None]:
-        """Each condition with the reason why it is not met, or None."""
-        return MappingProxyType(self._conditions)
-
-    @property
-    def ready(self) -> bool:
-        """Whether every condition that counts is met."""
-        return not any(why for name, why in self._conditions.items() if self._counts(name))
-
-    def report(self) -> str:
-        """One line per condition, in the style of `/readyz?verbose` of a Kubernetes API server."""
-        lines = [self._line(name, why) for name, why in self._conditions.items()]
-        return "\n".join([*lines, "ready" if self.ready else "not ready", ""])
-
-    def _counts(self, condition: str) -> bool:
-        return self._needed is None or condition in self._needed
-
-    def _line(self, condition: str, why: str | None) -> str:
-        if not self._counts(condition):
-            return f"[+]{condition} not needed: stands by"
-        return f"[-]{condition} failed: {why}" if why else f"[+]{condition} ok"
 
 
 _Receive = Callable[[], Awaitable[Any]]

@@ -9,19 +9,13 @@ import logging
 import sys
 import time
 from collections.abc import Callable, MutableMapping
-from contextlib import suppress
 from typing import Any, cast
 
 import structlog
 
-from kaicore.runtime.service.rate_limit import RateLimits
+from kaicore.runtime.repeated_lines import RepeatedLines, StandardError
 
 Logger = structlog.typing.FilteringBoundLogger
-
-#: Lines that say the same: at once, and in a second.
-_SAME, _SAME_PER_S = 100, 2.0
-#: Different lines that are told apart.
-_DIFFERENT = 1000
 
 
 class SameLines(logging.Filter):
@@ -33,13 +27,11 @@ class SameLines(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Args: clock: seconds, of a clock that does not jump."""
         super().__init__()
-        self._clock = clock
-        self._limits = RateLimits(per_s=_SAME_PER_S, burst=_SAME, keys=_DIFFERENT)
-        self._dropped: dict[str, int] = {}
+        self._repeats = RepeatedLines(clock)
 
     def __call__(self, _: Any, method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """Let a line of structlog pass, or drop it."""
-        dropped = self._drop(f"{method} {line.get('event')}")
+        dropped = self._repeats.dropped_before(f"{method} {line.get('event')}")
         if dropped is None:
             raise structlog.DropEvent
         if dropped:
@@ -48,31 +40,10 @@ class SameLines(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let a line of the standard library pass, or drop it; lines are the same whatever they are filled with."""
-        dropped = self._drop(f"{record.levelname} {record.name} {record.msg}")
+        dropped = self._repeats.dropped_before(f"{record.levelname} {record.name} {record.msg}")
         if dropped:
             record.msg = f"{record.msg} ({dropped} same lines dropped)"
         return dropped is not None
-
-    def _drop(self, says: str) -> int | None:
-        """Return None for a line to drop, else how many were dropped before it."""
-        now = self._clock()
-        if self._limits.of(says, now).take(now):
-            return self._dropped.pop(says, 0)
-        if len(self._dropped) < _DIFFERENT or says in self._dropped:
-            self._dropped[says] = self._dropped.get(says, 0) + 1
-        return None
-
-
-class _StandardError:
-    """Standard error as a log needs it: a full disk or a reader that has gone costs lines, never the service."""
-
-    def write(self, text: str) -> None:
-        with suppress(OSError):
-            sys.stderr.write(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            sys.stderr.flush()
 
 
 def configure_logging(service: str, *, level: str = "info", pretty: bool | None = None) -> None:
@@ -86,7 +57,7 @@ def configure_logging(service: str, *, level: str = "info", pretty: bool | None 
     numeric = logging.getLevelNamesMapping()[level.upper()]
     human = sys.stderr.isatty() if pretty is None else pretty
     same_lines = SameLines()
-    standard_error: Any = _StandardError()
+    standard_error: Any = StandardError()
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

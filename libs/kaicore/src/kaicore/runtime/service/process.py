@@ -5,47 +5,26 @@ service SIGTERM when its parent dies.
 """
 
 import asyncio
-import ctypes
-import os
-import resource
-import signal
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import uvloop
 
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.runtime.service.health import Health, with_health
+from kaicore.runtime.health import Health
+from kaicore.runtime.process_context import ProcessContext, allow_open_files, bound_to_parent, run_until_told
+from kaicore.runtime.service.health import with_health
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.logs import Logger, configure_logging, get_logger
 from kaicore.runtime.service.settings import ServiceSettings, read_settings
 from kaicore.version import version
 
-#: Seconds that a service's body has to end by itself after it was asked to.
-STOP_GRACE_S = 10.0
 
-#: `prctl(2)`: the signal to get when the parent dies.
-_PR_SET_PDEATHSIG = 1
+class ServiceContext(ProcessContext[Logger]):
+    """The context of a service."""
 
-
-@dataclass(slots=True)
-class ServiceContext:
-    """What a service's body gets: its health, its logger, and the wish that it stop."""
-
-    name: str
-    health: Health
-    log: Logger
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def sleep(self, seconds: float) -> bool:
-        """Sleep, but wake at once when the service is to stop; return whether it is to stop."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.stopping.wait()
-        return self.stopping.is_set()
+    __slots__ = ()
 
 
 _SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)
@@ -94,24 +73,6 @@ def run_service(
     return 0
 
 
-def allow_open_files() -> None:
-    """Raise the limit of open files as far as is allowed, as Go programs do: the usual 1024 are for `select`."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def bound_to_parent() -> bool:
-    """Ask for SIGTERM when the supervisor (`KAI_PARENT_PID`) dies; return False if it is dead already."""
-    supervisor = os.environ.get("KAI_PARENT_PID")
-    if supervisor is None:
-        return True
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    return str(os.getppid()) == supervisor
-
-
 async def _run(
     context: ServiceContext,
     settings: _SettingsT,
@@ -119,9 +80,6 @@ async def _run(
     *,
     serve_health: bool,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, context.stopping.set)
     ended = asyncio.Event()
     serving: asyncio.Future[None] | None = None
     if serve_health:
@@ -130,18 +88,9 @@ async def _run(
         )
         serving = asyncio.ensure_future(server.run(ended))
         context.log.info("health server listening", address=server.address)
-    task = asyncio.ensure_future(body(context, settings))
-    stopping = asyncio.ensure_future(context.stopping.wait())
     try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            await asyncio.wait({task}, timeout=STOP_GRACE_S)
-        if not task.done():
-            task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await run_until_told(context, body(context, settings))
     finally:
-        stopping.cancel()
         ended.set()
         if serving is not None:
             await serving

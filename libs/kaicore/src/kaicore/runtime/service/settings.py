@@ -5,8 +5,7 @@ off.
 """
 
 import sys
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Sequence
+from argparse import ArgumentParser
 from typing import TypeVar
 
 from pydantic import Field, ValidationError
@@ -14,7 +13,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
 from kaicore.errors import ConfigurationError
-from kaicore.spelling import did_you_mean
+from kaicore.runtime.flags import parse_flags
 
 
 class ServiceSettings(BaseSettings):
@@ -58,37 +57,13 @@ def read_settings(cls: type[_SettingsT], argv: list[str] | None = None) -> _Sett
             cls,
             cli_parse_args=sys.argv[1:] if argv is None else argv,
             cli_exit_on_error=False,
-            parse_args_method=_parse,
+            parse_args_method=parse_flags,
         )
         return cls(_cli_settings_source=source)  # type: ignore[call-arg]
     except SettingsError as error:
         raise ConfigurationError(str(error).removeprefix("error parsing CLI: ")) from None
     except ValidationError as error:
         raise ConfigurationError("; ".join(map(_problem, error.errors(include_url=False)))) from None
-
-
-def _parse(parser: ArgumentParser, arguments: Sequence[str] | None, namespace: Namespace | None = None) -> Namespace:
-    """Parse arguments, and say what is wrong as `kai` does.
-
-    Raises:
-        ConfigurationError: there are flags or arguments that the program does not have.
-    """
-    parsed, unknown = parser.parse_known_args(arguments, namespace)
-    if not unknown:
-        return parsed
-    flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-    there_are = [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001
-    if flags:
-        raise ConfigurationError("; ".join(f"no such option: {flag}{did_you_mean(flag, there_are)}" for flag in flags))
-    before = (arguments or [""])[(arguments or [""]).index(unknown[0]) - 1]
-    switches = {
-        flag: action.option_strings
-        for action in parser._actions  # noqa: SLF001
-        if isinstance(action, BooleanOptionalAction)
-        for flag in action.option_strings
-    }
-    hint = f"; {before} takes no value: it is {' or '.join(switches[before])}" if before in switches else ""
-    raise ConfigurationError(f"unexpected argument: {unknown[0]!r}{hint}")
 
 
 def _problem(fault: ErrorDetails) -> str:

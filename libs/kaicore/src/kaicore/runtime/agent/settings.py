@@ -1,0 +1,138 @@
+"""Settings of an agent: flags and `KAI_…` variables as services have them, without pydantic.
+
+A field is annotated with its type and `msgspec.Meta`, whose constraints are checked and whose description is shown.
+"""
+
+import os
+import sys
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, BooleanOptionalAction
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from kaicore.errors import ConfigurationError
+from kaicore.runtime.flags import parse_flags
+
+_PREFIX = "KAI_"
+
+#: How settings end whose values may hold passwords.
+_SECRET = ("url", "secret", "password", "token")
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every agent understands; an agent adds its own fields."""
+
+    http_host: Annotated[str, Meta(description="address of /healthz, /readyz and /metrics")] = "127.0.0.1"
+    http_port: Annotated[int, Meta(ge=0, le=65535, description="port of /healthz, /readyz and /metrics; 0: any")] = 0
+    http_fd: Annotated[
+        Annotated[int, Meta(ge=3)] | None,
+        Meta(description="descriptor of a socket that listens already, instead of http_host and http_port"),
+    ] = None
+    log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level logged")] = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        flag: as it is written.
+        hint: the type with what is annotated.
+        kind: the plain type.
+        required: whether there is no default.
+        default: the default, if there is one.
+        description: for people.
+    """
+
+    flag: str
+    hint: Any
+    kind: type
+    required: bool
+    default: Any
+    description: str
+
+
+_SettingsT = TypeVar("_SettingsT", bound=AgentSettings)
+
+
+def read_agent_settings(
+    cls: type[_SettingsT], argv: list[str] | None = None, environment: Mapping[str, str] = os.environ
+) -> _SettingsT:
+    """Read settings from flags and the environment; flags win.
+
+    Args:
+        cls: the agent's settings.
+        argv: arguments without the program's name; by default the process's.
+        environment: the process's, if not given.
+
+    Raises:
+        ConfigurationError: naming each setting that is missing or impossible, and each flag that there is not.
+    """
+    every = settings_of(cls)
+    parser = ArgumentParser(
+        prog=Path(sys.argv[0]).name, argument_default=SUPPRESS, allow_abbrev=False, exit_on_error=False
+    )
+    for setting in every.values():
+        if setting.kind is bool:
+            parser.add_argument(setting.flag, action=BooleanOptionalAction, help=setting.description)
+        else:
+            parser.add_argument(setting.flag, metavar=setting.kind.__name__.lower(), help=setting.description)
+    given = {name: environment[_PREFIX + name.upper()] for name in every if _PREFIX + name.upper() in environment}
+    try:
+        given |= vars(parse_flags(parser, sys.argv[1:] if argv is None else argv))
+    except ArgumentError as error:
+        raise ConfigurationError(str(error)) from None
+    problems = [
+        f"{setting.flag} or ${_PREFIX}{name.upper()}: is required"
+        for name, setting in every.items()
+        if setting.required and name not in given
+    ]
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        try:
+            values[name] = msgspec.convert(value, every[name].hint, strict=False, dec_hook=_decode)
+        except msgspec.ValidationError as error:
+            shown = "" if name.endswith(_SECRET) else f" (got {value!r})"
+            problems.append(f"{every[name].flag}: {error}{shown}")
+    if problems:
+        raise ConfigurationError("; ".join(problems))
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def settings_of(cls: type[AgentSettings]) -> dict[str, Setting]:
+    """Return an agent's settings by name, its own and those of every agent."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        field.name: Setting(
+            flag=f"--{field.name.replace('_', '-')}",
+            hint=hints[field.name],
+            kind=_plain(hints[field.name]),
+            required=field.required,
+            default=None if field.required else field.default,
+            description=next(meta.description or "" for meta in hints[field.name].__metadata__),
+        )
+        for field in msgspec.structs.fields(cls)
+    }
+
+
+def _plain(hint: Any) -> type:
+    """Return a field's type without what is annotated, and without None."""
+    while hasattr(hint, "__metadata__"):
+        hint = get_args(hint)[0]
+    parts = [part for part in get_args(hint) if part is not NoneType]
+    plain: type = _plain(parts[0]) if parts else hint
+    return plain
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(f"settings of type {kind}")

@@ -1,0 +1,96 @@
+"""The page of settings: the flags and environment variables of every program."""
+
+import typing
+from collections.abc import Iterable
+from enum import Enum
+
+from kai_api.main import ApiSettings
+from kai_apiserver.settings import ApiServerSettings
+from kai_binder.settings import BinderSettings
+from kai_exporter.settings import ExporterSettings
+from kai_fleet.main import FleetSettings
+from kai_hub.settings import HubSettings
+from kai_ingest.settings import IngestSettings
+from kai_operator.settings import OperatorSettings
+from kai_projector.main import ProjectorSettings
+from kai_relay.settings import RelaySettings
+from kai_scheduler.main import SchedulerSettings
+from kai_watcher.settings import WatcherSettings
+from kai_webhook.settings import WebhookSettings
+from kaicore.runtime.agent.settings import AgentSettings, settings_of
+from kaicore.runtime.service import ServiceSettings
+from pydantic_core import PydanticUndefined
+
+#: Every program with settings of its own, in the order in which an event meets them.
+PROGRAMS: dict[str, type[ServiceSettings] | type[AgentSettings]] = {
+    "kai-watcher": WatcherSettings,
+    "kai-ingest": IngestSettings,
+    "kai-relay": RelaySettings,
+    "kai-hub": HubSettings,
+    "kai-projector": ProjectorSettings,
+    "kai-scheduler": SchedulerSettings,
+    "kai-binder": BinderSettings,
+    "kai-api": ApiSettings,
+    "kai-exporter": ExporterSettings,
+    "kai-webhook": WebhookSettings,
+    "kai-operator": OperatorSettings,
+    "kai-apiserver": ApiServerSettings,
+    "kai-fleet": FleetSettings,
+}
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table; a bar in a cell does not end the cell."""
+    head = list(header)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def page() -> str:
+    """The flags and environment variables of every program."""
+    own = _described(ServiceSettings)
+    parts = [
+        "# Settings\n\nEach setting is a flag and an environment variable; the flag wins. The scheduler's rules are "
+        "set by a file: [the scheduler's settings](scheduler-settings.md).",
+        "## Every program\n\n" + _settings_table(own.items()),
+    ]
+    for program, cls in PROGRAMS.items():
+        fields = [
+            (name, one) for name, one in _described(cls).items() if name not in own or one.default != own[name].default
+        ]
+        parts.append(f"## `{program}`\n\n" + _settings_table(fields))
+    return "\n\n".join(parts) + "\n"
+
+
+class _Described(typing.NamedTuple):
+    """A setting as a table shows it; `default` is `PydanticUndefined` where there is none."""
+
+    default: object
+    description: str
+
+
+def _described(cls: type[ServiceSettings] | type[AgentSettings]) -> dict[str, _Described]:
+    if issubclass(cls, AgentSettings):
+        return {
+            name: _Described(PydanticUndefined if setting.required else setting.default, setting.description)
+            for name, setting in settings_of(cls).items()
+        }
+    return {
+        name: _Described(field.get_default(call_default_factory=True), field.description or "")
+        for name, field in cls.model_fields.items()
+    }
+
+
+def _settings_table(fields: Iterable[tuple[str, _Described]]) -> str:
+    rows = []
+    for name, (value, description) in fields:
+        if value is PydanticUndefined:
+            shown = "required"
+        elif value is None or value in ("", (), [], {}):
+            shown = ""
+        else:
+            shown = f"`{value.value if isinstance(value, Enum) else value}`".replace("`False`", "off").replace(
+                "`True`", "on"
+            )
+        rows.append((f"`--{name.replace('_', '-')}`", f"`KAI_{name.upper()}`", shown, description))
+    return table(("flag", "environment", "default", "meaning"), rows)

@@ -1,0 +1,138 @@
+"""Record what the resource managers of one kubelet version decide: `python -m tests.fidelity.kubelet_recorder v1.37.2`.
+
+`tools/kubelet_recorder` is linked with that version's own `pkg/kubelet/cm`, by the Go module proxy, and asked about the
+scenarios of `version_scenarios`. It takes Go, some five minutes of CPU for the first build, and root, for the device
+manager's folder is in a mount namespace of its own. What was recorded is below `recorded/`, by version.
+"""
+
+import argparse
+import gzip
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tests.fidelity.vectors import Record
+from tests.fidelity.version_scenarios import scenario
+
+SOURCE = Path(__file__).parents[2] / "tools/kubelet_recorder/main.go"
+RECORDED = Path(__file__).parent / "recorded"
+
+#: Kubernetes' staged modules that the managers are compiled with; the others only stand in go.mod.
+_STAGED = frozenset(
+    (
+        "api",
+        "apiextensions-apiserver",
+        "apimachinery",
+        "apiserver",
+        "client-go",
+        "cloud-provider",
+        "component-base",
+        "component-helpers",
+        "controller-manager",
+        "cri-api",
+        "cri-client",
+        "csi-translation-lib",
+        "dynamic-resource-allocation",
+        "kms",
+        "kube-scheduler",
+        "kubelet",
+        "mount-utils",
+        "streaming",
+    )
+)
+
+#: One process a scenario: feature gates are a process's, and a device manager does not stop.
+_RUN = """
+mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet || exit 1
+while IFS= read -r line; do printf '%s\\n' "$line" | "$0" || exit 1; done
+"""
+
+
+def built(version: str) -> Path:
+    """Return the recorder of a version, building it if need be.
+
+    Raises:
+        subprocess.CalledProcessError: the version is not to be had, or it does not fit the recorder.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kai-ledger"
+    folder = cache / f"kubelet-recorder-{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "main.go").write_bytes(SOURCE.read_bytes())
+    module = f"k8s.io/kubernetes@{version}"
+    answer = subprocess.run(["go", "mod", "download", "-json", module], cwd=cache, check=True, capture_output=True)
+    _write_modules(folder, version, Path(msgspec.json.decode(answer.stdout)["GoMod"]).read_text())
+    subprocess.run(["go", "build", "-mod=mod", "-o", "recorder", "."], cwd=folder, check=True)
+    return folder / "recorder"
+
+
+def _write_modules(folder: Path, version: str, kubernetes: str) -> None:
+    """Write go.mod: a staged module is `v0.0.0` in Kubernetes' own, which replaces it by a folder of its repository."""
+    staged_version = f"v0.{version.partition('.')[2]}"
+    staged = re.findall(r"^\s*(?:require )?k8s\.io/([a-z-]+) v0\.0\.0$", kubernetes, re.MULTILINE)
+    lines = ["module kubelet-recorder", "", "go 1.26.0", "", f"require k8s.io/kubernetes {version}"]
+    for name in staged:
+        if name in _STAGED:
+            lines.append(f"replace k8s.io/{name} => k8s.io/{name} {staged_version}")
+            continue
+        empty = folder / "not-compiled" / name
+        empty.mkdir(parents=True, exist_ok=True)
+        (empty / "go.mod").write_text(f"module k8s.io/{name}\n")
+        lines.append(f"replace k8s.io/{name} => ./not-compiled/{name}")
+    (folder / "go.mod").write_text("\n".join([*lines, ""]))
+
+
+def record(version: str, count: int) -> list[Record]:
+    """Return scenarios with what a version decides on them; those that it cannot be asked are left out."""
+    lines = b"".join(msgspec.json.encode(scenario(seed)) + b"\n" for seed in range(count))
+    command = ["unshare", "--mount", "bash", "-c", _RUN, str(built(version))]
+    done = subprocess.run(command, input=lines, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    answers: list[Record] = [msgspec.json.decode(line) for line in done.stdout.splitlines()]
+    return [_tidied(one, version) for one in answers if "unsupported" not in one]
+
+
+def _tidied(answer: Record, version: str) -> Record:
+    """Leave out what happens to pods that were refused, and what containers show of what is their pod's as a whole."""
+    refused = {event["pod"] for event in answer["events"] if event["op"] == "admit" and not event["admit"]}
+    events = []
+    for event in answer["events"]:
+        if event["op"] != "admit":
+            if event["pod"] not in refused:
+                events.append({"op": event["op"], "pod": event["pod"]})
+            continue
+        allocations = event.get("alloc", [])
+        if allocations and not allocations[-1]["name"]:
+            allocations[-1]["affinity"] = allocations[0]["affinity"]
+            for item in allocations[:-1]:
+                item.pop("memory", None)
+                item.get("amounts", {}).pop("cpu", None)
+        events.append(event)
+    return {**answer, "node": {**answer["node"], "kubelet": version}, "events": events}
+
+
+def write(version: str, scenarios: list[Record]) -> Path:
+    """Keep a recording; return the file."""
+    path = RECORDED / f"kubelet-{version}.jsonl.gz"
+    RECORDED.mkdir(exist_ok=True)
+    with path.open("wb") as target, gzip.GzipFile(fileobj=target, mode="wb", mtime=0, filename="") as packed:
+        packed.write(b"".join(msgspec.json.encode(one) + b"\n" for one in scenarios))
+    return path
+
+
+def main() -> int:
+    """Record versions."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("versions", nargs="+", help="such as v1.37.2")
+    parser.add_argument("--count", type=int, default=200, help="how many scenarios")
+    arguments = parser.parse_args()
+    for version in arguments.versions:
+        scenarios = record(version, arguments.count)
+        print(f"{write(version, scenarios)}: {len(scenarios)} scenarios")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
