@@ -28,6 +28,7 @@ from tests.beside.control_plane import Program
 from tests.beside.workload import FLEET, TOPOLOGY, Arrival, arrivals
 from tests.e2e.cluster import DEPLOY, Cluster
 from tests.e2e.live_stack import LiveStack, running
+from tests.e2e.test_adopting import until_served
 
 OURS, THEIRS = "kai-ledger", "default-scheduler"
 
@@ -98,7 +99,7 @@ def run_arm(arm: Arm, root: Path, *, jobs: int, every_s: float, seed: int) -> Ar
         cluster.start()
         stack.callback(cluster.stop)
         if arm is not Arm.OURS:
-            flags = ("--kubeconfig", str(cluster.kubeconfig), "--leader-elect=false", "--secure-port=0", "--v=2")
+            flags = ("--kubeconfig", str(cluster.tls_kubeconfig), "--leader-elect=false", "--secure-port=0", "--v=2")
             stack.callback(Program(root, "kube-scheduler", *flags).stop)
         shadow = THEIRS if arm is Arm.SHADOWED else ""
         live = stack.enter_context(running(LiveStack(root / "kai", cluster, shadow=shadow, observed=True)))
@@ -123,9 +124,10 @@ async def _bring(live: LiveStack, work: list[Arrival]) -> list[str]:
     """Bring the work and wait for its end; what the log did not have in time as the API server has it."""
     definition = yaml.safe_load((DEPLOY / "crds/topologies/kai.scheduler.yaml").read_text())
     await live.create(definition)
-    await live.create(TOPOLOGY)
     wrong: list[str] = []
     async with live.client() as client:
+        await until_served(client, definition)
+        await live.create(TOPOLOGY)
         for number, arrival in enumerate(work):
             await asyncio.sleep(arrival.after_s)
             await live.create(arrival.manifest)

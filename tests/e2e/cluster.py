@@ -129,7 +129,7 @@ class Cluster:
         """Start what is ours of it, and prepare the rest."""
         self.root.mkdir(exist_ok=True)
         if self.simulated:
-            outputs = ["--kubeconfig-out", self.root / "tls.kubeconfig", "--http-kubeconfig-out", self.kubeconfig]
+            outputs = ["--kubeconfig-out", self.tls_kubeconfig, "--http-kubeconfig-out", self.kubeconfig]
             data = ["--data-dir", self.root / "apiserver"]
             self._server = Child(self.root / "apiserver.log", "kai_apiserver.main", *outputs, *data)
             self._server.until(self.kubeconfig.exists)
@@ -176,6 +176,11 @@ class Cluster:
         (context,) = [item["context"] for item in config["contexts"] if item["name"] == config["current-context"]]
         config["users"] = [{"name": context["user"], "user": {"token": token}}]
         return yaml.safe_dump(config)
+
+    @property
+    def tls_kubeconfig(self) -> Path:
+        """The administrator's, for clients that send no credentials without TLS, as those in Go."""
+        return self.root / "tls.kubeconfig" if self.simulated else self.kubeconfig
 
     def kubeconfig_of(self, service: str) -> Path:
         """The kubeconfig of a service's own account."""

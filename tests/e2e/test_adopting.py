@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import yaml
 from kai_cli.load import Loader
+from kaicore.errors import ApiStatus
 from kaicore.kube.client import KubeClient
 from kaicore.kube.object_paths import ObjectPaths
 from kaicore.kube.shipped_crds import shipped_crds
@@ -62,17 +63,23 @@ async def add_definitions(cluster: Cluster) -> None:
         loaded = await Loader(client).create(documents)
         assert loaded.refused == []
         for definition in documents:
-            await until_established(client, definition["metadata"]["name"])
+            await until_served(client, definition)
 
 
-async def until_established(client: KubeClient, name: str) -> None:
+async def until_served(client: KubeClient, definition: Json) -> None:
+    """Wait until objects of a definition can be made."""
+    group, versions = definition["spec"]["group"], definition["spec"]["versions"]
+    path = f"/apis/{group}/{versions[0]['name']}/{definition['spec']['names']['plural']}"
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            definition = await object_at(client, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
-            conditions = definition.get("status", {}).get("conditions", ())
-            if any((one["type"], one["status"]) == ("Established", "True") for one in conditions):
+            try:
+                await client.get(path)
+            except ApiStatus as error:
+                if error.code != 404:
+                    raise
+                await asyncio.sleep(0.2)
+            else:
                 return
-            await asyncio.sleep(0.2)
 
 
 async def object_at(client: KubeClient, path: str) -> Json:

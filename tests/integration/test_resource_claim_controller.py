@@ -68,7 +68,7 @@ async def test_pods_with_a_device_that_a_rule_taints_are_evicted_unless_their_cl
                 f"{CLAIMS}/{name}/status", {"status": {"allocation": allocation, "reservedFor": [consumer]}}
             )
         spec = {"deviceSelector": {"pool": "n1"}, "taint": {"key": "example.com/broken", "effect": "NoExecute"}}
-        await api.post("/apis/resource.k8s.io/v1beta2/devicetaintrules", {"metadata": {"name": "broken"}, "spec": spec})
+        await api.post("/apis/resource.k8s.io/v1/devicetaintrules", {"metadata": {"name": "broken"}, "spec": spec})
         gone = await api.until(f"{PODS}/a", lambda seen: seen["metadata"].get("deletionTimestamp"))
         assert "DeletionByDeviceTaintManager" in {one.get("reason") for one in gone["status"]["conditions"]}
         assert not (await api.get(f"{PODS}/b"))["metadata"].get("deletionTimestamp")

@@ -178,12 +178,11 @@ async def of_binder(servers: Servers, cluster: str, size: Size) -> Seconds:
 
                 async def work() -> None:
                     head = await log.head(cluster)
-                    for _ in range(_NODES_AT_ONCE):
-                        body = msgspec.json.encode(apiserver.pod(next(numbers)))
-                        await load.send("POST", "/api/v1/namespaces/default/pods", body)
-                    events = await recorded(log, cluster, "PodObserved", count=_NODES_AT_ONCE, after=head.position)
-                    units = [_placed(decode_payload(event), node) for node, event in enumerate(events)]
-                    await log.append(cluster, units)
+                    made = [apiserver.pod(next(numbers)) for _ in range(_NODES_AT_ONCE)]
+                    for one in made:
+                        await load.send("POST", "/api/v1/namespaces/default/pods", msgspec.json.encode(one))
+                    observed = await _observed(log, cluster, {one["metadata"]["name"] for one in made})
+                    await log.append(cluster, [_placed(fact, node) for node, fact in enumerate(observed)])
                     await recorded(log, cluster, "PodBound", count=_NODES_AT_ONCE, after=head.position)
 
                 return await taken_over("kai_binder.main", settings, work, size, replicas=True)
@@ -191,8 +190,20 @@ async def of_binder(servers: Servers, cluster: str, size: Size) -> Seconds:
             await load.close()
 
 
-def _placed(observed: object, number: int) -> Unit:
-    assert isinstance(observed, PodObserved)
+async def _observed(log: PostgresLog, cluster: str, names: set[str]) -> list[PodObserved]:
+    """Wait until the log has pods of these names; those of an earlier fault may be told of meanwhile."""
+    facts: dict[str, PodObserved] = {}
+    after = 0
+    while len(facts) < len(names):
+        for event in await recorded(log, cluster, "PodObserved", count=1, after=after):
+            fact, after = decode_payload(event), event.position
+            assert isinstance(fact, PodObserved)
+            if fact.pod.name in names:
+                facts.setdefault(fact.pod.name, fact)
+    return list(facts.values())
+
+
+def _placed(observed: PodObserved, number: int) -> Unit:
     one, node = observed.pod, f"node-{number:05}"
     placed = PodPlaced(one.uid, one.namespace, one.name, node, "default/1", "class")
     charged = NodeCharged(node=node, cycle="default/1", pods=(one.uid,))

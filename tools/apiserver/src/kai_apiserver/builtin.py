@@ -270,6 +270,7 @@ RBAC = tuple(
 STORAGE = (
     _resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False),
     _resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False),
+    _resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", namespaced=True),
     _resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short_names=("sc",)),
     _resource(
         "storage.k8s.io",
@@ -317,7 +318,7 @@ OTHERS = (
     _resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False, generation=True),
     _resource(
         "resource.k8s.io",
-        "v1beta2",
+        "v1",
         "devicetaintrules",
         "DeviceTaintRule",
         namespaced=False,
