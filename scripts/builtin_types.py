@@ -16,21 +16,22 @@ from kubernetes_asyncio.client import models
 TARGET = Path(__file__).parent.parent / "libs/kaicore/src/kaicore/kube/builtin_types.json"
 
 ROOTS = [
-    "AuthenticationV1TokenRequest", "CoreV1Event", "EventsV1Event", "ResourceV1ResourceClaim",
-    "V1Binding", "V1ClusterRole", "V1ClusterRoleBinding", "V1ConfigMap", "V1ControllerRevision", "V1CronJob",
-    "V1CSIDriver", "V1CSINode", "V1CustomResourceDefinition", "V1DaemonSet", "V1DeleteOptions", "V1Deployment",
-    "V1DeviceClass", "V1EndpointSlice", "V1Endpoints", "V1Eviction", "V1Ingress", "V1IngressClass", "V1Job",
-    "V1Lease", "V1LimitRange", "V1LocalSubjectAccessReview", "V1Namespace", "V1NetworkPolicy", "V1Node",
-    "V1PersistentVolume", "V1PersistentVolumeClaim", "V1Pod", "V1PodDisruptionBudget", "V1PodTemplate",
-    "V1PriorityClass", "V1ReplicaSet", "V1ReplicationController", "V1ResourceClaimTemplate", "V1ResourceQuota",
-    "V1ResourceSlice", "V1Role", "V1RoleBinding", "V1RuntimeClass", "V1Scale", "V1Secret",
-    "V1SelfSubjectAccessReview", "V1SelfSubjectReview", "V1SelfSubjectRulesReview", "V1Service", "V1ServiceAccount",
-    "V1StatefulSet", "V1StorageClass", "V1SubjectAccessReview", "V1TokenReview", "V1VolumeAttachment",
-    "V1ValidatingWebhookConfiguration", "V1beta2DeviceTaintRule", "V2HorizontalPodAutoscaler",
+    "AuthenticationV1TokenRequest", "CoreV1Event", "EventsV1Event", "ResourceV1ResourceClaim", "V1Binding",
+    "V1ClusterRole", "V1ClusterRoleBinding", "V1ConfigMap", "V1ControllerRevision", "V1CronJob", "V1CSIDriver",
+    "V1CSINode", "V1CSIStorageCapacity", "V1CustomResourceDefinition", "V1DaemonSet", "V1DeleteOptions", "V1Deployment",
+    "V1DeviceClass", "V1EndpointSlice", "V1Endpoints", "V1Eviction", "V1Ingress", "V1IngressClass", "V1Job", "V1Lease",
+    "V1LimitRange", "V1LocalSubjectAccessReview", "V1Namespace", "V1NetworkPolicy", "V1Node", "V1PersistentVolume",
+    "V1PersistentVolumeClaim", "V1Pod", "V1PodDisruptionBudget", "V1PodTemplate", "V1PriorityClass", "V1ReplicaSet",
+    "V1ReplicationController", "V1ResourceClaimTemplate", "V1ResourceQuota", "V1ResourceSlice", "V1Role",
+    "V1RoleBinding", "V1RuntimeClass", "V1Scale", "V1Secret", "V1SelfSubjectAccessReview", "V1SelfSubjectReview",
+    "V1SelfSubjectRulesReview", "V1Service", "V1ServiceAccount", "V1StatefulSet", "V1StorageClass",
+    "V1SubjectAccessReview", "V1TokenReview", "V1VolumeAttachment", "V1ValidatingWebhookConfiguration",
+    "V1beta2DeviceTaintRule", "V2HorizontalPodAutoscaler",
 ]  # fmt: skip
 
 # What the models call `str` or `datetime` although the wire format is narrower.
 QUANTITIES = {
+    "V1CSIStorageCapacity.capacity", "V1CSIStorageCapacity.maximumVolumeSize",
     "V1ContainerStatus.allocatedResources", "V1EmptyDirVolumeSource.sizeLimit", "V1LimitRangeItem.default",
     "V1LimitRangeItem.defaultRequest", "V1LimitRangeItem.max", "V1LimitRangeItem.maxLimitRequestRatio",
     "V1LimitRangeItem.min", "V1NodeStatus.allocatable", "V1NodeStatus.capacity",

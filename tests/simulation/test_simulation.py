@@ -80,7 +80,7 @@ def test_a_plan_is_read_as_it_was_written() -> None:
 
 
 def test_a_plan_that_fails_is_shrunk_to_what_makes_it_fail() -> None:
-    plan: Plan = plan_of(2, seconds=3.0, plant="early-outcomes")
+    plan: Plan = plan_of(11, seconds=3.0, plant="early-outcomes")
     assert run(plan).violations
     small = shrunk(plan)
     assert run(small).violations

@@ -32,14 +32,15 @@ def history() -> Workloads:
         pods = [made.add_pod(pod(f"p{wave}-{number}", cpu=2, memory=4, owner=OWNER)) for number in range(3)]
         made.add_pod(pod(f"large-{wave}", cpu=64, memory=4))
         proposal = decide(made.state, EngineConfig(), shard="default", now=made.now, actor="scheduler")
-        # Seen anew while the cycle was decided: what was decided about it is stale.
-        made.see(pods[0], labels={"seen": "anew"})
+        # The last one, which none follows, is seen anew while the cycle is decided: what is decided about it is stale.
+        *others, last = pods
+        made.see(last, labels={"seen": "anew"})
         made.append(proposal.units)
-        made.run(*pods[1:])
-        for one in pods[1:]:
+        made.run(*others)
+        for one in others:
             made.see(one, phase="Succeeded")
             made.delete_pod(made.state.pods[one.uid].pod)
-        made.delete_pod(made.state.pods[pods[0].uid].pod)
+        made.delete_pod(made.state.pods[last.uid].pod)
     return made
 
 
