@@ -130,7 +130,7 @@ spec:
           {{- end }}
 {{- if $shard.shared }}
 ---
-# A StatefulSet has a Service of its own; nobody calls it.
+# A StatefulSet has a Service of its own; no program calls it.
 apiVersion: v1
 kind: Service
 metadata:

@@ -118,7 +118,7 @@ async def of_scheduler(servers: Servers, cluster: str, size: Size) -> Seconds:
 
 
 async def of_replica(servers: Servers, cluster: str, size: Size) -> Seconds:
-    """Measure two replicas of a shard: pods come, and all of them are placed, whoever's they were."""
+    """Measure two replicas of a shard: pods come, and all of them are placed, those of both."""
     async with await PostgresLog.open(servers.database_url) as log:
         await fill(log, cluster, nodes(20 + 2 * size.together))
         pods = iter(waiting_pods(_NODES_AT_ONCE * size.together))

@@ -44,7 +44,7 @@ class ExtendedAllocation(ClaimAllocation):
         return following
 
     async def release(self) -> None:
-        """Have the claim gone; it is nobody else's."""
+        """Have the claim gone; no other pod uses it."""
         try:
             path, raw = await self._claims.claim(self._namespace, self._name)
         except ApiStatus as error:

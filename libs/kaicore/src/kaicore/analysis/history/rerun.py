@@ -116,7 +116,7 @@ class Rerun:
         self._shards = [_Shard(name, self._set(first[name])) for name in sorted(first)]
 
     def _set(self, config: EngineConfig) -> EngineConfig:
-        """Return a shard's settings with the changes; nobody adds nodes here that are asked for."""
+        """Return a shard's settings with the changes; no node that is asked for is added here."""
         return self._changes.config(config, provisioning=ProvisioningConfig())
 
     def record(self, stream: str, payload: Payload) -> None:
@@ -190,7 +190,7 @@ class Rerun:
             case payloads.NodeDeleted(name=name):
                 self.record(stream, payload)
                 self._kubelets.look_at(name)
-                # Of a node that is not to be there from the beginning on, nobody waits for the pods' end.
+                # Of a node that is not to be there from the beginning on, the pods' end is not waited for.
                 self.pods.lose_node(name, after=COLLECTED_US if self.figures.cycles else 0)
             case _:
                 self.record(stream, payload)

@@ -29,7 +29,7 @@ class ExtendedResources:
     def __init__(self, columns: NodeColumns) -> None:
         """Args: columns: have offered what nodes offer."""
         self._columns = columns
-        #: All device classes, by name; whoever changes them says so by `classes_changed`.
+        #: All device classes, by name; a change of them is told by `classes_changed`.
         self.classes: dict[str, DeviceClass] = {}
         #: How many classes of pods ask for each resource that no class names.
         self._asked: Counter[str] = Counter()

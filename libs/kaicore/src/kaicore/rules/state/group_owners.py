@@ -22,12 +22,12 @@ class GroupOwners:
 
     @property
     def owners(self) -> Mapping[str, str]:
-        """Who decides about a waiting group, by its key; those that nobody of the shard decides about are missing."""
+        """Who decides about a waiting group, by its key; those that no replica of the shard decides about are missing."""
         return self._owners
 
     @property
     def groups(self) -> Mapping[str, set[str]]:
-        """Keys of waiting groups, by who decides about them; nobody without any."""
+        """Keys of waiting groups, by the replica that decides about them; replicas without any are missing."""
         return self._groups
 
     def update(
@@ -39,7 +39,7 @@ class GroupOwners:
             index: of the groups.
             tree: the queues, another one whenever they have changed.
             basis: what else owners depend on, for all groups alike.
-            owner_of: tells who decides about a waiting group, by its key; None for nobody.
+            owner_of: tells who decides about a waiting group, by its key; None for no replica.
         """
         changed = index.take_changed()
         if changed is None or tree is not self._tree or basis != self._basis:

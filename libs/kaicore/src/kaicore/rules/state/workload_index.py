@@ -42,7 +42,7 @@ class WorkloadIndex:
         self.running: dict[Kind, dict[str, Workload]] = {}
         self._kinds: dict[str, Kind] = {}
         self._where: dict[str, str] = {}
-        #: Keys of groups that have changed since `take_changed`; None as long as nobody has asked.
+        #: Keys of groups that have changed since `take_changed`; None before the first call.
         self._changed: set[str] | None = None
 
     def take_changed(self) -> set[str] | None:
