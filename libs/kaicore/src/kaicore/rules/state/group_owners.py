@@ -22,7 +22,7 @@ class GroupOwners:
 
     @property
     def owners(self) -> Mapping[str, str]:
-        """Who decides about a waiting group, by its key; those that no replica of the shard decides about are missing."""
+        """Who decides about a waiting group, by its key; those of no replica of the shard are missing."""
         return self._owners
 
     @property

@@ -86,7 +86,7 @@ class Share:
         return self._owners[key]
 
     def _decides(self, key: str) -> str | None:
-        """Return who decides about a group as it is now: empty for a scheduler alone, None for no replica of the shard."""
+        """Return who decides about a group as it is now: empty for a scheduler alone, None for no replica here."""
         if not self._in_pool(key):
             return None
         return "" if self.alone else owner(self._shared(key), self.replicas)
