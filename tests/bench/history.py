@@ -122,7 +122,10 @@ async def _commands(url: str, life: ClusterLife, end: int) -> list[Figure]:
     measured = []
     for name, question in questions.items():
         runs = [await asyncio.to_thread(_first_asked, question, url) for _ in range(RUNS)]
-        measured.append(figure(f"{name}, {end} events, no API: CPU", runs, "s"))
+        measured += [
+            figure(f"{name}, {end} events, no API: CPU", [cpu for cpu, _ in runs], "s"),
+            figure(f"{name}, {end} events, no API: wall", [wall for _, wall in runs], "s"),
+        ]
     async with service_process("kai_api.main", {"KAI_DATABASE_URL": url, "KAI_ANONYMOUS": "loopback"}) as address:
         await ready(address)
         root = f"http://{address}/v1/clusters/{life.cluster}"
@@ -139,11 +142,13 @@ async def _commands(url: str, life: ClusterLife, end: int) -> list[Figure]:
     return measured
 
 
-def _first_asked(question: Sequence[str], url: str) -> float:
-    """CPU seconds of a question before which none was asked: only the trail is there."""
+def _first_asked(question: Sequence[str], url: str) -> tuple[float, float]:
+    """CPU and wall seconds of a question before which none was asked: only the trail is there."""
     with psycopg.connect(url) as connection:
         connection.execute("DELETE FROM snapshot")
-    return cpu_seconds(*question, "--database-url", url)
+    began = time.perf_counter()
+    cpu = cpu_seconds(*question, "--database-url", url)
+    return cpu, time.perf_counter() - began
 
 
 def _get(url: str) -> float:

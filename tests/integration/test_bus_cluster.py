@@ -26,8 +26,8 @@ async def test_a_client_leaves_a_server_that_was_cut_off_and_finds_its_messages_
             await published(bus, 1)
             port = connection.server_port
             cluster.cut_off(next(server for server in cluster.servers if server.url.endswith(f":{port}")))
+            # The one that was cut off never has the second message: an answer with it is another server's.
             await published(bus, 2)
-            assert connection.server_port != port
             await relayed(bus, "c", 2)
             assert await bus.read("c", 1) == Message(1, "PodObserved", b"1")
             await bus.close()
