@@ -238,6 +238,18 @@ func TestAQueueAboveItsLimitIsRefused(t *testing.T) {
 	refused(t, h.check(t, nil), "position 6 places pod default/p: queue top then has 6000 of cpu, its limit is 5000")
 }
 
+func TestAPodThatIsBeingDeletedIsNotHeldAgainstItsQueue(t *testing.T) {
+	h := newHistory()
+	h.event("queue/q", "QueueObserved", `{"queue":{"name":"q","shares":{"cpu":{"limit":5000}}}}`)
+	h.event("pod/a", "PodObserved", podText("a", "Pending", "", "3000"))
+	h.event("pod/a", "PodPlaced", `{"uid":"a","node":"n"}`)
+	leaving := strings.Replace(podText("a", "Running", "n", "3000"), `"phase"`, `"deletion_at":1,"phase"`, 1)
+	h.event("pod/a", "PodObserved", leaving)
+	h.event("pod/b", "PodObserved", podText("b", "Pending", "", "3000"))
+	h.event("pod/b", "PodPlaced", `{"uid":"b","node":"n"}`)
+	accepted(t, h.check(t, nil))
+}
+
 // bound makes the log of a pod that was bound to node n, and the API server's journal of it.
 func bound(t *testing.T, nodes ...string) (*history, *Journal) {
 	h := newHistory()

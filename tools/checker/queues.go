@@ -35,7 +35,8 @@ func checkQueues(report *Report, cluster string, events []Event) {
 		case "PodObserved":
 			pod := decode(report, e).Pod
 			pods[pod.UID] = pod
-			if pod.finished() {
+			// A pod that is being deleted is not held against its queue any more (docs/reference/queues.md).
+			if pod.finished() || pod.Deletion != nil {
 				drop(pod.UID)
 			}
 		case "PodDeleted", "PodRejected":
