@@ -177,7 +177,11 @@ class EarlyReleases:
         placements_of: dict[str, list[Placement]] = {}
         for place, first in enumerate(open_):
             for still in self._perhaps_still_held(first, at=at, now=now):
-                for entry, given in self._world(row, open_[place:], still):
+                world = self._world(row, open_[place:], still)
+                if not world and not still:
+                    # A kubelet takes the best of what has room. What is best with all of it freed is so with less.
+                    break
+                for entry, given in world:
                     assert entry.predicted is not None
                     placements = (entry.predicted, *entry.alternatives, *placements_of.get(entry.pod.uid, ()))
                     if len(placements) <= _MOST_ALTERNATIVES and all(contradiction(one, given) for one in placements):
