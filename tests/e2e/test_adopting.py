@@ -22,25 +22,13 @@ from kaicore.kube.shipped_crds import shipped_crds
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json
-from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
+from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, ours, pod_manifest, running
 from tests.unit.docs.test_migration_guides import GUIDES, manifests
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes minutes: make beside"),
 ]
-
-#: Room for the work of all guides, and for no more.
-ROOM = """
-groups:
-  - name: gpu
-    count: 2
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
 
 #: Guides that have no queue come first: beside queues, work that names none waits.
 _ROUNDS = (("volcano", "koordinator"), ("kai", "kueue"))
@@ -51,7 +39,7 @@ PODS = "/api/v1/namespaces/{namespace}/pods"
 
 @pytest.fixture
 def cluster_profile() -> str:
-    return ROOM
+    return TWO_ALIGNED_NODES
 
 
 async def add_definitions(cluster: Cluster) -> None:

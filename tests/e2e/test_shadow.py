@@ -12,7 +12,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
 
 from tests.e2e.cluster import Cluster, foreign_kubeconfig
-from tests.e2e.live_stack import LiveStack, pod_manifest, running
+from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, pod_manifest, running
 from tests.unit.docs.test_migration_guides import manifests
 
 GPU = "nvidia.com/gpu"
@@ -22,24 +22,12 @@ pytestmark = [
     pytest.mark.skipif(foreign_kubeconfig() is not None, reason="only the simulated API server tells who wrote"),
 ]
 
-#: Two nodes whose kubelets want all of a container in one of two zones, of 7 and 8 CPUs and 4 GPUs.
-STRICT = """
-groups:
-  - name: gpu
-    count: 2
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
-
 
 @pytest.fixture
 def cluster_profile(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("KAI_DEFAULT_SCHEDULER", "true")
     monkeypatch.setenv("KAI_DEMONSTRATION", "true")
-    return STRICT
+    return TWO_ALIGNED_NODES
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ The client library does the same and takes 5 MB of an agent's 30; names and mean
 import os
 import resource
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -39,7 +40,7 @@ class Registry:
 
 
 @dataclass(eq=False)
-class Family:
+class Family(ABC):
     """A metric with the values of all its labels.
 
     Attributes:
@@ -64,9 +65,9 @@ class Family:
         """The name as it is shown."""
         return self.name
 
+    @abstractmethod
     def samples(self) -> Iterator[Sample]:
         """Yield what there is to show."""
-        raise NotImplementedError
 
 
 class Counter(Family):

@@ -135,4 +135,4 @@ def _plain(hint: Any) -> type:
 def _decode(kind: type, value: Any) -> Any:
     if kind is Path:
         return Path(value)
-    raise NotImplementedError(f"settings of type {kind}")
+    raise TypeError(f"no setting can be of type {kind.__name__}")
