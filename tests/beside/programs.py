@@ -1,4 +1,4 @@
-"""The real programs of Kubernetes and etcd, built once through the Go module proxy."""
+"""The real programs of Kubernetes, etcd and Kueue, built once through the Go module proxy."""
 
 import os
 import shutil
@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "tools/beside"
+KUEUE_SOURCES = SOURCES / "kueue"
 VERSION = "1.37.2"
 _PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -13,6 +14,8 @@ _PACKAGES = {
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
 }
+#: Programs that need modules of other versions, by the folder of their `go.mod`.
+_APART = {"kueue": (KUEUE_SOURCES, "sigs.k8s.io/kueue/cmd/kueue")}
 _FLAGS = (
     "-s -w "
     f"-X k8s.io/component-base/version.gitVersion=v{VERSION} -X k8s.io/client-go/pkg/version.gitVersion=v{VERSION} "
@@ -31,12 +34,29 @@ def program(name: str) -> Path:
     place = Path(os.environ.get("KAI_BESIDE_BIN") or cache) / name
     if place.exists():
         return place
-    go = shutil.which("go")
-    if go is None:
-        raise FileNotFoundError(f"{name}: not built yet, and there is no Go here to build it with")
+    sources, package = _APART.get(name) or (SOURCES, _PACKAGES[name])
     place.parent.mkdir(parents=True, exist_ok=True)
     building = place.with_suffix(".part")
-    command = [go, "build", "-mod=mod", "-trimpath", "-ldflags", _FLAGS, "-o", str(building), _PACKAGES[name]]
-    subprocess.run(command, cwd=SOURCES, check=True)
+    flags = ("-mod=mod", "-trimpath", "-ldflags", _FLAGS if sources == SOURCES else "-s -w")
+    subprocess.run([_go(name), "build", *flags, "-o", str(building), package], cwd=sources, check=True)
     building.rename(place)
     return place
+
+
+def module_directory(sources: Path, module: str) -> Path:
+    """Return where Go keeps a module's files, after it fetched them if need be.
+
+    Raises:
+        FileNotFoundError: there is no Go here.
+    """
+    command = [_go(module), "list", "-mod=mod", "-m", "-f", "{{.Dir}}", module]
+    subprocess.run([_go(module), "mod", "download", module], cwd=sources, check=True)
+    done = subprocess.run(command, cwd=sources, check=True, capture_output=True, text=True)
+    return Path(done.stdout.strip())
+
+
+def _go(wanted: str) -> str:
+    go = shutil.which("go")
+    if go is None:
+        raise FileNotFoundError(f"{wanted}: not there yet, and there is no Go here to get it with")
+    return go

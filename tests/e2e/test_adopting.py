@@ -1,7 +1,7 @@
 """The way of the migration guides on a live cluster, and work that Kueue admits; `make beside`.
 
-On the simulated API server, or on that of `KAI_TEST_KUBECONFIG`. Kueue itself is not here: what it writes when it
-admits work is written as an administrator.
+On the simulated API server, or on that of `KAI_TEST_KUBECONFIG`. Kueue itself is not here, but in
+`test_under_kueue.py`: what it writes when it admits work is written as an administrator.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import yaml
 from kai_cli.load import Loader
-from kaicore.errors import ApiStatus
+from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.client import KubeClient
 from kaicore.kube.object_paths import ObjectPaths
 from kaicore.kube.shipped_crds import shipped_crds
@@ -62,6 +62,8 @@ async def until_served(client: KubeClient, definition: Json) -> None:
         while True:
             try:
                 await client.get(path)
+            except ClusterUnavailable:  # 429: "storage is (re)initializing"
+                await asyncio.sleep(0.2)
             except ApiStatus as error:
                 if error.code != 404:
                     raise

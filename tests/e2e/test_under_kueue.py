@@ -1,0 +1,331 @@
+"""What Kueue as it is admits is placed by kai-ledger, where Kueue says; `make beside ARGS="--only kueue"`.
+
+The API server of `KAI_TEST_KUBECONFIG` has Kueue's own definitions, webhooks and controllers.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from kaicore.kube.client import KubeClient
+from kaicore.kube.object_paths import ObjectPaths
+from kaicore.rules.state.cluster_state import ClusterState
+
+from tests.e2e.cluster import PATIENCE_S, Cluster, Json
+from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
+from tests.e2e.test_adopting import PODS, object_at, runs, take_away, work_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("KAI_TEST_KUEUE" not in os.environ, reason="needs Kueue itself: make beside"),
+]
+
+RACK = "cloud.provider.com/topology-rack"
+HOST = "kubernetes.io/hostname"
+GPU = "nvidia.com/gpu"
+_KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+@pytest.fixture
+def cluster_profile() -> str:
+    """Four nodes in two racks; all of a container in one of two zones, of 8 or 10 CPUs and 4 GPUs."""
+    return """
+topologyLabels: {cloud.provider.com/topology-rack: 2}
+groups:
+  - name: gpu
+    count: 4
+    zones: 2
+    perZone: {cpus: 10, memory: 32Gi, devices: {nvidia.com/gpu: 4}}
+    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "2", memory: 1Gi}}
+    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
+    timing: {terminationSeconds: 100ms}
+"""
+
+
+def queues(*, gpus: int, topology: bool = False, checks: tuple[str, ...] = ()) -> list[Json]:
+    """A ClusterQueue of so many GPUs, with what it needs."""
+    amounts = {"cpu": 64, "memory": "256Gi", GPU: gpus}
+    flavor: Json = {"nodeLabels": {"kubernetes.io/os": "linux"}, "tolerations": [{"operator": "Exists"}]}
+    spec: Json = {
+        "namespaceSelector": {},
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "resourceGroups": [
+            {
+                "coveredResources": list(amounts),
+                "flavors": [
+                    {"name": "any", "resources": [{"name": n, "nominalQuota": str(q)} for n, q in amounts.items()]}
+                ],
+            }
+        ],
+    }
+    made = []
+    if topology:
+        levels = [{"nodeLabel": RACK}, {"nodeLabel": HOST}]
+        made.append(_object("Topology", "fabric", {"levels": levels}))
+        flavor["topologyName"] = "fabric"
+    if checks:
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": name} for name in checks]}
+        made += [_object("AdmissionCheck", name, {"controllerName": "example.com/by-hand"}) for name in checks]
+    return [
+        *made,
+        _object("ResourceFlavor", "any", flavor),
+        _object("ClusterQueue", "team", spec),
+        _object("LocalQueue", "train", {"clusterQueue": "team"}),
+    ]
+
+
+def _object(kind: str, name: str, spec: Json) -> Json:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def job(name: str, *, pods: int, gpus: int, annotations: Json | None = None, priority: str = "") -> Json:
+    """A Job of Guaranteed pods in the LocalQueue."""
+    template = pod_manifest("", cpu="2", memory="4Gi", gpu=str(gpus))
+    metadata = {"annotations": annotations or {}}
+    labels = {"kueue.x-k8s.io/queue-name": "train"}
+    if priority:
+        labels["kueue.x-k8s.io/priority-class"] = priority
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "template": {"metadata": metadata, "spec": template["spec"]},
+        },
+    }
+
+
+@asynccontextmanager
+async def made(live: LiveStack, *documents: Json) -> AsyncIterator[KubeClient]:
+    """Objects of all namespaces are taken away at the end, for the tests share Kueue."""
+    await live.create(*documents)
+    try:
+        async with live.client() as client:
+            yield client
+    finally:
+        await take_away(
+            live, [{**one, "metadata": {"namespace": live.namespace, **one["metadata"]}} for one in reversed(documents)]
+        )
+
+
+async def workload(client: KubeClient, live: LiveStack, of: str, condition: Callable[[Json], bool]) -> Json:
+    """Wait until Kueue's Workload of a Job or pod meets a condition."""
+    path = f"{_KUEUE}/namespaces/{live.namespace}/workloads"
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            items: list[Json] = (await object_at(client, path))["items"]
+            for one in items:
+                if any(o["name"] == of for o in one["metadata"].get("ownerReferences", [])) and condition(one):
+                    return one
+            await asyncio.sleep(0.2)
+
+
+def has(kind: str, status: str = "True") -> Callable[[Json], bool]:
+    """A Workload has a condition."""
+
+    def condition(one: Json) -> bool:
+        conditions = one.get("status", {}).get("conditions", [])
+        return any(c["type"] == kind and c["status"] == status for c in conditions)
+
+    return condition
+
+
+async def told_why(live: LiveStack, name: str, code: str) -> dict[str, str]:
+    """Ask why a pod waits until a reason is among those told; their messages."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            why = await asyncio.to_thread(live.ask, "why", f"{live.namespace}/{name}")
+            told = {one["code"]: one["message"] for one in why["reasons"]}
+            if code in told:
+                return told
+            await asyncio.sleep(0.5)
+
+
+def on_nodes(state: ClusterState, prefix: str) -> list[str]:
+    return sorted(entry.node for entry in ours(state, prefix) if entry.pod.phase == "Running")
+
+
+def test_the_guide_of_kueue_is_followed_under_kueue_itself(cluster: Cluster) -> None:
+    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+        asyncio.run(_guide(live))
+
+
+async def _guide(live: LiveStack) -> None:
+    documents = work_of("kueue", live.namespace, "kai-ledger")
+    async with made(live, *documents) as client:
+        state = await live.until(runs("kai-ledger", 2))
+        admitted = await workload(client, live, "kueue-train", has("Admitted"))
+        (assigned,) = admitted["status"]["admission"]["podSetAssignments"]
+        assert assigned["resourceUsage"][GPU] == "4"
+        # Both count the same: what the queue holds here is what Kueue says it holds, each pod once.
+        queue = await object_at(client, f"{_KUEUE}/clusterqueues/team")
+        theirs = {one["name"]: one["total"] for one in queue["status"]["flavorsReservation"][0]["resources"]}
+        print("KUEUE", theirs, json.dumps(live.ask("get", "queues")))
+        big = job("big", pods=4, gpus=4)
+        await live.create(big)
+        await workload(client, live, "big", has("QuotaReserved", "False"))
+        pods = await object_at(client, PODS.format(namespace=live.namespace))
+        assert [one for one in pods["items"] if one["metadata"]["name"].startswith("big")] == []
+        await let_go(client, live, big)
+    assert state.counters.rejections == {}
+    await live.check()
+
+
+def test_a_jobs_pods_start_where_kueues_topology_assignment_has_them(cluster: Cluster) -> None:
+    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+        asyncio.run(_in_a_rack(live))
+
+
+async def _in_a_rack(live: LiveStack) -> None:
+    async with made(live, *queues(gpus=32, topology=True)) as client:
+        together = job("rack", pods=4, gpus=3, annotations={"kueue.x-k8s.io/podset-required-topology": RACK})
+        await live.create(together)
+        state = await live.until(runs("kai-ledger", 4))
+        admitted = await workload(client, live, "rack", has("Admitted"))
+        (assigned,) = admitted["status"]["admission"]["podSetAssignments"]
+        assert on_nodes(state, "rack") == assigned_nodes(assigned["topologyAssignment"])
+        # Kueue has room for it on nodes, and no zone of theirs has: 1 + 1 GPUs are left on each.
+        halves = job("halves", pods=1, gpus=2, annotations={"kueue.x-k8s.io/podset-required-topology": HOST})
+        halves["spec"]["template"]["spec"]["nodeSelector"] = {HOST: on_nodes(state, "rack")[0]}
+        await live.create(halves)
+        await workload(client, live, "halves", has("Admitted"))
+        pods = await pods_of(client, live, "halves", 1)
+        name = pods[0]["metadata"]["name"]
+        told = await told_why(live, name, "NumaZoneShort")
+        assert "NodeSelectorMismatch" in told, "the other nodes are not those of Kueue's assignment"
+        await take_away(live, [placed_in(live, together), placed_in(live, halves)])
+    await live.check()
+
+
+def assigned_nodes(assignment: Json) -> list[str]:
+    """The nodes of an assignment, once for each pod; its slices give values by level, and how many pods each has."""
+    nodes: list[str] = []
+    last = len(assignment["levels"]) - 1
+    for part in assignment["slices"]:
+        count = part["domainCount"]
+        names, pods = part["valuesPerLevel"][last], part["podCounts"]
+        for index in range(count):
+            name = names.get("universal") or names["individual"].get("prefix", "") + names["individual"]["roots"][
+                index
+            ] + names["individual"].get("suffix", "")
+            nodes += [name] * (pods.get("universal") or pods["individual"][index])
+    return sorted(nodes)
+
+
+async def pods_of(client: KubeClient, live: LiveStack, prefix: str, count: int) -> list[Json]:
+    """Wait until there are so many pods of a name."""
+    path = PODS.format(namespace=live.namespace)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            found = [p for p in (await object_at(client, path))["items"] if p["metadata"]["name"].startswith(prefix)]
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.2)
+
+
+async def let_go(client: KubeClient, live: LiveStack, *documents: Json) -> None:
+    """Delete objects while others go on."""
+    paths = ObjectPaths(client)
+    for document in documents:
+        await client.delete(f"{await paths.object(placed_in(live, document))}?propagationPolicy=Background")
+
+
+def placed_in(live: LiveStack, document: Json) -> Json:
+    return {**document, "metadata": {"namespace": live.namespace, **document["metadata"]}}
+
+
+def test_what_kueue_preempts_ends_and_frees_its_place_here_too(cluster: Cluster) -> None:
+    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+        asyncio.run(_preempted(live))
+
+
+async def _preempted(live: LiveStack) -> None:
+    important = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "high"},
+        "value": 100,
+    }
+    async with made(live, important, *queues(gpus=32)) as client:
+        low, high = job("low", pods=8, gpus=4), job("high", pods=8, gpus=4, priority="high")
+        await live.create(low)
+        await live.until(runs("kai-ledger", 8))
+        await live.create(high)
+        await workload(client, live, "high", has("Admitted"))
+        await workload(client, live, "low", has("Admitted", "False"))
+        state = await live.until(lambda state: len(on_nodes(state, "high")) == 8)
+        assert on_nodes(state, "low") == []
+        await let_go(client, live, high)
+        state = await live.until(lambda state: len(on_nodes(state, "low")) == 8)
+        await take_away(live, [placed_in(live, low)])
+    assert state.counters.rejections == {}
+    await live.check()
+
+
+def test_plain_pods_wait_for_kueue_and_then_start(cluster: Cluster) -> None:
+    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+        asyncio.run(_pods(live))
+
+
+async def _pods(live: LiveStack) -> None:
+    async with made(live, *queues(gpus=4)) as client:
+        first, late = _pod("first", gpus=4), _pod("late", gpus=1)
+        await live.create(first)
+        await live.until(lambda state: len(on_nodes(state, "first")) == 1)
+        await live.create(late)
+        told = await told_why(live, "late", "SchedulingGated")
+        assert "kueue.x-k8s.io/admission" in told["SchedulingGated"]
+        await workload(client, live, "late", has("QuotaReserved", "False"))
+        await let_go(client, live, first)
+        await live.until(lambda state: len(on_nodes(state, "late")) == 1)
+        await take_away(live, [placed_in(live, late)])
+    await live.check()
+
+
+def _pod(name: str, *, gpus: int) -> Json:
+    manifest = pod_manifest(name, cpu="2", memory="4Gi", gpu=str(gpus))
+    manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "train"}
+    return manifest
+
+
+def test_what_admission_checks_let_through_is_placed_where_kueues_queues_are_left_to_kueue(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAI_LEAVE_OUT", "kueue.x-k8s.io")
+    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+        asyncio.run(_checked(live))
+
+
+async def _checked(live: LiveStack) -> None:
+    async with made(live, *queues(gpus=8, checks=("budget",))) as client:
+        check = f"{_KUEUE}/admissionchecks/budget"
+        active = {
+            "type": "Active",
+            "status": "True",
+            "reason": "ByHand",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        await _patch_status(client, check, {"conditions": [active]})
+        held = job("held", pods=2, gpus=1)
+        await live.create(held)
+        one = await workload(client, live, "held", has("QuotaReserved"))
+        while not one["status"].get("admissionChecks"):
+            one = await workload(client, live, "held", has("QuotaReserved"))
+        state_of = {**one["status"]["admissionChecks"][0], "state": "Ready", "message": "paid"}
+        path = f"{_KUEUE}/namespaces/{live.namespace}/workloads/{one['metadata']['name']}"
+        await _patch_status(client, path, {"admissionChecks": [state_of]})
+        await workload(client, live, "held", has("Admitted"))
+        await pods_of(client, live, "held", 2)
+        await live.until(runs("kai-ledger", 2))
+        await take_away(live, [placed_in(live, held)])
+    await live.check()
+
+
+async def _patch_status(client: KubeClient, path: str, status: Json) -> None:
+    await client.patch(f"{path}/status", {"status": status}, content_type="application/merge-patch+json")
