@@ -300,8 +300,7 @@ class EventFeed:
 
         What is on the bus from before we looked may be left over from a log that was replaced, or from the lost end of
         one that was restored, and would fit. What comes after we looked comes from a relay that has compared. So the
-        bus gives no history, and nothing before the log's first event, by which one log is told from another. While the
-        log has not said what the event before is, messages could be neither compared nor taken, and would pile up.
+        bus gives no history, and nothing before the log has said what event goes before: it could not be compared.
         """
         if self._bus is None or self._cursor is None or self.position == 0:
             return
