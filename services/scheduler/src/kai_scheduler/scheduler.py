@@ -63,6 +63,9 @@ class CyclePace:
 class Scheduler:
     """One shard's scheduler."""
 
+    #: While it waits for events: what ends that.
+    _waiting: asyncio.Timeout | None = None
+
     def __init__(
         self,
         *,
@@ -122,7 +125,6 @@ class Scheduler:
         )
         # Cycles in a row of which units were stale, and when the next one may begin.
         self._conflicts, self._not_before_s = 0, -1e9
-        self._waiting: asyncio.Timeout | None = None
         metrics.watch(state, config, self._clock)
 
     async def run(self) -> None:
