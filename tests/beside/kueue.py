@@ -21,7 +21,7 @@ from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
 
 from tests.beside.control_plane import Program, free_port
-from tests.beside.programs import KUEUE_SOURCES, module_directory
+from tests.beside.programs import KUEUE, required, sources
 from tests.e2e.cluster import PATIENCE_S
 
 Json = dict[str, Any]
@@ -104,7 +104,7 @@ def _service() -> list[Json]:
 
 
 def _definitions(webhooks: int) -> Iterator[Json]:
-    crds = module_directory(KUEUE_SOURCES, "sigs.k8s.io/kueue") / "config/components/crd"
+    crds = sources(KUEUE) / "config/components/crd"
     patches = [one["path"] for one in yaml.safe_load((crds / "kustomization.yaml").read_text())["patches"]]
     converted = {(patch := yaml.safe_load((crds / path).read_text()))["metadata"]["name"]: patch for path in patches}
     for path in sorted((crds / "bases").iterdir()):
@@ -113,13 +113,13 @@ def _definitions(webhooks: int) -> Iterator[Json]:
             definition["spec"]["conversion"] = patch["spec"]["conversion"]
             _at_home(definition["spec"]["conversion"]["webhook"], webhooks)
         yield definition
-    autoscaler = module_directory(KUEUE_SOURCES, "k8s.io/autoscaler/cluster-autoscaler/apis")
+    autoscaler = required(KUEUE, "k8s.io/autoscaler/cluster-autoscaler/apis")
     yield yaml.safe_load((autoscaler / _PROVISIONING).read_text())
 
 
 def _webhooks(port: int) -> Iterator[Json]:
     """Its webhook configurations, with the namespaces that its kustomization leaves out."""
-    folder = module_directory(KUEUE_SOURCES, "sigs.k8s.io/kueue") / "config/components/webhook"
+    folder = sources(KUEUE) / "config/components/webhook"
     patches = [
         yaml.safe_load(one["patch"]) for one in yaml.safe_load((folder / "kustomization.yaml").read_text())["patches"]
     ]

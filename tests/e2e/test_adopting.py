@@ -68,6 +68,9 @@ async def until_served(client: KubeClient, definition: Json) -> None:
                 if error.code != 404:
                     raise
                 await asyncio.sleep(0.2)
+            except ClusterUnavailable:
+                # A real API server answers 429 for a moment: storage is (re)initializing.
+                await asyncio.sleep(0.2)
             else:
                 return
 
