@@ -62,8 +62,6 @@ async def until_served(client: KubeClient, definition: Json) -> None:
         while True:
             try:
                 await client.get(path)
-            except ClusterUnavailable:  # 429: "storage is (re)initializing"
-                await asyncio.sleep(0.2)
             except ApiStatus as error:
                 if error.code != 404:
                     raise
