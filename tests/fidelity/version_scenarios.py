@@ -13,8 +13,26 @@ GPU = "nvidia.com/gpu"
 Document = dict[str, Any]
 
 
-def scenario(seed: int) -> Document:
-    """Return a node with what happens on it; the same for the same seed."""
+def scenario(seed: int, minor: int = 36) -> Document:
+    """Return a node with what happens on it; the same for the same seed, as far as the version knows all of it.
+
+    Args:
+        seed: of all that is made up.
+        minor: of the kubelet that is to be asked. Before 1.32 it does not know pods with resources of their own; before
+            1.36 there is no PodLevelResourceManagers, in its place PodLevelResources is what it is not by default.
+    """
+    document = _scenario(seed)
+    gates = document["node"]["feature_gates"]
+    if minor < 36 and gates:
+        document["node"]["feature_gates"] = {"PodLevelResources": minor < 34} if minor >= 32 else {}
+    if minor < 32:
+        for event in document["events"]:
+            if event.pop("pod_req", None) is not None:
+                event["containers"] = [item for item in event["containers"] if "req" in item]
+    return document
+
+
+def _scenario(seed: int) -> Document:
     rng = random.Random(f"kubelet versions {seed}")
     zones = rng.choice((2, 2, 2, 4))
     cpus, memory = rng.choice((8, 12)) * 1000, 16 * GI
