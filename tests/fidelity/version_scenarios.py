@@ -18,17 +18,12 @@ def scenario(seed: int, minor: int = 36) -> Document:
 
     Args:
         seed: of all that is made up.
-        minor: of the kubelet that is to be asked. Before 1.32 it does not know pods with resources of their own; before
-            1.36 there is no PodLevelResourceManagers, in its place PodLevelResources is what it is not by default.
+        minor: of the kubelet that is to be asked. Before 1.36 there is no PodLevelResourceManagers; in its place 1.32
+            and 1.33 have PodLevelResources on. Those that do not know it get such pods from newer API servers.
     """
     document = _scenario(seed)
-    gates = document["node"]["feature_gates"]
-    if minor < 36 and gates:
-        document["node"]["feature_gates"] = {"PodLevelResources": minor < 34} if minor >= 32 else {}
-    if minor < 32:
-        for event in document["events"]:
-            if event.pop("pod_req", None) is not None:
-                event["containers"] = [item for item in event["containers"] if "req" in item]
+    if minor < 36 and document["node"]["feature_gates"]:
+        document["node"]["feature_gates"] = {"PodLevelResources": True} if minor in (32, 33) else {}
     return document
 
 
