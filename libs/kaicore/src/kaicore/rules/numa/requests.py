@@ -16,7 +16,7 @@ with sidecars as a default; what changed since is asked of the node's version in
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, is_memory
@@ -47,6 +47,7 @@ class AlignedRequest:
         asks_without_memory: whether the memory manager is asked for containers without any, too. It knows nothing of
             the pod's own resources, by which the pod is Guaranteed although such a container asks for nothing.
         refused: whether the kubelet takes no pod with resources of its own.
+        lends_cpus: whether ordinary init containers have CPUs of their own, which later containers take over.
     """
 
     containers: tuple[AlignedContainer, ...]
@@ -56,6 +57,12 @@ class AlignedRequest:
     others: "tuple[tuple[PodLevel, AlignedRequest], ...]" = ()
     asks_without_memory: bool = False
     refused: bool = False
+    lends_cpus: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        inits = (item for one in self._each for item in one.containers if item.kind is ContainerKind.INIT)
+        lends = any(resource == CPU and amount for container in inits for resource, amount in container.amounts)
+        object.__setattr__(self, "lends_cpus", lends)
 
     def on(self, settings: KubeletSettings) -> "AlignedRequest":
         """Return what a certain kubelet aligns."""
@@ -87,12 +94,6 @@ class AlignedRequest:
     def empty(self) -> bool:
         """Whether no kubelet aligns anything of the pod."""
         return not any(one.resources or one.asks_without_memory for one in self._each)
-
-    @property
-    def lends_cpus(self) -> bool:
-        """Whether ordinary init containers have CPUs of their own, which later containers take over."""
-        inits = (item for one in self._each for item in one.containers if item.kind is ContainerKind.INIT)
-        return any(resource == CPU and amount for container in inits for resource, amount in container.amounts)
 
     def nothing(self) -> "AlignedRequest":
         """Return a request for nothing."""
