@@ -233,7 +233,8 @@ class _Search:
         if consumed is None:
             return False
         shares, others = self._shares.get(device.id, []), self._held.consumed(device.id) if one.shared else None
-        if one.shared and not has_left(one, consumed, others or {}, *shares):
+        fits = not one.shared or has_left(one, consumed, others or {}, *shares)
+        if not fits and request.mode != ALL:
             return False
         counts = not shares and others is None
         if counts and not self._counters_left(device):
@@ -241,6 +242,10 @@ class _Search:
         if not self._constrain(wish, device):
             if request.mode == ALL:
                 raise Impossible(f"request {wish.name} is for all devices, and they do not meet the constraints")
+            return False
+        if not fits:
+            # Only now, for one that the constraints do not let in ends the search, whatever it has left.
+            self._unconstrain(wish)
             return False
         self._count(device, 1 if counts else 0)
         if one.shared:
@@ -275,6 +280,9 @@ class _Search:
             self._taken[device.id].remove(wish.claim)
             counted = True
         self._count(device, -1 if counted else 0)
+        self._unconstrain(wish)
+
+    def _unconstrain(self, wish: _Wish) -> None:
         for check in self._checks[wish.claim]:
             if check.concerns(wish.name, wish.parent):
                 check.remove()
