@@ -25,6 +25,9 @@ _MANY = 2000
 #: Turns of the loop within a second of the simulation at most: more is code that goes round in circles.
 _MOST_TURNS = 50_000
 
+#: Looks at the clock within a turn at most, likewise.
+_MOST_LOOKS = 200_000
+
 
 class Stuck(AssertionError):
     """Every task waits, and nothing will ever happen; or it happens for ever at the same time."""
@@ -126,13 +129,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
-        self._turns = 0
+        self._turns = self._looks = 0
         self.defects: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.defects.append(context))
         self.set_task_factory(_registered)
 
     def time(self) -> float:
         """Seconds that have passed in the simulation."""
+        self._looks += 1
+        if self._looks > _MOST_LOOKS:
+            # On a real clock this would end some day, with nothing else done until then.
+            raise Stuck(f"at {self._now:.3f} s a task goes round in circles and lets no other one run")
         return self._now
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]
@@ -153,6 +160,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         ready, scheduled = self._ready, self._scheduled
         if not ready:
             self._jump()
+        self._looks = 0
         self._turns += 1
         if self._turns > _MOST_TURNS:
             raise Stuck(f"at {self._now:.3f} s something goes round in circles: {(ready or scheduled)[0]!r}")

@@ -53,6 +53,23 @@ async def test_a_log_that_is_away_at_the_start_is_waited_for() -> None:
 
 
 @virtually
+async def test_a_log_that_is_away_at_the_start_is_waited_for_while_the_bus_brings_events() -> None:
+    log, bus = UnreliableLog(), UnreliableBus()
+    await append(log, C, 2)
+    await relay(log, bus, C)
+    await append(log, C, 1)
+    (third,) = await log.read(C, after=2)
+    log.away = True
+    async with feeding(log, bus, after=2) as feed:
+        waiting = asyncio.ensure_future(feed.next_batch())
+        await asyncio.sleep(60)
+        await bus.publish(C, [to_message(third, max_data=bus.max_data)])
+        await asyncio.sleep(60)
+        log.away = False
+        assert positions(await waiting) == [3]
+
+
+@virtually
 async def test_a_stream_of_another_log_is_never_believed() -> None:
     log, other, bus, recorder = UnreliableLog(), UnreliableLog(), UnreliableBus(), Recorder()
     await append(other, C, 5, origin="elsewhere")

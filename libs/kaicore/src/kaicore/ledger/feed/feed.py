@@ -300,9 +300,9 @@ class EventFeed:
 
         What is on the bus from before we looked may be left over from a log that was replaced, or from the lost end of
         one that was restored, and would fit. What comes after we looked comes from a relay that has compared. So the
-        bus gives no history, and nothing before the log's first event, by which one log is told from another.
+        bus gives no history, and nothing before the log has said what event goes before: it could not be compared.
         """
-        if self._bus is None or self.position == 0:
+        if self._bus is None or self._cursor is None or self.position == 0:
             return
         if not self._bus.connected:
             self._bus_retry.postpone(self._options.retry_s)
