@@ -25,8 +25,8 @@ RECORDED = Path(__file__).parents[1] / "recorded/devices/answers.jsonl.gz"
 
 Document = dict[str, Any]
 
-#: Seeds of cases on which the two once differed; recorded beside the first ones. 14659: a request for all devices, one of
-#: which has too little left and meets a constraint neither.
+#: Seeds on which the two once differed; recorded beside the first cases. 14659: a request for all devices, one of
+#: which has too little left and does not meet a constraint either.
 _KEPT = (14659,)
 
 
