@@ -57,6 +57,7 @@ def allocate(
     *,
     node: str,
     zones: frozenset[int] = frozenset(),
+    only_close: bool = False,
 ) -> tuple[Allocation, ...] | str:
     """Return what claims get of a node's pools, or why they get nothing.
 
@@ -66,9 +67,10 @@ def allocate(
         held: by other claims.
         node: its name, which claims of devices that are the node's own are tied to.
         zones: NUMA zones to which devices had better be close; none for no preference.
+        only_close: they have to be.
     """
     try:
-        search = _Search(claims, pools, held, zones)
+        search = _Search(claims, pools, held, zones, only_close=only_close)
         done = search.claim(0)
     except (Impossible, SelectorFailed) as error:
         return str(error)
@@ -133,12 +135,19 @@ class _Search:
     """The state of one search."""
 
     def __init__(
-        self, claims: Sequence[ClaimToServe], pools: Sequence[Pool], held: Holdings, zones: frozenset[int]
+        self,
+        claims: Sequence[ClaimToServe],
+        pools: Sequence[Pool],
+        held: Holdings,
+        zones: frozenset[int],
+        *,
+        only_close: bool,
     ) -> None:
         self._claims = claims
         self._pools = pools
         self._held = held
         self._zones = zones
+        self._only_close = only_close
         self._tried = 0
         self.given: list[list[_Given]] = [[] for _ in claims]
         #: How often each device is given for itself, by claim.
@@ -228,6 +237,8 @@ class _Search:
         """Give a device to a claim if that is possible; return whether it was."""
         one, request = device.device, wish.request
         if self._in_use(device.id, wish) or self._is_tainted(wish, device):
+            return False
+        if self._only_close and not is_close(device, self._zones):
             return False
         consumed = consumed_capacity(one, request.capacity)
         if consumed is None:
