@@ -197,19 +197,10 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.not_ranked:
         yield f"  why not elsewhere is not told: {placed.not_ranked}"
     if placed.nodes:
-        heads: tuple[str, ...] = (
-            "",
-            "NODE",
-            "PREFERENCE",
-            "SPARES DEVICES",
-            "AVOIDED",
-            "KEEPS POLICY",
-            "ZONES",
-            "FULL",
-        )
+        heads = ["", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "FULL"]
         rows = [_score(one) for one in placed.nodes]
         if any((one.choices, one.near, one.whole) != (0, -1, 100) for one in placed.nodes):
-            heads = (*heads, "ALTERNATIVES", "NEAR", "WHOLE")
+            heads += ["ALTERNATIVES", "NEAR", "WHOLE"]
             rows = [(*row, *_devices(one)) for row, one in zip(rows, placed.nodes, strict=True)]
         yield _indented(table(heads, rows))
         able = f"{placed.able} {'node' if placed.able == 1 else 'nodes'} could take it"
