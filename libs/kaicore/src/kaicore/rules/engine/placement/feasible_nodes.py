@@ -171,8 +171,7 @@ class FeasibleNodes:
         rows = rows[preferred[rows] >= 0]
         ordered: Ints = rows[np.lexsort((-ranking[rows], -preferred[rows]))]
         if self._closeness.compares and len(ordered):
-            alike = preferred == preferred[ordered[0]]
-            first = self._by_devices(np.where(alike, ranking, np.int64(_NO)))
+            first = self._by_devices(np.where(preferred == preferred[ordered[0]], ranking, np.int64(_NO)))
             ordered = np.array([*first, *(row for row in ordered.tolist() if row not in set(first))], np.int64)
         return ordered
 
