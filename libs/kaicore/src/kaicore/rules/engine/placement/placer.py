@@ -227,7 +227,7 @@ class Placer:
             self._observer.placing(member, row, feasible)
         predicted = feasible.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
-        volumes, devices = feasible.volumes(row), feasible.devices(row, predicted)
+        volumes, devices = feasible.volumes(row), feasible.devices(row)
         arrival = None
         if self._doubts is not None and predicted is not None:
             arrival = Arrival(pod_class.aligned, charge, member.pod.created_at)
