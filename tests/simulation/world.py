@@ -5,7 +5,7 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -107,7 +107,7 @@ class World:
         self._servers: list[Process] = []
         self.log_server = self.server("log")
         self.bus_server = self.server("bus")
-        self.log = LogServer(lambda: int((EPOCH_S + self.loop.time()) * 1e6), self._appended)
+        self.log = LogServer(lambda: int((EPOCH_S + self.loop.time()) * 1e6), self._appended, self._taken)
         self.leases = MemoryLeaseStore()
         self.bus: BusServer
         self.roles: dict[str, Role] = {}
@@ -347,6 +347,12 @@ class World:
         for site in self.sites:
             if site.cluster == cluster and site.reading is not None:
                 site.reading.checker.appended(events)
+
+    def _taken(self, cluster: str, expectations: Sequence[Mapping[str, int]], position: int) -> None:
+        checker = self._checker(cluster)
+        checker.now = self.loop.time()
+        if isinstance(checker, Checker):
+            checker.taken(expectations, position)
 
     def proposing(self, process: Process, cluster: str, units: Sequence[Unit]) -> None:
         """See `Witness`."""
