@@ -1,6 +1,7 @@
 """The arms of the comparison: who schedules, and what came of it."""
 
 import asyncio
+import os
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 import yaml
+from kai_cli.load import Loader
 from kaicore.analysis.history.reading import read_history
 from kaicore.analysis.history.results import RunResult, places_of, result_of
 from kaicore.analysis.inquiry.log_states import events_of
@@ -24,28 +26,38 @@ from kaicore.rules.events.payloads import PodObserved
 from kaicore.rules.model.rejection import is_kubelet_rejection
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.beside.control_plane import Program
+from tests.beside.peers import KAI_SCHEDULER, KUBE, QUEUE, TOPOLOGY_AWARE, kai_definitions, kai_queues, run_peer
 from tests.beside.workload import FLEET, TOPOLOGY, Arrival, arrivals
 from tests.e2e.cluster import DEPLOY, Cluster
 from tests.e2e.live_stack import LiveStack, running
 from tests.e2e.test_adopting import until_served
 
-OURS, THEIRS = "kai-ledger", "default-scheduler"
+OURS = "kai-ledger"
 
 #: Seconds that the work may take after the last Job came.
 _REST_S = 400.0
 
 
 class Arm(StrEnum):
-    """Who schedules."""
+    """Who schedules. Where ours does not, it is a shadow."""
 
     SHADOWED = "shadowed"
     OURS = "ours"
     BOTH = "both"
+    TOPOLOGY_AWARE = "topology-aware"
+    KAI = "kai-scheduler"
+    KAI_BOTH = "kai-both"
 
 
 ARMS = tuple(Arm)
-_SCHEDULERS = {Arm.SHADOWED: (THEIRS,), Arm.OURS: (OURS,), Arm.BOTH: (THEIRS, OURS)}
+_SCHEDULERS = {
+    Arm.SHADOWED: (KUBE,),
+    Arm.OURS: (OURS,),
+    Arm.BOTH: (KUBE, OURS),
+    Arm.TOPOLOGY_AWARE: (TOPOLOGY_AWARE,),
+    Arm.KAI: (KAI_SCHEDULER,),
+    Arm.KAI_BOTH: (KAI_SCHEDULER, OURS),
+}
 
 
 class Fared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -98,18 +110,25 @@ def run_arm(arm: Arm, root: Path, *, jobs: int, every_s: float, seed: int) -> Ar
         cluster = Cluster(root / "cluster", profile=str(root / "fleet.yaml"))
         cluster.start()
         stack.callback(cluster.stop)
-        if arm is not Arm.OURS:
-            flags = ("--kubeconfig", str(cluster.tls_kubeconfig), "--leader-elect=false", "--secure-port=0", "--v=2")
-            stack.callback(Program(root, "kube-scheduler", *flags).stop)
-        shadow = THEIRS if arm is Arm.SHADOWED else ""
+        schedulers = _SCHEDULERS[arm]
+        peers = [name for name in schedulers if name != OURS]
+        kai = KAI_SCHEDULER in peers
+        asyncio.run(_define(cluster, kai=kai))
+        for name in peers:
+            run_peer(stack, root, cluster.tls_kubeconfig, name)
+        if kai:
+            # As the guide has it: only one may write the statuses of Queues.
+            os.environ["KAI_QUEUE_STATUSES"] = "false"
+            stack.callback(os.environ.pop, "KAI_QUEUE_STATUSES")
+        shadow = "" if OURS in schedulers else schedulers[0]
         live = stack.enter_context(running(LiveStack(root / "kai", cluster, shadow=shadow, observed=True)))
-        work = arrivals(seed, jobs=jobs, every_s=every_s, schedulers=_SCHEDULERS[arm])
+        work = arrivals(seed, jobs=jobs, every_s=every_s, schedulers=schedulers, queue=QUEUE if kai else "")
         wrong = asyncio.run(_bring(live, work))
         report = None
-        if arm is Arm.SHADOWED:
+        if shadow:
             report = msgspec.convert(live.ask("shadow", "report"), ShadowReport)
             (root / "report.json").write_bytes(msgspec.json.encode(report))
-        fared, more = asyncio.run(_judge(live, _SCHEDULERS[arm]))
+        fared, more = asyncio.run(_judge(live, schedulers))
     result = ArmResult(
         arm=arm.value,
         api="simulated" if cluster.simulated else "kube-apiserver",
@@ -120,13 +139,24 @@ def run_arm(arm: Arm, root: Path, *, jobs: int, every_s: float, seed: int) -> Ar
     return result if report is None else _with_report(result, report)
 
 
+async def _define(cluster: Cluster, *, kai: bool) -> None:
+    """Create what the peers, and the work, need of definitions; KAI's are its own."""
+    ours = yaml.safe_load((DEPLOY / "crds/topologies/kai.scheduler.yaml").read_text())
+    definitions = kai_definitions() if kai else [ours]
+    async with cluster.client() as client:
+        refused = (await Loader(client).create(definitions)).refused
+        for definition in definitions:
+            await until_served(client, definition)
+        if kai:
+            namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kai-scheduler"}}]
+            refused += (await Loader(client).create([*namespaces, *kai_queues()])).refused
+    assert refused == []
+
+
 async def _bring(live: LiveStack, work: list[Arrival]) -> list[str]:
     """Bring the work and wait for its end; what the log did not have in time as the API server has it."""
-    definition = yaml.safe_load((DEPLOY / "crds/topologies/kai.scheduler.yaml").read_text())
-    await live.create(definition)
     wrong: list[str] = []
     async with live.client() as client:
-        await until_served(client, definition)
         await live.create(TOPOLOGY)
         for number, arrival in enumerate(work):
             await asyncio.sleep(arrival.after_s)

@@ -6,7 +6,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -30,12 +30,18 @@ _CONTROLLERS = (
 class Program:
     """A running program of theirs; its output goes to a file."""
 
-    def __init__(self, root: Path, name: str, *flags: str) -> None:
+    def __init__(self, root: Path, name: str, *flags: str, environment: Mapping[str, str] | None = None) -> None:
         self.log = root / f"{name}.log"
         command = [str(program(name)), *flags]
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=root, start_new_session=True
+                command,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                cwd=root,
+                start_new_session=True,
+                env={**os.environ, **(environment or {})},
             )
 
     def until(self, ready: Callable[[], bool]) -> Self:

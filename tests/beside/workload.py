@@ -43,15 +43,27 @@ class Arrival:
     manifest: dict[str, Any]
 
 
-def arrivals(seed: int, *, jobs: int, every_s: float, schedulers: tuple[str, ...]) -> list[Arrival]:
-    """Return Jobs of schedulers by turns; the same for the same arguments."""
+def arrivals(seed: int, *, jobs: int, every_s: float, schedulers: tuple[str, ...], queue: str = "") -> list[Arrival]:
+    """Return Jobs of schedulers by turns; the same for the same arguments.
+
+    Args:
+        seed: of all that is random.
+        jobs: how many.
+        every_s: seconds from one to the next, the mean.
+        schedulers: names of them.
+        queue: KAI's, which all Jobs and pods name; empty for none.
+    """
     rng = random.Random(seed)
     weights = [shape[3] for shape in _SHAPES]
     made = []
     for number in range(jobs):
         gpus, cpus, pods, _ = rng.choices(_SHAPES, weights)[0]
         pod = _pod(schedulers[number % len(schedulers)], gpus, cpus, seconds=round(rng.uniform(10, 40), 1))
-        made.append(Arrival(rng.expovariate(1 / every_s), _job(f"job-{number:03}", pods, pod)))
+        job = _job(f"job-{number:03}", pods, pod)
+        if queue:
+            for metadata in (job["metadata"], pod["metadata"]):
+                metadata["labels"] = {"kai.scheduler/queue": queue}
+        made.append(Arrival(rng.expovariate(1 / every_s), job))
     return made
 
 

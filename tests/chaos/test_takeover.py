@@ -6,7 +6,8 @@ import pytest
 
 from tests.bench.scale.instances import Fault
 from tests.bench.scale.services import Servers
-from tests.bench.scale.takeover import MEASURED, Size
+from tests.bench.scale.takeover import MEASURED
+from tests.bench.scale.trials import Size
 
 pytestmark = [
     pytest.mark.slow,

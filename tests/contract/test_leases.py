@@ -82,11 +82,14 @@ async def test_members_see_each_other_until_one_does_not_renew(store: LeaseStore
         assert await member.beat()
     assert one.settled
     assert one.live() == two.live() == ("one", "two")
-    assert one.renewal_s == 1
-    clock.now += 2.5
+    assert one.renewal_s == 3 / 8, "it looks more often than it renews its record"
+    clock.now += 0.9
+    assert await one.beat()
+    assert 0 < one.renewal_s < 0.11, "its record is to be renewed in a third of its time"
+    clock.now += 1.8
     await one.beat()
     assert one.live() == ("one", "two")
-    assert 0.5 < one.renewal_s < 0.6, "it looks again when the other one's time has run out"
+    assert 0.3 < one.renewal_s < 0.32, "it looks again when the other one's time has run out"
     clock.now += one.renewal_s
     await one.beat()
     assert one.live() == ("one",)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import yaml
 from kai_cli.load import Loader
-from kaicore.errors import ApiStatus
+from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.client import KubeClient
 from kaicore.kube.object_paths import ObjectPaths
 from kaicore.kube.shipped_crds import shipped_crds
@@ -65,6 +65,9 @@ async def until_served(client: KubeClient, definition: Json) -> None:
             except ApiStatus as error:
                 if error.code != 404:
                     raise
+                await asyncio.sleep(0.2)
+            except ClusterUnavailable:
+                # A real API server answers 429 for a moment: storage is (re)initializing.
                 await asyncio.sleep(0.2)
             else:
                 return

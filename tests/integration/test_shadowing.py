@@ -10,6 +10,8 @@ from kai_cli.shadow_report import report_text
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kai_scheduler.shadowing import EVERY, Shadow
+from kaicore.analysis.inquiry.explanations import why_pod
+from kaicore.analysis.inquiry.pod_evidence import PodEvidence
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.analysis.shadow.report import shadow_report
 from kaicore.analysis.simulation.kubelets import find_kubelets
@@ -29,6 +31,7 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.factory import amounts, pod, topology
+from tests.hierarchy import queue
 from tests.integration.scheduling import Facts
 from tests.new_events import as_new
 
@@ -197,3 +200,18 @@ async def test_a_report_tells_rejections_that_the_shadow_avoids_from_those_that_
     assert "avoids 1" in report_text(report)
     with pytest.raises(UnknownSubject, match="no shadow of 'default-schedular'; did you mean 'default-scheduler'"):
         await shadow_report(log, CLUSTER, find_kubelets, scheduler="default-schedular")
+
+
+async def test_work_of_others_without_a_queue_beside_queues_would_wait_and_why_lists_the_reason(log: MemoryLog) -> None:
+    facts = Facts(log, CLUSTER)
+    await facts.add_nodes(1)
+    await facts.append(("queue/team", payloads.QueueObserved(queue("team", quota=4))))
+    async with shadowing(log, "default-scheduler"):
+        await facts.append(seen("a", cpu=2, gpu=1))
+        await recorded(log)
+    state = await folded(log)
+    evidence = PodEvidence(story=[], uid="uid-a")
+    answer = why_pod(state, "default", "a", evidence)
+    assert answer is not None
+    assert [one.code for one in answer.reasons] == ["QueueDoesNotExist"]
+    assert any("shadow would let it wait: names no queue" in note for note in answer.notes)

@@ -4,15 +4,17 @@ Of each service two processes run: one leads, the other is ready; or both work, 
 is killed (`kill -9`), frozen (SIGSTOP), told to stop (SIGTERM), or cut off from Postgres, NATS and the API server while
 its connections live (partition). At that moment there is something to do. The time is from the fault until that is
 done. Then a new instance is started, which is the next one to take over.
+
+Nearly all of the time is waiting, so several such pairs of each service run side by side, each with a Postgres and a
+NATS of its own. Whether the machine was too busy for that tells how late this process's own timers were meanwhile.
 """
 
 import asyncio
 import os
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,36 +30,24 @@ from kaicore.rules.events.payloads import NodeCharged, PodObserved, PodPlaced
 
 from tests.bench import apiserver
 from tests.bench.figures import Figure, figure
-from tests.bench.scale.instances import Fault, Template
+from tests.bench.scale.instances import Template
 from tests.bench.scale.one_scheduler import fill, nodes, waiting_pods
 from tests.bench.scale.services import Servers, durable_servers, recorded
+from tests.bench.scale.takeover_clients import of_api, of_ingest
+from tests.bench.scale.trials import Seconds, Size, taken_over
 from tests.new_events import new_event
 from tests.relay_process import relayed
-
-#: Seconds that a second instance is given to see, once it is ready, that the first one leads.
-_SETTLES_S = 1.0
 
 _LOOK_S = 0.02
 
 #: Nodes on which there is something to bind at once: of two binders, each has some of them.
 _NODES_AT_ONCE = 16
 
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much is measured: so many faults of each kind."""
-
-    faults: int
-    kinds: tuple[Fault, ...] = tuple(Fault)
-
-    @property
-    def together(self) -> int:
-        """All faults, and some work before them."""
-        return 2 * self.faults * len(self.kinds) + 10
-
-
-#: `KAI_BENCH_TAKEOVERS=100` takes half an hour, all services at once, and then there is a p99.
+#: `KAI_BENCH_TAKEOVERS=100` faults of each kind, and then there is a p99.
 FULL = Size(faults=int(os.environ.get("KAI_BENCH_TAKEOVERS", "5")))
+
+#: Pairs of each service side by side.
+_PAIRS = int(os.environ.get("KAI_BENCH_TAKEOVERS_PAIRS", "1"))
 
 #: Measured are the services whose names begin like this; all of them by default.
 _ONLY = os.environ.get("KAI_BENCH_TAKEOVERS_OF", "")
@@ -65,42 +55,8 @@ _ONLY = os.environ.get("KAI_BENCH_TAKEOVERS_OF", "")
 #: Faults of one kind from which on one in a hundred means something.
 _FOR_P99 = 100
 
-#: Gives work that only one of the instances does, and waits until it is done.
-Work = Callable[[], Awaitable[None]]
-
-Seconds = dict[Fault, list[float]]
-
-
-async def taken_over(
-    module: str, settings: Mapping[str, str], work: Work, size: Size, *, replicas: bool = False
-) -> Seconds:
-    """Return the seconds that each takeover took, by fault.
-
-    Args:
-        module: of the service.
-        settings: of its instances.
-        work: see `Work`.
-        size: how many faults.
-        replicas: whether each instance has a name of its own.
-    """
-    seconds: Seconds = {fault: [] for fault in size.kinds}
-    async with Template(module) as template:
-        names = (dict(settings) | ({"REPLICA": f"r{number}"} if replicas else {}) for number in range(size.together))
-        leader = await template.start(next(names))
-        await work()
-        for number in range(size.faults * len(size.kinds)):
-            fault = size.kinds[number % len(size.kinds)]
-            next_one = await template.start(next(names))
-            await asyncio.sleep(_SETTLES_S)
-            # So the second one has just seen that the first one is there.
-            await work()
-            began = time.perf_counter()
-            leader.strike(fault)
-            await work()
-            seconds[fault].append(time.perf_counter() - began)
-            await leader.end()
-            leader = next_one
-    return seconds
+#: Seconds between two looks at how late timers are.
+_TICK_S = 0.05
 
 
 async def of_scheduler(servers: Servers, cluster: str, size: Size) -> Seconds:
@@ -252,22 +208,53 @@ MEASURED = {
     "watcher": of_watcher,
     "binder, of two": of_binder,
     "projector": of_projector,
+    "ingest": of_ingest,
+    "api": of_api,
 }
 
 
-async def _measured(size: Size) -> dict[str, Seconds]:
+async def _measured(size: Size, pairs: int) -> tuple[dict[str, Seconds], list[float]]:
+    """Return the seconds by service, and how late timers were."""
     chosen = [name for name in MEASURED if name.startswith(_ONLY)]
-    async with durable_servers() as servers:
-        each = [MEASURED[name](servers, f"takeover-{number}", size) for number, name in enumerate(chosen)]
-        return dict(zip(chosen, await asyncio.gather(*each), strict=True))
+    part = Size(-(-size.faults // pairs), size.kinds)
+    late: list[float] = []
+    async with AsyncExitStack() as stack:
+        places = [await stack.enter_async_context(durable_servers()) for _ in range(pairs)]
+        ticking = asyncio.create_task(_tick(late))
+        each = [
+            MEASURED[name](servers, f"takeover-{number}", part)
+            for number, name in enumerate(chosen)
+            for servers in places
+        ]
+        made = iter(await asyncio.gather(*each))
+        ticking.cancel()
+    seconds: dict[str, Seconds] = {name: {fault: [] for fault in size.kinds} for name in chosen}
+    for name in chosen:
+        for _ in places:
+            for fault, measured in next(made).items():
+                seconds[name][fault] += measured
+    return seconds, late
 
 
-def figures(size: Size = FULL) -> Iterator[Figure]:
+async def _tick(late: list[float]) -> None:
+    while True:
+        due = time.perf_counter() + _TICK_S
+        await asyncio.sleep(_TICK_S)
+        late.append(time.perf_counter() - due)
+
+
+def figures(size: Size = FULL, pairs: int = _PAIRS) -> Iterator[Figure]:
     """Measure; all services side by side, since nearly all of the time is waiting."""
-    for service, by_fault in uvloop.run(_measured(size)).items():
+    services, late = uvloop.run(_measured(size, pairs))
+    for service, by_fault in services.items():
         for fault, seconds in by_fault.items():
             what = f"scale: takeover, {service}, {fault}"
             yield figure(f"{what}, p50", seconds, "s")
             if len(seconds) >= _FOR_P99:
-                yield figure(f"{what}, p99", [statistics.quantiles(seconds, n=100, method="inclusive")[98]], "s")
+                yield figure(f"{what}, p99", [_p99(seconds)], "s")
             yield figure(f"{what}, longest of {len(seconds)}", [max(seconds)], "s")
+    yield figure("scale: takeover, lateness of the bench's own timers, p99", [_p99(late)], "s")
+
+
+def _p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100, method="inclusive")[98]

@@ -5,11 +5,13 @@ import re
 from typing import Any
 
 import pytest
+from kai_ingest.reports import read_report
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.runtime.node_tokens import node_token
+from starlette.requests import ClientDisconnect
 
 from tests.factory import amounts, container, pod, topology
 from tests.ingest_facts import decided, missed, seen
@@ -291,3 +293,18 @@ async def test_a_bad_request_is_refused_whole(
                 assert [message in line for line in ingest.lines("report refused")[logged:]] == [True]
         assert ingest.counted("requests_total", status="200") == 0
     assert await observed.summary() == []
+
+
+async def test_a_report_that_nobody_waits_for_any_more_is_not_recorded(
+    ingest: RunningIngest, facts: Facts, observed: Observations
+) -> None:
+    await facts.append(seen("a"))
+
+    async def given_up() -> None:
+        raise ClientDisconnect
+
+    late = read_report(report(pod_report("a", node_0={"cpu": 1000})))
+    with pytest.raises(ClientDisconnect):
+        await ingest.ingest.take([late], still_waited_for=given_up)
+    await ingest.post(report(pod_report("a", node_1={"cpu": 1000}), sequence=2))
+    assert await observed.summary() == ["a node-1:cpu=1000"]

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from kaicore.rules.engine.placement.ranking import NEVER, Ranking
 
 ROWS = 300
-CHANGES = st.lists(
-    st.tuples(st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=5), st.one_of(st.just(NEVER), st.integers(0, 50)))
-)
+SOME_ROWS = st.one_of(st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=5), st.just([*range(ROWS)]))
+CHANGES = st.lists(st.tuples(SOME_ROWS, st.one_of(st.just(NEVER), st.integers(0, 50))))
 
 
 @given(CHANGES)

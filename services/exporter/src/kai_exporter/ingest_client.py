@@ -1,5 +1,12 @@
-"""Sends reports to ingest over HTTP, on connections that are kept."""
+"""Sends reports to ingest over HTTP, on connections that are kept.
 
+An ingest that stands still keeps its connections and answers nothing. So a report that has no answer for a moment is
+sent to the next address as well, or once more on a new connection where there is one address (behind it may be
+several ingests), and the first answer counts. That a report comes twice does no harm: an observation's id follows from
+what it says, and the log takes one.
+"""
+
+import asyncio
 import ssl
 from collections import deque
 from collections.abc import Sequence
@@ -16,6 +23,10 @@ from kai_exporter.node_pods import Outgoing
 from kai_exporter.report import Answer, Answers, encode_report, encode_reports
 
 _T = TypeVar("_T")
+
+#: Seconds without an answer after which a report is sent to another ingest as well. One that works answers in
+#: milliseconds, and in a second when it has to read the log first.
+ANOTHER_AFTER_S = 2.0
 
 _answer = msgspec.json.Decoder(Answer)
 _answers = msgspec.json.Decoder(Answers)
@@ -81,7 +92,15 @@ class IngestClient:
     """
 
     def __init__(
-        self, url: str, *, cluster: str, tokens: Tokens, node: str | None, timeout_s: float, ca_file: Path | None = None
+        self,
+        url: str,
+        *,
+        cluster: str,
+        tokens: Tokens,
+        node: str | None,
+        timeout_s: float,
+        another_after_s: float = ANOTHER_AFTER_S,
+        ca_file: Path | None = None,
     ) -> None:
         """Args:
         url: of ingest, without a path; several with commas between them: the last that answered is asked first.
@@ -89,6 +108,7 @@ class IngestClient:
         tokens: gives the bearer token.
         node: the one node that reports are about, None for reports about any.
         timeout_s: how long an answer may take, seconds.
+        another_after_s: how long it may take until another ingest is asked as well, seconds.
         ca_file: certificates to trust for https; None: the system's.
 
         Raises:
@@ -99,6 +119,7 @@ class IngestClient:
             path += f"/nodes/{quote(node, safe='')}"
         self._urls = deque(f"{one.strip().rstrip('/')}{path}/placements" for one in url.split(","))
         self._tokens = tokens
+        self._another_after_s = another_after_s
         self._single = node is not None
         self.instance = uuid4().hex
         try:
@@ -130,13 +151,34 @@ class IngestClient:
         return answers.answers
 
     async def _post(self, body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
-        """Ask one address after the other; raise what the last one said if none has taken it."""
-        for _ in range(len(self._urls) - 1):
-            try:
-                return await self._post_to(self._urls[0], body, decoder)
-            except IngestUnavailable:
-                self._urls.rotate(-1)
-        return await self._post_to(self._urls[0], body, decoder)
+        """Ask one address, and the next as well when it refuses or is silent; raise the last refusal if all do."""
+        several = len(self._urls) > 1
+        left = deque(self._urls if several else (*self._urls, *self._urls))
+        under_way: dict[asyncio.Task[_T], str] = {}
+        refused: IngestUnavailable | None = None
+        try:
+            # An only address that refuses is asked again later, by the caller.
+            while under_way or (left and (several or refused is None)):
+                if left and (several or refused is None):
+                    url = left.popleft()
+                    under_way[asyncio.ensure_future(self._post_to(url, body, decoder))] = url
+                patience_s = self._another_after_s if left else None
+                done, _ = await asyncio.wait(under_way, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    url = under_way.pop(task)
+                    try:
+                        answer = task.result()
+                    except IngestUnavailable as error:
+                        refused = error
+                    else:
+                        self._urls.rotate(-self._urls.index(url))
+                        return answer
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+        assert refused is not None
+        raise refused
 
     async def _post_to(self, url: str, body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         headers = {"Authorization": f"Bearer {self._tokens.current()}", "Content-Type": "application/json"}

@@ -5,7 +5,7 @@ the token (401, 403, 429), the text (400), the format (422), then the log (503).
 no pages of documentation: FastAPI's would be loaded from elsewhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -125,9 +125,15 @@ class ReportRoutes:
         _check_text(body)
         if why := self._health.conditions.get(PROJECTION):
             return error_response(503, f"the log is still being read: {why}", _RETRY_AFTER)
+
+        async def still_waited_for() -> None:
+            # An ingest that stood still finds reports of which another one has taken newer ones meanwhile.
+            if await request.is_disconnected():
+                raise ClientDisconnect
+
         if node == EVERY_NODE:
-            return _json(_Answers(await self._take_several(body)))
-        (answer,) = await self._ingest.take([decode_report(body, node=node)])
+            return _json(_Answers(await self._take_several(body, still_waited_for)))
+        (answer,) = await self._ingest.take([decode_report(body, node=node)], still_waited_for=still_waited_for)
         return _json(answer, status=409 if answer.status == "superseded" else 200)
 
     async def _authenticate(self, node: str, request: Request) -> None:
@@ -138,7 +144,7 @@ class ReportRoutes:
         if speaks_for not in (node, EVERY_NODE):
             raise NotAllowed(f"node: the token of node {speaks_for!r} is not for node {shown(node)!r}")
 
-    async def _take_several(self, body: bytes) -> list[Answer]:
+    async def _take_several(self, body: bytes, still_waited_for: Callable[[], Awaitable[None]]) -> list[Answer]:
         answers: list[Answer | None] = []
         reports: dict[str, Report] = {}
         for value in decode_reports(body):
@@ -155,7 +161,7 @@ class ReportRoutes:
                 continue
             reports[report.node] = report
             answers.append(None)
-        taken = iter(await self._ingest.take(list(reports.values())))
+        taken = iter(await self._ingest.take(list(reports.values()), still_waited_for=still_waited_for))
         return [next(taken) if answer is None else answer for answer in answers]
 
 

@@ -1,7 +1,7 @@
 """Judges reports and annotations, and appends what is new as `PlacementObserved`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from kaicore.errors import InvalidObject, LogError
@@ -45,6 +45,10 @@ _UNOBSERVED_US = 60_000_000
 
 #: What kubelets do all the time and is over with the next look at them: it is counted, and no line in the log.
 _PASSING = frozenset({Miss.HALF})
+
+
+async def _always() -> None:
+    """Whoever asks waits for the answer."""
 
 
 class Ingest:
@@ -160,13 +164,20 @@ class Ingest:
         except LogError as error:
             self._logger.warning("snapshot not saved", error=str(error))
 
-    async def take(self, reports: Sequence[Report]) -> list[Answer]:
+    async def take(
+        self, reports: Sequence[Report], *, still_waited_for: Callable[[], Awaitable[None]] = _always
+    ) -> list[Answer]:
         """Judge reports of different nodes and append what is new; return what became of each.
+
+        Args:
+            reports: of the exporters.
+            still_waited_for: raises where nobody waits for the answer any more; then nothing is appended.
 
         Raises:
             LogError: nothing is known of what was appended; the same reports may be sent again.
         """
         await self._catch_up()
+        await still_waited_for()
         async with self._alone(report.node for report in reports):
             judged = [self._judge(report) for report in reports]
             taken = [one for one in judged if isinstance(one, Judged)]

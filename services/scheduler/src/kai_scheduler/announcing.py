@@ -30,15 +30,18 @@ class Announcer:
         open_store: Callable[[], Awaitable[LeaseStore]],
         members_of: Callable[[LeaseStore], Members],
         *,
+        changed: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = lease_clock,
     ) -> None:
         """Args:
         open_store: opens the store in the thread's own loop.
         members_of: makes the member on it.
+        changed: is called, in that thread, when others are live than before, or they are known at last.
         clock: seconds.
         """
         self._open_store = open_store
         self._members_of = members_of
+        self._changed = changed
         self._clock = clock
         self.live: tuple[str, ...] = ()
         self.settled = self.fresh = False
@@ -68,7 +71,10 @@ class Announcer:
             while not self._stop.is_set():
                 if self._clock() - self._pulse_s < _HUNG_S:
                     await members.beat()
+                before = self.live, self.settled, self.fresh
                 self.live, self.settled, self.fresh = members.live(), members.settled, members.fresh
+                if before != (self.live, self.settled, self.fresh):
+                    self._changed()
                 await asyncio.to_thread(self._stop.wait, members.renewal_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(2.0):

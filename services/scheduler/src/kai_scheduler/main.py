@@ -1,10 +1,12 @@
 """`kai-scheduler`: one shard's scheduler as a process."""
 
+import asyncio
 import gc
 import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -102,8 +104,11 @@ async def _schedule(
     # Names in the order of announcement: the first one decides, where none has a name of its own.
     member = settings.replica or f"{time.time_ns():020d}-{instance}"
     announcer = None
+    loop = asyncio.get_running_loop()
     if settings.nats_url and can_lease(settings.cluster):
-        announcer = _announcer(settings, settings.nats_url, member)
+        announcer = _announcer(
+            settings, settings.nats_url, member, changed=lambda: loop.call_soon_threadsafe(scheduler.look)
+        )
     standby = None
     if announcer is not None and not settings.replica:
         leads = LEADS.labels(settings.cluster, f"scheduler/{settings.shard}")
@@ -127,9 +132,12 @@ async def _schedule(
         ),
     )
     gc.set_threshold(*GC_THRESHOLDS)
+    stopping = asyncio.ensure_future(context.stopping.wait())
+    stopping.add_done_callback(lambda _: scheduler.look())
     try:
         await scheduler.run()
     finally:
+        stopping.cancel()
         if announcer is not None:
             await announcer.stop()
             await scheduler.leave()
@@ -167,7 +175,7 @@ async def _shadow(
         await shadow.save_snapshot()
 
 
-def _announcer(settings: SchedulerSettings, url: str, member: str) -> Announcer:
+def _announcer(settings: SchedulerSettings, url: str, member: str, *, changed: Callable[[], object]) -> Announcer:
     """Return what announces this scheduler and sees the others, of its shard or of its replica's."""
 
     async def store() -> LeaseStore:
@@ -179,7 +187,7 @@ def _announcer(settings: SchedulerSettings, url: str, member: str) -> Announcer:
         ttl_s = (settings.member_ttl_ms if settings.replica else settings.lease_ms) / 1000
         return Members(on, settings.cluster, role, member=member, ttl_s=ttl_s, about=about)
 
-    return Announcer(store, members)
+    return Announcer(store, members, changed=changed)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ once the log lists it, and about its own groups only; it keeps the list as `kai_
 its cycle were stale, other replicas were at the same nodes: it waits a moment before it decides about them again.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,9 @@ class CyclePace:
 
 class Scheduler:
     """One shard's scheduler."""
+
+    #: While it waits for events: what ends that.
+    _waiting: asyncio.Timeout | None = None
 
     def __init__(
         self,
@@ -136,7 +140,7 @@ class Scheduler:
         self._context.health.met("state")
         self._context.log.info("state folded", position=self.state.position, pods=len(self.state.pods))
         while not self._context.stopping.is_set():
-            self._fold(await self._feed.next_batch(timeout_s=self._patience_s()))
+            self._fold(await self._next_events())
             while batch := await self._feed.next_batch(timeout_s=0):
                 self._fold(batch)
             await self._keep_list()
@@ -146,6 +150,21 @@ class Scheduler:
                 await self.save_snapshot()
             else:
                 await self._trail.passed(self.state.position, partial(take_state, self.state))
+
+    def look(self) -> None:
+        """Wait for events no longer: who is live has changed, or the service is to stop."""
+        if self._waiting is not None and not self._waiting.expired():
+            self._waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def _next_events(self) -> list[Event]:
+        """Wait for events until there may be something to do without any."""
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                return await self._feed.next_batch(timeout_s=self._patience_s())
+        except TimeoutError:
+            return []
+        finally:
+            self._waiting = None
 
     async def leave(self) -> None:
         """Leave the groups to the other replicas, if there are any."""

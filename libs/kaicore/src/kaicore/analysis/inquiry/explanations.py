@@ -31,7 +31,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.shadow_notes import shadow_notes
+from kaicore.rules.state.shadow_notes import shadow_notes, shadow_reasons
 from kaicore.rules.state.why import miss_notes, notes, pending_reasons, story_of, verdict
 
 #: Pods that an answer about several shows, those that wait first.
@@ -65,7 +65,8 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         if evidence.cycles is not None:
             waits["attempts"] = attempts(state, asked.entry, evidence.cycles)
     elif entry is not None:
-        waits["reasons"] = [reason_answer(reason) for reason in pending_reasons(entry, state)]
+        told = pending_reasons(entry, state) or shadow_reasons(entry, state)
+        waits["reasons"] = [reason_answer(reason) for reason in told]
     steps = timeline(own)
     return Why(
         kind=POD,
@@ -208,7 +209,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
     waiting = [entry for entry in pods if entry.stage is Stage.WAITING]
     counts: Counter[Reason] = Counter()
     for entry in waiting:
-        counts.update(dict.fromkeys(pending_reasons(entry, state), 1))
+        counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
     asked = None if oldest is None or not _is_decided_on(state, oldest) else Asked(state, state.config(), oldest)

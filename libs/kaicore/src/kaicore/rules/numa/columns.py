@@ -99,13 +99,13 @@ class ZoneColumns(ZoneArrays):
             self.published[row].tobytes() if published or unknown else b"",
         )
 
-    def likenesses(self, rows: Ints) -> Ints:
-        """Return what `likeness` looks at, of many rows; shape (rows, figures).
+    def likenesses(self, rows: Ints | slice) -> tuple[Ints, Ints]:
+        """Return what `likeness` looks at, of many rows, in two parts; each of shape (rows, figures).
 
         Rows whose figures are equal are alike; what is published always counts here, and so does what is released.
         """
         numbers = (self.shape[rows], self.kubelet[rows], self.unknown[rows] > 0)
-        return np.hstack([np.stack(numbers, axis=1), self.charged[rows]])
+        return np.stack(numbers, axis=1), self.charged[rows]
 
     def set_published(self, row: int, topology: NodeTopology) -> None:
         """Take over what the exporter saw free, everything else being as it was."""
@@ -149,7 +149,7 @@ class ZoneColumns(ZoneArrays):
                 )
                 for block in charge.blocks
             )
-            charge = replace(charge, blocks=blocks)
+            charge = ZoneCharge(charge.amounts, blocks, charge.uncertain, charge.repeated)
             self._set_memory(row, memory)
             if releasing:
                 self._add_releasing(row, blocks, 1)
@@ -272,7 +272,13 @@ class ZoneColumns(ZoneArrays):
                 cells[zone] = 1 << zone
 
     def node(
-        self, row: int, *, reconstruct: bool = True, empty: bool = False, devices: dict[str, NodeDevices] | None = None
+        self,
+        row: int,
+        *,
+        reconstruct: bool = True,
+        empty: bool = False,
+        devices: dict[str, NodeDevices] | None = None,
+        cores: bool = True,
     ) -> NodeZones:
         """Return a row's zones as plain numbers.
 
@@ -281,6 +287,7 @@ class ZoneColumns(ZoneArrays):
             reconstruct: see `free`.
             empty: as if the node had no pods.
             devices: totals of the resources whose zones do not add up to the node's.
+            cores: whether broken cores matter: they do to pods whose init containers lend CPUs.
         """
         zones = int(self.zone_count[row])
         settings = self.kubelet_of(row)
@@ -306,7 +313,7 @@ class ZoneColumns(ZoneArrays):
             {name: capacity[column] for name, column in counted},
             {name: list(free[column]) for name, column in counted},
             memory,
-            self._perhaps_broken(row, capacity, allocatable, empty=empty),
+            self._perhaps_broken(row, capacity, allocatable, empty=empty) if cores else [],
             dict(devices or {}),
             frozenset([name for name, column in counted if doubtful[column]] if any(doubtful) else ()),
             {name: amounts for name, amounts in repeated.items() if any(amounts)},

@@ -28,7 +28,7 @@ def predicted_placement(admitted: Admitted, zone_names: Sequence[str]) -> Predic
     amounts: list[tuple[int, str, int]] = []
     holdings = admitted.holdings
     inits = [place for place, item in enumerate(holdings) if item.container.kind is ContainerKind.INIT]
-    perhaps = _spans(admitted, zone_names)
+    perhaps = _spans(admitted, zone_names) if admitted.perhaps else ()
     for place, holding in enumerate(holdings):
         held = {**holding.amounts}
         if inits and place == inits[-1]:

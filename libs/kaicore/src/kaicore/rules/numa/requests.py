@@ -16,7 +16,7 @@ with sidecars as a default; what changed since is asked of the node's version in
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, is_memory
@@ -44,6 +44,7 @@ class AlignedRequest:
             all given to containers.
         crowded: of `budget`, what containers with a share of their own use up, though others need some of it.
         others: what kubelets align that treat the pod's own resources otherwise; see `on`.
+        lends_cpus: whether ordinary init containers have CPUs of their own, which later containers take over.
     """
 
     containers: tuple[AlignedContainer, ...]
@@ -51,6 +52,12 @@ class AlignedRequest:
     budget: tuple[tuple[str, int], ...] | None = None
     crowded: frozenset[str] = frozenset()
     others: "tuple[tuple[PodLevel, AlignedRequest], ...]" = ()
+    lends_cpus: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        inits = (item for one in self._each for item in one.containers if item.kind is ContainerKind.INIT)
+        lends = any(resource == CPU and amount for container in inits for resource, amount in container.amounts)
+        object.__setattr__(self, "lends_cpus", lends)
 
     def on(self, settings: KubeletSettings) -> "AlignedRequest":
         """Return what a certain kubelet aligns."""
@@ -82,12 +89,6 @@ class AlignedRequest:
     def empty(self) -> bool:
         """Whether no kubelet aligns anything of the pod."""
         return not any(one.resources for one in self._each)
-
-    @property
-    def lends_cpus(self) -> bool:
-        """Whether ordinary init containers have CPUs of their own, which later containers take over."""
-        inits = (item for one in self._each for item in one.containers if item.kind is ContainerKind.INIT)
-        return any(resource == CPU and amount for container in inits for resource, amount in container.amounts)
 
     def nothing(self) -> "AlignedRequest":
         """Return a request for nothing."""

@@ -59,6 +59,7 @@ def score(
     *,
     scoring: NumaScoring,
     reconstruct: bool = True,
+    most_zones: int = 0,
 ) -> int:
     """Score a node that admits a pod: 0 to 100, `UNKNOWN` where nothing of the pod is bound to zones.
 
@@ -69,12 +70,13 @@ def score(
         request: what is aligned of the pod.
         scoring: the strategy.
         reconstruct: see `ZoneColumns.free`.
+        most_zones: of any node; 0 to look at all nodes.
     """
     if not span:
         return UNKNOWN
     zones = int(columns.zone_count[row])
     if scoring.strategy is ScoringStrategy.LEAST_NUMA_NODES:
-        most = max(int(columns.zone_count.max()), _USUAL_MAX_ZONES)
+        most = max(most_zones or int(columns.zone_count.max()), _USUAL_MAX_ZONES)
         return span_score(columns.distances(row), span, zones=zones, most=most)
     inside = list(zones_of(span))
     free = columns.free(row, zones=zones, reconstruct=reconstruct)

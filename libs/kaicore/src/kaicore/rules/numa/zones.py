@@ -32,7 +32,7 @@ class NodeZones:
         memory: the memory manager's view of it.
         devices: totals of the resources whose zones do not add up.
         uncertain: resources of which it is not certain from which zones some pod took them.
-        broken: by zone, of how many cores at most one CPU is taken and the other free.
+        broken: by zone, of how many cores at most one CPU is taken and the other free; empty where it does not matter.
         repeated: by resource and zone, what is missing in `free` and may be free nevertheless.
         distances: from zone to zone, empty where unknown.
         perhaps_held: by resource and zone, what is in `free` and may be held nevertheless.

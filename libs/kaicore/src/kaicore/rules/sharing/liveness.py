@@ -12,6 +12,13 @@ from typing import NamedTuple
 #: Seconds after the end of a member's time at which an observer looks whether it was renewed after all.
 JUST_AFTER_S = 0.01
 
+#: What waits for a record's end looks at the record so many times in its duration. A renewal that is seen late counts
+#: from then, so it would see the end late by as much, and a withdrawal too.
+LOOKS = 8
+
+#: How often a record is renewed in its duration.
+RENEWALS = 3
+
 
 class Sighting(NamedTuple):
     """A member's record as it was read.

@@ -133,7 +133,8 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             pods=[state.pods[uid] for uid in sorted(state.pods)],
             classes=[(state.classes[key], *state.class_registry.record(key)) for key in sorted(state.classes)],
             priority_classes=[state.priority_classes[name] for name in sorted(state.priority_classes)],
-            versions=state.versions,
+            # In order: msgspec 0.22 sorts keys in quadratic time when they come in runs, as streams do (20,000: 1.1 s).
+            versions=dict(sorted(state.versions.items())),
             changes=state.rejections.changes,
             freed_at=state.freed_at,
             rejections=state.rejections.by_node,

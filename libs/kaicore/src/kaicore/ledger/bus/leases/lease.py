@@ -7,7 +7,7 @@ from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus.leases.clock import lease_clock
 from kaicore.ledger.bus.leases.port import Entry, LeaseStore
 from kaicore.ledger.bus.leases.record import LeaseRecord, decode_record, encode_record
-from kaicore.rules.sharing.liveness import JUST_AFTER_S, Liveness, Sighting
+from kaicore.rules.sharing.liveness import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
 
 #: The part of its duration for which a holder believes in its lease.
 _OWN_PART = 0.9
@@ -56,9 +56,14 @@ class Lease:
 
     @property
     def renewal_s(self) -> float:
-        """Seconds after which `hold` is to be called again: a third of the duration, less where another's ends."""
+        """Seconds after which `hold` is to be called again.
+
+        A third of the duration for who holds the lease, an eighth for who waits for it; less where its time runs out.
+        """
         now = self._clock()
-        return min(self._record.duration_s / 3, max(self._others.next_end(now=now) - now, 0.0) + JUST_AFTER_S)
+        if self.held():
+            return self._record.duration_s / RENEWALS
+        return min(self._record.duration_s / LOOKS, max(self._others.next_end(now=now) - now, 0.0) + JUST_AFTER_S)
 
     async def hold(self) -> bool:
         """Acquire the lease, or renew it, if it may be had; return whether it is held.

@@ -6,7 +6,7 @@ from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus.leases.clock import lease_clock
 from kaicore.ledger.bus.leases.port import Entry, LeaseStore
 from kaicore.ledger.bus.leases.record import LeaseRecord, decode_record, encode_record
-from kaicore.rules.sharing.liveness import JUST_AFTER_S, Liveness, Sighting
+from kaicore.rules.sharing.liveness import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
 
 
 class Members:
@@ -42,15 +42,20 @@ class Members:
         self._began = clock()
         self._settled = False
         self._answered_at = float("-inf")
+        self._renew_at = float("-inf")
 
     @property
     def renewal_s(self) -> float:
         """Seconds after which `beat` is to be called again.
 
-        A third of the time to live; less where another member is about to count no more: that is seen at once.
+        Of two members an eighth of the time to live; of more, more, for each reads the records of all; a third where
+        there is no other, and at most. Less where another member is about to count no more: that is seen at once.
         """
-        now = self._clock()
-        return min(self._record.duration_s / 3, max(self._liveness.next_end(now=now) - now, 0.0) + JUST_AFTER_S)
+        now, members = self._clock(), len(self.live())
+        part = min(members / 2 / LOOKS, 1 / RENEWALS) if members > 1 else 1 / RENEWALS
+        ends_s = self._liveness.next_end(now=now) - now + JUST_AFTER_S
+        renew_s = self._renew_at - now
+        return min(self._record.duration_s * part, ends_s, renew_s if renew_s > 0 else ends_s)
 
     @property
     def settled(self) -> bool:
@@ -67,13 +72,13 @@ class Members:
         return tuple(sorted({*self._liveness.live(now=self._clock()), self.member}))
 
     async def beat(self) -> bool:
-        """Renew this member's record, and look at the others'; return whether the store answered."""
+        """Look at the others' records, and renew this member's if it is time; return whether the store answered."""
         name = f"{self._prefix}{self.member}"
         try:
             entries = await self._store.read(self._cluster, self._prefix)
             mine = next((entry for entry in entries if entry.name == name), Entry(name, b"", 0))
-            expect = mine.revision if mine.value else 0
-            await self._store.write(self._cluster, name, encode_record(self._record), expect=expect)
+            if not mine.value or self._clock() >= self._renew_at:
+                await self._renew(mine)
         except BusUnavailable:
             return False
         if not self.fresh:
@@ -83,6 +88,12 @@ class Members:
         self._liveness.observe((self._sighting(entry) for entry in entries if entry.name != name), now=self._clock())
         self._settled = True
         return True
+
+    async def _renew(self, mine: Entry) -> None:
+        expect, began = mine.revision if mine.value else 0, self._clock()
+        record = encode_record(self._record)
+        if await self._store.write(self._cluster, mine.name, record, expect=expect) is not None:
+            self._renew_at = began + self._record.duration_s / RENEWALS
 
     async def leave(self) -> None:
         """Withdraw this member's record, so that the others take over at once. Never raises if the store is away."""

@@ -99,6 +99,7 @@ class RoomFilter:
         self._in_all = in_all
         self._requested: Ints = np.array([columns.resources[name] for name in self._requests], np.int64)
         self._requested_columns: list[int] = self._requested.tolist()
+        self._needs = list(zip(self._requested_columns, self._requests.values(), strict=True))
 
     def failing(self, rows: Ints) -> Flags:
         """See `NodeFilter.failing`."""
@@ -110,8 +111,10 @@ class RoomFilter:
 
     def fails(self, allocatable: Sequence[int], used: Sequence[int]) -> bool:
         """Tell whether a row fails the rule whose amounts by resource are these."""
-        columns = zip(self._requested_columns, self._requests.values(), strict=True)
-        return any(allocatable[column] - (0 if self._in_all else used[column]) < amount for column, amount in columns)
+        for column, amount in self._needs:
+            if allocatable[column] - (0 if self._in_all else used[column]) < amount:
+                return True
+        return False
 
     def counts(self, rows: Ints) -> Ints:
         """Return how many pods each row has room for; shape (rows,)."""

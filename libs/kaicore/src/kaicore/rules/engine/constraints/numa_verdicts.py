@@ -115,11 +115,8 @@ class NumaVerdicts:
         asking = self._request, self._counting, self._reconstruct
         self._met = columns.zones.met(asking)
         # Scores tell how many zones a node has of the most that any has.
-        scored = (
-            self._scoring.strategy,
-            tuple(self._scoring.weights.items()),
-            int(columns.zones.zone_count.max(initial=0)),
-        )
+        self._most_zones = int(columns.zones.zone_count.max(initial=0))
+        scored = self._scoring.strategy, tuple(self._scoring.weights.items()), self._most_zones
         #: All that a class's verdicts and fits depend on besides the node.
         self.asking = (*asking, self._own, scored)
         self._met_fits = columns.zones.met(self.asking)
@@ -168,7 +165,15 @@ class NumaVerdicts:
         value = 0
         if self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked:
             reach = span(zones, row, verdict)
-            value = score(zones, row, reach, self._request, scoring=self._scoring, reconstruct=self._reconstruct)
+            value = score(
+                zones,
+                row,
+                reach,
+                self._request,
+                scoring=self._scoring,
+                reconstruct=self._reconstruct,
+                most_zones=self._most_zones,
+            )
         return True, self.stray(row) is None, value
 
     def stray(self, row: int, *, empty: bool = False) -> Stray | None:
@@ -297,7 +302,7 @@ class NumaVerdicts:
         return other if isinstance(other, Rejected) else verdict
 
     def _node(self, row: int, *, empty: bool = False) -> NodeZones:
-        return self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty)
+        return self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty, cores=self._request.lends_cpus)
 
 
 _NOTHING = Admitted((), {})

@@ -117,8 +117,8 @@ class FeasibleNodes:
         return requests, self._spread, config.numa, pod_class.numa_policy, numa.asking
 
     def _kept_ranks(self) -> Ints:
-        kept = None if self._asking is None else self._states.numbers.ranks.get(self._asking)
-        return np.full(_STATES, _UNKNOWN) if kept is None else kept
+        ranks = np.full(_STATES, _UNKNOWN)
+        return ranks if self._asking is None else self._states.numbers.ranks.setdefault(self._asking, ranks)
 
     def best(self, *, created_at: int, besides: int | None = None) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
@@ -277,26 +277,29 @@ class FeasibleNodes:
 
     def refresh(self, rows: "array[int]") -> None:
         """Evaluate rows again that were charged; one may be there more than once."""
-        if len(rows) > _FEW:
-            self._refresh(np.frombuffer(rows, np.int64))
+        # Pods are packed, so that few rows are charged many times.
+        distinct = set(rows)
+        if len(distinct) > _FEW:
+            self._refresh(np.fromiter(distinct, np.int64, len(distinct)))
             return
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, ranks = self._eligible_bytes, self._states.state, self._ranks_by_state
-        for row in set(rows) if len(rows) > 1 else rows:
+        for row in distinct:
             if eligible[row]:
                 state = state_of(row)
                 rank = int(ranks[state]) if state < len(ranks) else _UNKNOWN
                 if rank == _UNKNOWN:
                     score = self._score(row)
                     rank = score if score == _NO else score * _PLACE
-                    self._reserve()
-                    ranks = self._ranks_by_state
+                    if state >= len(ranks):
+                        self._reserve()
+                        ranks = self._ranks_by_state
                     ranks[state] = rank
                 self._ranking.set(row, rank if rank == _NO else rank - int(self._handicap[row]))
 
     def _refresh(self, rows: Ints, *, all_rows: bool = False) -> None:
-        """Evaluate rows; of those in one state, the first."""
-        if all_rows or not self._all_eligible:
+        """Evaluate rows, `all_rows` if they are all that are eligible; of those in one state, the first."""
+        if not (all_rows or self._all_eligible):
             rows = rows[self._eligible[rows]]
         if not len(rows):
             return
@@ -325,8 +328,8 @@ class FeasibleNodes:
         if short > 0:
             more = np.full(max(short, len(self._ranks_by_state)), _UNKNOWN)
             self._ranks_by_state = np.concatenate([self._ranks_by_state, more])
-        if self._asking is not None:
-            self._states.numbers.ranks[self._asking] = self._ranks_by_state
+            if self._asking is not None:
+                self._states.numbers.ranks[self._asking] = self._ranks_by_state
 
     def _rank(self, rows: Ints, ranks: Ints) -> None:
         """Set the ranking of rows by the ranks of their states."""

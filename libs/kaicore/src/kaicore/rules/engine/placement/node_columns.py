@@ -113,14 +113,14 @@ class NodeColumns:
         settings = KubeletSettings() if topology is None else infer_settings(topology, self.facts[row])
         self.zones.set_topology(row, topology, settings)
 
-    def node_zones(self, row: int, *, reconstruct: bool = True, empty: bool = False) -> NodeZones:
+    def node_zones(self, row: int, *, reconstruct: bool = True, empty: bool = False, cores: bool = True) -> NodeZones:
         """Return a row's zones as plain numbers (see `ZoneColumns.node`), devices that are not of one zone included."""
         devices = {}
         for name in self.shared_devices(row):
             column = self.resources[name]
             total = int(self.allocatable[row, column])
             devices[name] = NodeDevices(total, total if empty else total - int(self.used[row, column]))
-        return self.zones.node(row, reconstruct=reconstruct, empty=empty, devices=devices)
+        return self.zones.node(row, reconstruct=reconstruct, empty=empty, devices=devices, cores=cores)
 
     def shared_devices(self, row: int) -> tuple[str, ...]:
         """Return the device resources whose figures per zone do not add up to the node's.
@@ -225,6 +225,7 @@ class NodeColumns:
 
     def copy(self) -> "NodeColumns":
         """Return columns that a cycle can charge; what no cycle changes is shared."""
+        self.name_order()  # Once for all copies.
         other = copy(self)
         other.used = self.used.copy()
         other.releasing = self.releasing.copy()

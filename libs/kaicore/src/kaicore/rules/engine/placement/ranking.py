@@ -63,6 +63,9 @@ class Ranking:
         """Set the ranks of rows; a row that is there twice has the same rank twice."""
         self._first = -1
         self.by_row[rows] = ranks
+        if len(rows) == len(self.by_row):
+            self._highest = np.maximum.reduce(self._blocks, axis=1)
+            return
         changed = np.zeros(len(self._highest), np.bool_)
         changed[rows // _BLOCK] = True
         blocks = np.flatnonzero(changed)

@@ -91,20 +91,24 @@ class RowStates:
         most = max(_MOST, _MOST_PER_ROW * len(columns.present))
         if numbers is None or numbers.resources != resources or len(numbers.befores) > most:
             numbers = memory.states = StateNumbers(resources)
-        figures = self._figures(np.arange(len(columns.present)))
-        states = np.full(len(figures), -1)
-        if numbers.figures is not None and numbers.of_rows is not None and numbers.figures.shape == figures.shape:
-            same = (numbers.figures == figures).all(axis=1)
-            states[same] = numbers.of_rows[same]
-        numbers.figures, self._kept = figures, states.copy()
-        numbers.of_rows = self._kept
-        return numbers, states
+        figures = self._figures(slice(0, len(columns.present)))
+        kept = numbers.figures
+        if [part.shape for part in figures] == [part.shape for part in kept]:
+            states = numbers.of_rows.copy()
+            # Only what differs is copied: these are megabytes, and a cycle changes a few hundred rows.
+            for part, before in zip(figures, kept, strict=True):
+                other = np.flatnonzero((part != before).any(axis=1))
+                before[other], states[other] = part[other], -1
+        else:
+            states = np.full(len(columns.present), -1)
+            numbers.figures = tuple(part.copy() for part in figures)
+        self._kept = numbers.of_rows = states
+        return numbers, states.copy()
 
-    def _figures(self, rows: Ints) -> Ints:
-        """Return all that the states of rows depend on; shape (rows, figures)."""
+    def _figures(self, rows: Ints | slice) -> tuple[Ints, ...]:
+        """Return all that the states of rows depend on; each of shape (rows, figures)."""
         columns = self._columns
-        whole = (columns.used[rows], columns.allocatable[rows], columns.releasing[rows])
-        return np.ascontiguousarray(np.hstack([*whole, columns.zones.likenesses(rows)]), np.int64)
+        return columns.used[rows], columns.allocatable[rows], columns.releasing[rows], *columns.zones.likenesses(rows)
 
     def of_all_rows(self) -> Ints:
         """Return the state of each row as it is now, -1 where it is not known; a copy."""
@@ -224,7 +228,7 @@ class RowStates:
             for row in rows.tolist():
                 self.state(row)
             return
-        figures = self._figures(rows)
+        figures = np.concatenate(self._figures(rows), axis=1)
         # Sums that differ tell rows apart; those with equal sums are compared.
         sums = figures.view(np.uint64) @ _factors(figures.shape[1])
         _, first, which = np.unique(sums, return_index=True, return_inverse=True)

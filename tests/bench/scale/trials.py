@@ -1,0 +1,71 @@
+"""Trials: something happens to one of two instances, and it is measured how long its work waits for the other one."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from tests.bench.scale.instances import Fault, Template
+
+#: Seconds that a second instance is given to see, once it is ready, that the first one leads.
+_SETTLES_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured: so many faults of each kind."""
+
+    faults: int
+    kinds: tuple[Fault, ...] = tuple(Fault)
+
+    @property
+    def together(self) -> int:
+        """All faults, and some work before them."""
+        return 2 * self.faults * len(self.kinds) + 10
+
+
+#: Gives work that only one of the instances does, and waits until it is done.
+Work = Callable[[], Awaitable[None]]
+
+Seconds = dict[Fault, list[float]]
+
+
+async def taken_over(  # long: six keywords, each told of
+    module: str,
+    settings: Mapping[str, str],
+    work: Work,
+    size: Size,
+    *,
+    replicas: bool = False,
+    told: Callable[[tuple[str, ...]], None] = lambda _: None,
+) -> Seconds:
+    """Return the seconds that each takeover took, by fault.
+
+    Args:
+        module: of the service.
+        settings: of its instances.
+        work: see `Work`.
+        size: how many faults.
+        replicas: whether each instance has a name of its own.
+        told: is called with the addresses of the instances, that first to which something is about to happen.
+    """
+    seconds: Seconds = {fault: [] for fault in size.kinds}
+    async with Template(module) as template:
+        names = (dict(settings) | ({"REPLICA": f"r{number}"} if replicas else {}) for number in range(size.together))
+        leader = await template.start(next(names))
+        told((leader.address,))
+        await work()
+        for number in range(size.faults * len(size.kinds)):
+            fault = size.kinds[number % len(size.kinds)]
+            next_one = await template.start(next(names))
+            told((leader.address, next_one.address))
+            await asyncio.sleep(_SETTLES_S)
+            # So the second one has just seen that the first one is there.
+            await work()
+            began = time.perf_counter()
+            leader.strike(fault)
+            await work()
+            seconds[fault].append(time.perf_counter() - began)
+            await leader.end()
+            leader = next_one
+    return seconds
