@@ -35,7 +35,7 @@ from tests.simulation.leases import NetworkLeaseStore
 from tests.simulation.log import LogServer, NetworkLog
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop, Stuck, at_once, boot_us_here, bury, clock_here
 from tests.simulation.network import Fate, Network, Server
-from tests.simulation.plan import GANG_GRACE_S, NODES, Arrival, Plan
+from tests.simulation.plan import GANG_GRACE_S, Arrival, Plan
 from tests.simulation.plants import PLANTS
 from tests.simulation.reading_services import hub_app
 from tests.simulation.site import Site
@@ -349,16 +349,14 @@ class World:
                 site.reading.checker.appended(events)
 
     def _taken(self, cluster: str, expectations: Sequence[Mapping[str, int]], position: int) -> None:
-        checker = self._checker(cluster)
-        checker.now = self.loop.time()
-        if isinstance(checker, Checker):
+        if isinstance(checker := self._checker(cluster), Checker):
+            checker.now = self.loop.time()
             checker.taken(expectations, position)
 
     def proposing(self, process: Process, cluster: str, units: Sequence[Unit]) -> None:
         """See `Witness`."""
-        checker = self._checker(cluster)
-        checker.now = self.loop.time()
-        if isinstance(checker, Checker):
+        if isinstance(checker := self._checker(cluster), Checker):
+            checker.now = self.loop.time()
             checker.proposing(process.name, units)
 
     def acknowledged(
@@ -368,11 +366,6 @@ class World:
         checker = self._checker(cluster)
         checker.now = self.loop.time()
         checker.acknowledged(process.name, units, outcomes)
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        """The nodes of the cluster."""
-        return NODES
 
 
 @contextmanager
