@@ -107,6 +107,25 @@ ROWS = (
     Row("`ExactCount`", AS_KUBERNETES, (_ORACLE,), _asks("allocationMode", "ExactCount")),
     Row("`All`", AS_KUBERNETES, (_ORACLE,), _asks("allocationMode", "All")),
     Row("`firstAvailable`", AS_KUBERNETES, (_ORACLE,), _prioritized),
+    Row(
+        "`firstAvailable` between nodes",
+        "as Kubernetes, before all that nodes are ranked by from zones on",
+        (
+            f"{_UNIT}/test_comparing_nodes.py"
+            "::test_node_with_an_earlier_alternative_gets_the_pod_though_another_one_is_fuller",
+        ),
+    ),
+    Row(
+        "devices close to the CPUs that the kubelet gives, partitions that are kept whole",
+        "nodes are compared by it ([how](devices.md#devices-and-the-cpus-that-the-kubelet-gives)); Kubernetes does not",
+        (
+            f"{_UNIT}/test_comparing_nodes.py"
+            "::test_node_whose_device_is_on_the_zone_of_the_cpus_gets_the_pod_and_why_says_so",
+            f"{_UNIT}/test_comparing_nodes.py"
+            "::test_pod_whose_own_policy_is_binding_waits_for_a_device_on_the_zone_of_its_cpus",
+            f"{_UNIT}/test_comparing_nodes.py::test_partition_of_a_card_that_is_broken_up_is_taken_before_a_whole_card",
+        ),
+    ),
     Row("`adminAccess`", AS_KUBERNETES, (_ORACLE,), _asks("adminAccess")),
     Row("`matchAttribute`", AS_KUBERNETES, (_ORACLE,), _constrains("matchAttribute")),
     Row("`distinctAttribute`", AS_KUBERNETES, (_ORACLE,), _constrains("distinctAttribute")),

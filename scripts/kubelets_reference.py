@@ -1,7 +1,11 @@
 """The page `docs/reference/kubelets.md`: what kubelets of different versions do otherwise, from the model itself."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
-from kaicore.rules.numa.kubelet_versions import CHANGES, GATES, NEWEST_MINOR, OLDEST_MINOR, REFERENCE_MINOR
+from kaicore.rules.numa.kubelet_versions import CHANGES, GATES, NEWEST_MINOR, OLDEST_MINOR, REFERENCE_MINOR, Matter
 
 _VERSIONS = range(OLDEST_MINOR, NEWEST_MINOR + 1)
 
@@ -13,6 +17,14 @@ older than 1.{OLDEST_MINOR} follows 1.{OLDEST_MINOR}. `kai why pod/NAME`, `kai w
 _GATES = """Feature gates are as the version has them by default, unless the node declares a feature
 (`status.declaredFeatures`) or the scheduler's configuration tells otherwise: `kubelets` with `version`,
 `feature_gates`, `cpu_options` and `topology_options` ([the scheduler's settings](scheduler-settings.md))."""
+
+
+_AGREEMENT = Path(__file__).parents[1] / "tests/fidelity/recorded/agreement.json"
+
+_RECORDED = """A version's own CPU, memory, device and Topology Manager were asked about made-up nodes and pods
+(`python -m tests.fidelity.kubelet_recorder`, decision 0501), and what they decided compared with what the model of that
+version foretells. *By the version before* is how many verdicts the model of the minor version before gets right, and
+*why* what it does not know. 1.36 is recorded by a kubelet as a whole (`make fidelity`)."""
 
 
 def kubelets() -> str:
@@ -31,6 +43,21 @@ def kubelets() -> str:
             "With the gates that are on by default, and the gate or option that a difference needs. A pod *with "
             "resources of its own* has `spec.resources`.",
             _table(("", *(f"1.{minor}" for minor in _VERSIONS)), _rows()),
+            "## Recorded",
+            _RECORDED,
+            _table(
+                (
+                    "kubelet",
+                    "scenarios",
+                    "verdicts",
+                    "zones",
+                    "memory",
+                    "CPUs and devices",
+                    "by the version before",
+                    "why",
+                ),
+                [_recorded(one) for one in json.loads(_AGREEMENT.read_bytes())],
+            ),
             "## Gates",
             _table(
                 ("gate", "known since", "on by default since"),
@@ -42,6 +69,19 @@ def kubelets() -> str:
             "Each difference of a verdict or of zones has a test that cites its source "
             "(`tests/fidelity/test_versions.py`).\n",
         ]
+    )
+
+
+def _recorded(one: dict[str, Any]) -> tuple[str, ...]:
+    minor = int(one["version"].split(".")[1])
+    verdicts = [item.source for item in CHANGES if item.since == minor and item.matter is Matter.VERDICT]
+    lost = one["verdicts_agreed"] - one["agreed_with_the_version_before"]
+    return (
+        one["version"],
+        str(one["scenarios"]),
+        *(f"{one[f'{name}_agreed']} of {one[name]}" for name in ("verdicts", "masks", "memory", "amounts")),
+        f"{one['agreed_with_the_version_before']} of {one['verdicts']}",
+        "; ".join(verdicts) if lost else "no verdict is otherwise than in the version before",
     )
 
 

@@ -12,6 +12,7 @@ import grpc.aio
 from kai_exporter import wire
 from kai_exporter.pod_messages import decode_pod
 from kaicore.kube.podresources import (
+    AllocatableResourcesResponse,
     ContainerDevices,
     ContainerMemory,
     ContainerResources,
@@ -89,10 +90,11 @@ def write_sysfs(root: Path, cpulists: Mapping[int, str]) -> None:
 
 
 class Kubelet:
-    """A kubelet's podresources API; what it answers is `pods`, or `error` if that is set."""
+    """A kubelet's podresources API; what it answers is `pods` and `allocatable`, or `error` if that is set."""
 
     def __init__(self) -> None:
         self.pods: list[PodResources] = []
+        self.allocatable = AllocatableResourcesResponse()
         self.error: grpc.StatusCode | None = None
         self._asked = 0
         self._news = asyncio.Condition()
@@ -111,11 +113,17 @@ class Kubelet:
             await context.abort(self.error, "as the test wants it")
         return answer(*self.pods)
 
+    async def what_is_allocatable(self, _: bytes, context: Any) -> bytes:
+        return self.allocatable.SerializeToString()
+
 
 @asynccontextmanager
 async def serving(kubelet: Kubelet, socket: Path) -> AsyncIterator[Kubelet]:
     socket.parent.mkdir(parents=True, exist_ok=True)
-    handlers = {"List": grpc.unary_unary_rpc_method_handler(kubelet.list)}
+    handlers = {
+        "List": grpc.unary_unary_rpc_method_handler(kubelet.list),
+        "GetAllocatableResources": grpc.unary_unary_rpc_method_handler(kubelet.what_is_allocatable),
+    }
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers),))
     server.add_insecure_port(f"unix:{socket}")

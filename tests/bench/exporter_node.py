@@ -1,18 +1,29 @@
 """What the exporter of one node costs at 110 pods: memory and CPU of a real process, asked in both ways.
 
+Then with `https` to ingest, and as one that publishes its node's NodeResourceTopology by a pod's service account.
+
 `make bench ARGS=exporter_node` runs it. `python -m tests.bench.exporter_node --parts` tells what memory each import
 takes, one after the other, those that an exporter does without last.
 """
 
 import asyncio
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import yaml
 from aiohttp import web
+from kai_apiserver.http.tls import certificate_files
+from kai_apiserver.server import ApiServer, ApiServerOptions
+from kai_exporter.topology_publisher import PATH
+from kaicore.kube.access import plain_access
+from kaicore.kube.client import KubeClient
+from kaicore.kube.podresources import AllocatableResourcesResponse
 
 from tests.bench.figures import Figure, figure
 from tests.podresources import Kubelet, pod, serving, write_sysfs
@@ -21,6 +32,8 @@ from tests.service_process import service_process
 
 PODS = 110
 RUNS, RUN_S = 3, 10.0
+KINDS = ("polled", "with_state_files", "https", "publishing")
+CRD = next((Path(__file__).parents[2] / "deploy/k8s/crds").glob("*noderesourcetopolog*"))
 
 _PARTS = (
     "asyncio",
@@ -41,7 +54,7 @@ _PARTS = (
 
 
 @asynccontextmanager
-async def _ingest() -> AsyncIterator[str]:
+async def _ingest(certificate: tuple[Path, Path] | None) -> AsyncIterator[str]:
     """An ingest that takes whatever it is told."""
 
     async def take(request: web.Request) -> web.Response:
@@ -54,10 +67,14 @@ async def _ingest() -> AsyncIterator[str]:
     app.router.add_post("/v1/clusters/{cluster}/nodes/{node}/placements", take)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    context = None
+    if certificate is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*certificate)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"http{'s' if context else ''}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
@@ -79,13 +96,14 @@ def _child() -> int:
     return max(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 
 
-async def measure(directory: Path, *, state_files: bool) -> list[Figure]:
-    """Return memory, and CPU while nothing changes."""
+async def measure(directory: Path, kind: str) -> list[Figure]:
+    """Return memory, and CPU while nothing changes; `kind` is one of `KINDS`."""
     kubelet = Kubelet()
     kubelet.pods = [
         pod(f"p{number}", cpus=[2 * number, 2 * number + 1], gpus={f"g{number}": [number % 2]})
         for number in range(PODS)
     ]
+    kubelet.allocatable = AllocatableResourcesResponse(cpu_ids=range(256))
     write_sysfs(directory / "sys", {0: "0-127", 1: "128-255"})
     (directory / "token").write_text("token")
     arguments = [
@@ -99,15 +117,22 @@ async def measure(directory: Path, *, state_files: bool) -> list[Figure]:
         "0",
     ]
     arguments += ["--podresources-socket", str(directory / "kubelet.sock"), "--sysfs-root", str(directory / "sys")]
-    if state_files:
+    if kind != "polled":
         arguments += ["--kubelet-state-dir", str(directory)]
         (directory / "cpu_manager_state").write_text("")
-    kind = "with_state_files" if state_files else "polled"
-    async with (
-        serving(kubelet, directory / "kubelet.sock"),
-        _ingest() as url,
-        service_process("kai_exporter.main", {}, "--ingest-url", url, *arguments),
-    ):
+    async with AsyncExitStack() as stack:
+        certificate, environment, module = None, {}, "kai_exporter.main"
+        if kind in ("https", "publishing"):
+            authority, *files = certificate_files(directory, "127.0.0.1")
+            certificate = (files[0], files[1])
+            arguments += ["--ingest-ca-file", str(authority)]
+        if kind == "publishing":
+            environment = await stack.enter_async_context(_api_server(directory))
+            arguments += ["--publish-nrt"]
+            module = "tests.bench.exporter_in_a_pod"
+        await stack.enter_async_context(serving(kubelet, directory / "kubelet.sock"))
+        url = await stack.enter_async_context(_ingest(certificate))
+        await stack.enter_async_context(service_process(module, environment, "--ingest-url", url, *arguments))
         await kubelet.asked(3)
         await asyncio.sleep(2)
         pid, shares = _child(), []
@@ -120,6 +145,30 @@ async def measure(directory: Path, *, state_files: bool) -> list[Figure]:
         *(figure(f"exporter_of_{PODS}_pods_{kind}_{name}", [amount], "MB") for name, amount in memory.items()),
         figure(f"exporter_of_{PODS}_pods_{kind}_cpu", shares, "% of a core"),
     ]
+
+
+@asynccontextmanager
+async def _api_server(directory: Path) -> AsyncIterator[dict[str, str]]:
+    """Serve a simulated API server; yield the variables of a pod there, and tell if nothing was published."""
+    (directory / "config.yaml").write_text("topologyManagerPolicy: restricted\n")
+    account = directory / "account"
+    account.mkdir()
+    async with (
+        ApiServer(ApiServerOptions(controllers=None, https_port=0)) as server,
+        KubeClient(plain_access(server.http_url, token=server.admin_token)) as client,
+    ):
+        await client.post("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+        for document in yaml.safe_load_all(CRD.read_text()):
+            await client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
+        (account / "token").write_text(server.admin_token)
+        (account / "ca.crt").write_bytes(server.authority or b"")
+        address = urlsplit(server.https_url)
+        yield {
+            "BENCH_SERVICE_ACCOUNT": str(account),
+            "KUBERNETES_SERVICE_HOST": str(address.hostname),
+            "KUBERNETES_SERVICE_PORT": str(address.port),
+        }
+        await client.get(f"{PATH}/n1")
 
 
 def parts() -> list[Figure]:
@@ -139,9 +188,9 @@ def parts() -> list[Figure]:
 def figures() -> list[Figure]:
     """Run the benchmark."""
     found = []
-    for state_files in (False, True):
+    for kind in KINDS:
         with scratch_directory() as directory:
-            found += asyncio.run(measure(directory, state_files=state_files))
+            found += asyncio.run(measure(directory, kind))
     return found
 
 

@@ -25,6 +25,10 @@ RECORDED = Path(__file__).parents[1] / "recorded/devices/answers.jsonl.gz"
 
 Document = dict[str, Any]
 
+#: Seeds on which the two once differed; recorded beside the first cases. 14659: a request for all devices, one of
+#: which has too little left and does not meet a constraint either.
+_KEPT = (14659,)
+
 
 def oracle() -> Path:
     """Return the program, building it if need be.
@@ -61,7 +65,7 @@ def recorded() -> Iterator[tuple[Document, list[Document]]]:
 
 
 def _record(count: int) -> None:
-    cases = [case(seed) for seed in range(count)]
+    cases = [case(seed) for seed in (*range(count), *_KEPT)]
     lines = [
         msgspec.json.encode({"case": one, "answers": given}) for one, given in zip(cases, answers(cases), strict=True)
     ]

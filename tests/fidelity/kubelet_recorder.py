@@ -45,6 +45,28 @@ _STAGED = frozenset(
     )
 )
 
+#: Staged modules that the proxy lacks at a patch version, and the patch version of the same minor that stands in.
+_STAND_INS = {
+    "v1.31.14": dict.fromkeys(
+        ("cri-client", "csi-translation-lib", "dynamic-resource-allocation", "kube-scheduler"), "v0.31.4"
+    ),
+    "v1.32.13": dict.fromkeys(("cri-client", "csi-translation-lib", "kube-scheduler"), "v0.32.10"),
+}
+
+#: The managers' own packages are compiled fast rather than well: a build takes most of a recording's time.
+_BUILD = [
+    "go",
+    "build",
+    "-mod=mod",
+    "-p",
+    "2",
+    "-gcflags=all=-N -l -dwarf=false",
+    "-ldflags=-s -w",
+    "-o",
+    "recorder",
+    ".",
+]
+
 #: One process a scenario: feature gates are a process's, and a device manager does not stop.
 _RUN = """
 mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet || exit 1
@@ -65,18 +87,19 @@ def built(version: str) -> Path:
     module = f"k8s.io/kubernetes@{version}"
     answer = subprocess.run(["go", "mod", "download", "-json", module], cwd=cache, check=True, capture_output=True)
     _write_modules(folder, version, Path(msgspec.json.decode(answer.stdout)["GoMod"]).read_text())
-    subprocess.run(["go", "build", "-mod=mod", "-o", "recorder", "."], cwd=folder, check=True)
+    subprocess.run(_BUILD, cwd=folder, check=True)
     return folder / "recorder"
 
 
 def _write_modules(folder: Path, version: str, kubernetes: str) -> None:
     """Write go.mod: a staged module is `v0.0.0` in Kubernetes' own, which replaces it by a folder of its repository."""
     staged_version = f"v0.{version.partition('.')[2]}"
+    stand_ins = _STAND_INS.get(version, {})
     staged = re.findall(r"^\s*(?:require )?k8s\.io/([a-z-]+) v0\.0\.0$", kubernetes, re.MULTILINE)
     lines = ["module kubelet-recorder", "", "go 1.26.0", "", f"require k8s.io/kubernetes {version}"]
     for name in staged:
         if name in _STAGED:
-            lines.append(f"replace k8s.io/{name} => k8s.io/{name} {staged_version}")
+            lines.append(f"replace k8s.io/{name} => k8s.io/{name} {stand_ins.get(name, staged_version)}")
             continue
         empty = folder / "not-compiled" / name
         empty.mkdir(parents=True, exist_ok=True)
@@ -87,7 +110,8 @@ def _write_modules(folder: Path, version: str, kubernetes: str) -> None:
 
 def record(version: str, count: int) -> list[Record]:
     """Return scenarios with what a version decides on them; those that it cannot be asked are left out."""
-    lines = b"".join(msgspec.json.encode(scenario(seed)) + b"\n" for seed in range(count))
+    minor = int(version.split(".")[1])
+    lines = b"".join(msgspec.json.encode(scenario(seed, minor)) + b"\n" for seed in range(count))
     command = ["unshare", "--mount", "bash", "-c", _RUN, str(built(version))]
     done = subprocess.run(command, input=lines, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     answers: list[Record] = [msgspec.json.decode(line) for line in done.stdout.splitlines()]

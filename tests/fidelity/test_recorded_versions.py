@@ -4,9 +4,11 @@ import os
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.fidelity.__main__ import shortfalls
+from tests.fidelity.agreement import AGREEMENT, Agreement, agreement_of, recordings
 from tests.fidelity.history import Knowledge
 from tests.fidelity.judge import Judge
 from tests.fidelity.kubelet_recorder import RECORDED
@@ -19,7 +21,7 @@ _SOME = 40
 _LEAST = {"verdict": 100.0, "reason": 100.0, "mask": 99.5, "memory": 99.5, "certain": 99.5}
 
 
-@pytest.mark.parametrize("file", sorted(RECORDED.glob("kubelet-*.jsonl.gz")), ids=lambda file: file.name.split("-")[1])
+@pytest.mark.parametrize("file", recordings(), ids=lambda file: file.name.split("-")[1])
 def test_a_version_decides_as_its_model(file: Path) -> None:
     """kubernetes/kubernetes at the tag of the file's name, `pkg/kubelet/cm`."""
     judge = Judge(Knowledge(published=False))
@@ -28,6 +30,15 @@ def test_a_version_decides_as_its_model(file: Path) -> None:
         judge.run(scenario)
     assert judge.total().admits > 100
     assert shortfalls(judge, _LEAST) == [], "\n".join(judge.disagreements)
+
+
+def test_what_is_written_down_of_recordings_is_what_came_of_them() -> None:
+    """All scenarios with KAI_TEST_LONG=1."""
+    written = msgspec.json.decode(AGREEMENT.read_bytes(), type=list[Agreement])
+    assert [f"kubelet-{one.version}.jsonl.gz" for one in written] == [file.name for file in recordings()]
+    assert all(one.verdicts_agreed == one.verdicts > 500 for one in written)
+    if os.environ.get("KAI_TEST_LONG"):
+        assert written == [agreement_of(file) for file in recordings()]
 
 
 def test_a_recording_tells_versions_apart() -> None:

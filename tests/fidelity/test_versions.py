@@ -73,12 +73,12 @@ def test_a_declared_feature_tells_that_its_gate_is_on() -> None:
     [
         (33, (), (), PodLevel.CONTAINERS),
         (34, (), (), PodLevel.NOTHING),
-        (35, (), ("PodLevelResources",), PodLevel.CONTAINERS),
-        (36, (), ("PodLevelResources",), PodLevel.NOTHING),
+        (35, (), ("PodLevelResources",), PodLevel.REFUSED),
+        (36, (), ("PodLevelResources",), PodLevel.REFUSED),
         (35, ("PodLevelResourceManagers",), (), PodLevel.NOTHING),
         (36, ("PodLevelResourceManagers",), (), PodLevel.BUDGET),
         (37, (), (), PodLevel.NOTHING),
-        (38, ("PodLevelResourceManagers",), ("PodLevelResources",), PodLevel.NOTHING),
+        (38, ("PodLevelResourceManagers",), ("PodLevelResources",), PodLevel.REFUSED),
     ],
 )
 def test_what_is_aligned_of_pods_with_resources_of_their_own(
@@ -127,6 +127,42 @@ def test_containers_of_a_pod_with_resources_of_its_own(version: str, aligned: bo
     """kubernetes/kubernetes#133279: since 1.34 neither CPUs nor memory of such a pod are aligned."""
     decision = outcome(cluster_of(version), of_its_own("p", container(cpu=4, memory=4)))
     assert zones_of(decision) == ({"node-0": amounts(cpu=4, memory=4)} if aligned else {})
+
+
+@pytest.mark.parametrize(
+    ("version", "policy", "reason"),
+    [
+        ("v1.33.13", "single-numa-node", "the memory manager refuses a container that asks for none"),
+        ("v1.33.13", "none", "the memory manager refuses a container that asks for none"),
+        ("v1.33.13", "restricted", "the memory manager refuses a container that asks for none"),
+        ("v1.31.14", "restricted", ""),
+        ("v1.34.4", "single-numa-node", ""),
+    ],
+)
+def test_a_container_that_asks_for_nothing_of_a_pod_with_resources_of_its_own(
+    version: str, policy: str, reason: str
+) -> None:
+    """Recorded of 1.35.4 with the gate off, which is how 1.33 has it: the memory manager takes the pod for any other.
+
+    A newer API server lets such a pod through and calls it Guaranteed.
+    """
+    decision = outcome(
+        cluster_of(version, policy), of_its_own("p", container("main", cpu=4, memory=4), container("helper"))
+    )
+    assert isinstance(decision, Reason) == bool(reason)
+    assert reason in str(decision)
+    assert ("UnexpectedAdmissionError" in str(decision)) == bool(reason)
+
+
+def test_a_kubelet_without_pod_level_resources_refuses_pods_with_resources_of_their_own() -> None:
+    """KEP-2837, `pkg/kubelet/lifecycle/features_linux.go` since 1.34; before, no admission looks at the gate."""
+    config = EngineConfig(kubelets=(KubeletOverride(feature_gates={"PodLevelResources": False}),))
+    one = of_its_own("p", container(cpu=4, memory=4))
+    refused = outcome(cluster_of("v1.34.4"), one, config)
+    assert isinstance(refused, Reason)
+    assert "PodLevelResourcesNotSupported" in str(refused)
+    assert isinstance(outcome(cluster_of("v1.33.13"), one, config), PodPlaced)
+    assert isinstance(outcome(cluster_of("v1.34.4"), pod("plain", cpu=4, memory=4), config), PodPlaced)
 
 
 def test_pod_scope_aligns_what_a_pod_asks_for_as_a_whole() -> None:

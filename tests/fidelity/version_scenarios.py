@@ -13,8 +13,21 @@ GPU = "nvidia.com/gpu"
 Document = dict[str, Any]
 
 
-def scenario(seed: int) -> Document:
-    """Return a node with what happens on it; the same for the same seed."""
+def scenario(seed: int, minor: int = 36) -> Document:
+    """Return a node with what happens on it; the same for the same seed, as far as the version knows all of it.
+
+    Args:
+        seed: of all that is made up.
+        minor: of the kubelet that is to be asked. Before 1.36 there is no PodLevelResourceManagers; in its place 1.32
+            and 1.33 have PodLevelResources on. Those that do not know it get such pods from newer API servers.
+    """
+    document = _scenario(seed)
+    if minor < 36 and document["node"]["feature_gates"]:
+        document["node"]["feature_gates"] = {"PodLevelResources": True} if minor in (32, 33) else {}
+    return document
+
+
+def _scenario(seed: int) -> Document:
     rng = random.Random(f"kubelet versions {seed}")
     zones = rng.choice((2, 2, 2, 4))
     cpus, memory = rng.choice((8, 12)) * 1000, 16 * GI

@@ -4,15 +4,19 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from kai_apiserver.server import ApiServer, ApiServerOptions
+from kai_exporter.api_server import ApiServer as ApiClient
+from kai_exporter.api_server import PodApiServer
 from kai_exporter.kubelet_config import KubeletConfig, read_kubelet_config
 from kai_exporter.node_topology import Machine, node_topology, pods_fingerprint, read_machine
 from kai_exporter.pod_messages import decode_allocatable
 from kai_exporter.topology_publisher import DIGEST_ANNOTATION, PATH, Published, TopologyPublisher
-from kaicore.errors import ApiStatus, ConfigurationError, InvalidObject
+from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
+from kaicore.kube import service_account
 from kaicore.kube.normalize_topology import normalize_topology
 from kaicore.kube.podresources import AllocatableResourcesResponse, ContainerMemory, PodResources
 from kaicore.kube.resources import TOPOLOGIES
@@ -121,11 +125,14 @@ def test_a_kubelet_configuration_that_cannot_be_read_is_named(tmp_path: Path, te
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    async with (
-        ApiServer(ApiServerOptions(controllers=None)) as server,
-        Cluster(server.http_url, server.admin_token) as one,
-    ):
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer(ApiServerOptions(controllers=None, https_port=0)) as one:
+        yield one
+
+
+@pytest.fixture
+async def cluster(server: ApiServer) -> AsyncIterator[Cluster]:
+    async with Cluster(server.http_url, server.admin_token) as one:
         await one.client.post(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
         yield one
 
@@ -136,8 +143,51 @@ async def with_crd(cluster: Cluster) -> None:
             await cluster.client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
 
 
+@pytest.fixture
+async def pod_api_server(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[PodApiServer]:
+    """The API server over https by a service account, as in a pod."""
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text(server.admin_token)
+    assert server.authority is not None
+    (account / "ca.crt").write_bytes(server.authority)
+    monkeypatch.setattr(service_account, "SERVICE_ACCOUNT", account)
+    address = urlsplit(server.https_url)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
+    async with PodApiServer() as one:
+        yield one
+
+
+async def test_a_pod_reaches_the_api_server_by_its_account(
+    cluster: Cluster, pod_api_server: PodApiServer, tmp_path: Path
+) -> None:
+    await an_object_is_made_and_renewed(cluster, pod_api_server, tmp_path)
+    # A token that the server no longer takes is read anew.
+    token = tmp_path / "account/token"
+    good = token.read_text()
+    token.write_text("expired")
+    async with PodApiServer() as late:
+        with pytest.raises(ApiStatus, match="401"):
+            await late.get("/api/v1/nodes/n1")
+        token.write_text(good)
+        assert b'"n1"' in await late.get("/api/v1/nodes/n1")
+
+
+async def test_an_api_server_that_is_gone_is_unavailable(server: ApiServer, pod_api_server: PodApiServer) -> None:
+    await server.stop()
+    with pytest.raises(ClusterUnavailable, match="GET /api/v1/nodes/n1: "):
+        await pod_api_server.get("/api/v1/nodes/n1")
+
+
 async def test_an_object_is_made_renewed_and_belongs_to_its_node(cluster: Cluster, tmp_path: Path) -> None:
-    publisher = TopologyPublisher(cluster.client, "n1")
+    await an_object_is_made_and_renewed(cluster, cluster.client, tmp_path)
+
+
+async def an_object_is_made_and_renewed(cluster: Cluster, client: ApiClient, tmp_path: Path) -> None:
+    publisher = TopologyPublisher(client, "n1")
     body = contents(tmp_path)
     with pytest.raises(ApiStatus, match="404"):
         await publisher.publish(body)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.sharing.rendezvous import turns
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.group_owners import GroupOwners
@@ -81,7 +82,8 @@ class Story:
             "cpu": 1,
             "memory": 1,
             "gpu": 1,
-            "created_at": self.count,
+            # Every other one has just been created: it is left to wait for other replicas.
+            "created_at": self.cluster.now // 1_000_000 if self.count % 2 else self.count,
         }
 
     def _pod(self, step: Step) -> None:
@@ -203,3 +205,46 @@ def test_replicas_promise_nothing_twice_and_replay_alike(layout: list[int], happ
     report = replayed(story.cluster.events)
     assert report.differences == []
     assert report.cycles == sum(event.type == "CycleCompleted" for event in story.cluster.events)
+
+
+def _on_two_nodes(*, young: bool) -> tuple[Replicas, str, str]:
+    """Two replicas, the nodes that come to each first, small and large, and more pods than go on the small one.
+
+    Both replicas know the nodes: they have left pods waiting that fit nowhere.
+    """
+    cluster = Workloads()
+    replicas = Replicas(cluster)
+    replicas.list(["r0", "r1"])
+    names = [f"n{number}" for number in range(20)]
+    mine = (turns(names, ("r0", "r1"), "r0") == 0).tolist()
+    small, large = names[mine.index(True)], names[mine.index(False)]
+    for name, gpus in ((small, 1), (large, 20)):
+        zone = amounts(cpu=64, memory=64, gpu=gpus)
+        cluster.add_node(name, zone, zone)
+    for kind, gpus, created_at in (("no", 50, 0), ("p", 1, cluster.now // 1_000_000 if young else 0)):
+        for number in range(12):
+            cluster.add_pod(pod(f"{kind}{number}", owner=OWNER, cpu=1, memory=1, gpu=gpus, created_at=created_at))
+        if kind == "no":
+            assert replicas.cycle("r0") == replicas.cycle("r1") == 0
+    return replicas, small, large
+
+
+def _nodes(replicas: Replicas, name: str) -> set[str]:
+    assert replicas.begin(name)
+    return {one.node for one in replicas.begun[name].result.placements}
+
+
+def test_young_pods_leave_nodes_to_a_replica_that_is_filling_them() -> None:
+    replicas, small, large = _on_two_nodes(young=True)
+    assert (_nodes(replicas, "r0"), _nodes(replicas, "r1")) == ({small}, {large})
+
+
+def test_young_pods_get_nodes_whose_replica_has_decided() -> None:
+    replicas, small, large = _on_two_nodes(young=True)
+    assert replicas.cycle("r1")
+    assert _nodes(replicas, "r0") == {small, large}
+
+
+def test_pods_that_have_waited_take_nodes_that_another_replica_is_filling() -> None:
+    replicas, small, large = _on_two_nodes(young=False)
+    assert _nodes(replicas, "r0") == {small, large}

@@ -34,7 +34,8 @@ from kai_apiserver.rest.writing import create
 from kai_apiserver.store import Store, Stored
 from kaicore.errors import ClusterUnavailable
 from kaicore.kube.access import Access
-from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient, error_of
+from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
+from kaicore.kube.failures import error_of
 from kaicore.kube.shipped_crds import shipped_crds
 from kaicore.runtime.service.http_limits import CONNECTION
 

@@ -70,7 +70,10 @@ async def of_scheduler(servers: Servers, cluster: str, size: Size) -> Seconds:
             await fill(log, cluster, [next(pods)])
             await recorded(log, cluster, "PodPlaced", count=1, after=head.position)
 
-        return await taken_over("kai_scheduler.main", servers.settings(cluster), work, size)
+        # Without a relay a feed looks into the log only now and then.
+        async with Template("kai_relay.main") as relays:
+            await relays.start(servers.settings(cluster))
+            return await taken_over("kai_scheduler.main", servers.settings(cluster), work, size)
 
 
 async def of_replica(servers: Servers, cluster: str, size: Size) -> Seconds:
@@ -84,7 +87,10 @@ async def of_replica(servers: Servers, cluster: str, size: Size) -> Seconds:
             await fill(log, cluster, [next(pods) for _ in range(_NODES_AT_ONCE)])
             await recorded(log, cluster, "PodPlaced", count=_NODES_AT_ONCE, after=head.position)
 
-        return await taken_over("kai_scheduler.main", servers.settings(cluster), work, size, replicas=True)
+        # Without a relay a feed looks into the log only now and then.
+        async with Template("kai_relay.main") as relays:
+            await relays.start(servers.settings(cluster))
+            return await taken_over("kai_scheduler.main", servers.settings(cluster), work, size, replicas=True)
 
 
 async def of_relay(servers: Servers, cluster: str, size: Size) -> Seconds:

@@ -25,11 +25,11 @@ def shadowed() -> ClusterState:
 def test_a_node_names_its_devices_with_zones_and_who_has_them(devices: ClusterState) -> None:
     table = node_devices(devices, devices.columns.rows["d0"])
     assert table is not None
-    assert (table.taken, table.total, table.problems) == (3, 4, ())
+    assert (table.taken, table.total, table.problems) == (1, 4, ())
     assert [(one.name, one.zones, [use.key for use in one.uses]) for one in table.rows] == [
         ("gpu-0", "0", ["default/shared"]),
-        ("gpu-1", "0", ["default/trainer-gpu"]),
-        ("gpu-2", "1", ["default/trainer-gpu"]),
+        ("gpu-1", "0", []),
+        ("gpu-2", "1", []),
         ("gpu-3", "1", []),
     ]
     assert table.rows[0].uses[0].pods == (("default", "reader-0"), ("default", "reader-1"))
@@ -49,7 +49,7 @@ def test_a_node_without_devices_has_no_table_and_a_pool_that_lacks_slices_says_s
 def test_a_pod_names_what_its_claims_ask_for_and_have(devices: ClusterState) -> None:
     pods = {entry.pod.name: entry.pod for entry in devices.pods.values()}
     (line,) = claim_lines(devices, pods["trainer"])
-    assert (line.asks, line.devices) == ("2 gpu.example.com", ("gpu-1 of d0, NUMA 0", "gpu-2 of d0, NUMA 1"))
+    assert (line.asks, line.devices) == ("2 gpu.example.com", ("gpu-0 of d1, NUMA 0", "gpu-1 of d1, NUMA 0"))
     assert line.standing == "decided, not yet in the claim's status"
     (waits,) = claim_lines(devices, pods["too-many"])
     assert (waits.devices, waits.standing) == ((), "has nothing yet")

@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from kaicore.errors import ConfigurationError
-from kaicore.kube import access as access_module
+from kaicore.kube import service_account
 from kaicore.kube.access import configured_access, plain_access
 
 EXEC_PLUGIN = """#!{python}
@@ -186,8 +186,8 @@ async def test_service_account_of_a_pod_is_used_in_a_cluster(
     token, authority = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("sa\n")
     authority.write_text(certificate[0])
-    monkeypatch.setattr(access_module, "SERVICE_ACCOUNT", tmp_path)
-    monkeypatch.setattr(access_module, "_TOKEN_S", 0.0)
+    monkeypatch.setattr(service_account, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(service_account, "TOKEN_S", 0.0)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     access = await configured_access()()

@@ -8,7 +8,8 @@ import pytest
 from aiohttp import web
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
 from kaicore.kube.access import Access, plain_access
-from kaicore.kube.client import KubeClient, error_of
+from kaicore.kube.client import KubeClient
+from kaicore.kube.failures import error_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

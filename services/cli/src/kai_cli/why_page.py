@@ -197,8 +197,12 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.not_ranked:
         yield f"  why not elsewhere is not told: {placed.not_ranked}"
     if placed.nodes:
-        heads = ("", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "FULL")
-        yield _indented(table(heads, [_score(one) for one in placed.nodes]))
+        heads = ["", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "FULL"]
+        rows = [_score(one) for one in placed.nodes]
+        if any((one.choices, one.near, one.whole) != (0, -1, 100) for one in placed.nodes):
+            heads += ["ALTERNATIVES", "NEAR", "WHOLE"]
+            rows = [(*row, *_devices(one)) for row, one in zip(rows, placed.nodes, strict=True)]
+        yield _indented(table(heads, rows))
         able = f"{placed.able} {'node' if placed.able == 1 else 'nodes'} could take it"
         shown = f", of which these {len(placed.nodes)} are the best" if placed.able > len(placed.nodes) else ""
         yield f"  {able}{shown}; {placed.strategy}"
@@ -223,6 +227,10 @@ def _score(one: NodeScore) -> tuple[str, ...]:
     first, *others = ("yes" if flag else "no" for flag in flags)
     full = f"{one.full / 10:.1f} %"
     return ("*" if one.chosen else "", one.node, str(one.preference), first, *others, str(one.zones), full)
+
+
+def _devices(one: NodeScore) -> tuple[str, ...]:
+    return str(one.choices), f"{one.near} %" if one.near >= 0 else "", f"{one.whole} %"
 
 
 def _ends(why: Why) -> Iterator[str]:

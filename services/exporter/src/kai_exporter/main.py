@@ -3,8 +3,10 @@
 import asyncio
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kaicore.errors import ConfigurationError
+from kaicore.kube.service_account import in_a_pod
 from kaicore.runtime.agent.process import AgentContext, run_agent
 from kaicore.runtime.node_tokens import EVERY_NODE, node_token, read_secret
 
@@ -13,6 +15,11 @@ from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Toke
 from kai_exporter.kubelet import PodResourcesClient
 from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.settings import ExporterSettings
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from kai_exporter.api_server import ApiServer
 
 #: Seconds between two looks for nodes that have come or gone.
 DISCOVERY_S = 2.0
@@ -61,16 +68,12 @@ async def publish(context: AgentContext, settings: ExporterSettings, metrics: Ex
     """Publish the node's NodeResourceTopology until the process is to stop."""
     if settings.config_file is None:
         raise ConfigurationError("publish_nrt needs kubelet_config or kubelet_state_dir")
-    # Only where it is asked for: what it takes to speak to an API server takes memory, too.
-    from kaicore.kube.access import configured_access  # noqa: PLC0415
-    from kaicore.kube.client import KubeClient  # noqa: PLC0415
-
+    # Only where it is asked for: what reads YAML takes memory, too.
     from kai_exporter.publishing import TopologyPublishing  # noqa: PLC0415
     from kai_exporter.topology_publisher import TopologyPublisher  # noqa: PLC0415
 
-    access = configured_access(settings.kubeconfig, context=settings.kube_context)
     kubelet = PodResourcesClient(str(settings.podresources_socket))
-    async with KubeClient(access, connections=2, user_agent="kai-exporter") as client:
+    async with _api_server(settings) as client:
         publishing = TopologyPublishing(
             TopologyPublisher(client, settings.node_name),
             kubelet,
@@ -85,6 +88,19 @@ async def publish(context: AgentContext, settings: ExporterSettings, metrics: Ex
             )
         finally:
             await kubelet.close()
+
+
+def _api_server(settings: ExporterSettings) -> "AbstractAsyncContextManager[ApiServer]":
+    from kai_exporter.api_server import PodApiServer  # noqa: PLC0415
+
+    if not settings.kubeconfig and in_a_pod():
+        return PodApiServer()
+    # A kubeconfig may ask for anything, an exec plugin for instance: that is not for the small client.
+    from kaicore.kube.access import configured_access  # noqa: PLC0415
+    from kaicore.kube.client import KubeClient  # noqa: PLC0415
+
+    access = configured_access(settings.kubeconfig, context=settings.kube_context)
+    return KubeClient(access, connections=2, user_agent="kai-exporter")
 
 
 async def _serve_nodes(context: AgentContext, settings: ExporterSettings, exporter: Exporter) -> None:

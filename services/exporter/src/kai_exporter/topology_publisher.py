@@ -11,8 +11,8 @@ from enum import StrEnum
 
 import msgspec
 from kaicore.errors import ApiStatus
-from kaicore.kube.client import KubeClient
 
+from kai_exporter.api_server import ApiServer
 from kai_exporter.node_topology import Json
 
 PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
@@ -52,7 +52,7 @@ class _Object(msgspec.Struct, rename="camel"):
 class TopologyPublisher:
     """Writes one node's object."""
 
-    client: KubeClient
+    client: ApiServer
     node: str
 
     async def publish(self, contents: Json) -> Published:

@@ -7,9 +7,7 @@ account of a pod is two files, which are read without it.
 
 import os
 import ssl
-import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -21,6 +19,7 @@ import aiohttp
 import yaml
 
 from kaicore.errors import ClusterUnavailable, ConfigurationError
+from kaicore.kube.service_account import ServiceAccount, in_a_pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,6 @@ class Access:
     server_hostname: str = ""
     proxy: str = ""
 
-
-#: Where a pod has its service account.
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-#: Seconds after which a pod's token is read again.
-_TOKEN_S = 60.0
 
 #: What kubernetes-asyncio raises of a kubeconfig that makes no sense, besides its own.
 _SENSELESS = (OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
@@ -79,7 +72,7 @@ def configured_access(kubeconfig: str = "", *, context: str = "") -> AccessSourc
     """
 
     async def read() -> Access:
-        if not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ:
+        if not kubeconfig and in_a_pod():
             return _service_account()
         _insist_on_a_file(kubeconfig)
         from kubernetes_asyncio import client, config  # noqa: PLC0415  # see the module's docstring
@@ -103,36 +96,12 @@ def configured_access(kubeconfig: str = "", *, context: str = "") -> AccessSourc
 
 
 def _service_account() -> Access:
-    """Return access by the pod's service account: Kubernetes' documentation, "Accessing the Kubernetes API from a Pod".
-
-    Raises:
-        ConfigurationError: the pod has none.
-    """
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    base_url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    try:
-        token, read_at = _token(), time.monotonic()
-        tls = ssl.create_default_context(cafile=SERVICE_ACCOUNT / "ca.crt")
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"cannot get access to Kubernetes by the pod's service account: {error}") from error
+    account = ServiceAccount()
 
     async def headers() -> dict[str, str]:
-        nonlocal token, read_at
-        # The kubelet renews the file long before the token in it expires.
-        if time.monotonic() - read_at > _TOKEN_S:
-            with suppress(OSError, ValueError):
-                token, read_at = _token(), time.monotonic()
-        return {"Authorization": f"Bearer {token}"}
+        return {"Authorization": f"Bearer {account.token()}"}
 
-    return Access(base_url, headers, tls=tls, proxy=_proxy(base_url))
-
-
-def _token() -> str:
-    file = SERVICE_ACCOUNT / "token"
-    token = file.read_text().strip()
-    if not token:
-        raise ValueError(f"{file} is empty")
-    return token
+    return Access(account.base_url, headers, tls=account.tls, proxy=_proxy(account.base_url))
 
 
 def _insist_on_a_file(kubeconfig: str) -> None:

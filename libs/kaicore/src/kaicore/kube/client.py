@@ -13,9 +13,9 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, ConfigurationError
+from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.kube.access import Access, AccessSource
-from kaicore.kube.objects import Status
+from kaicore.kube.failures import error_of
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -30,10 +30,7 @@ _CONNECT_S = 5.0
 #: A server that vanished without a word is noticed within half a minute, also by a watch on which nothing happens.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 
-_TOO_MANY_REQUESTS = 429
 _UNAUTHORIZED = 401
-
-_status_decoder = msgspec.json.Decoder(Status)
 
 
 class KubeClient:
@@ -244,29 +241,6 @@ class WatchLines:
                 raise ClusterUnavailable(f"WATCH {self._path}: a line of more than {MAX_LINE} bytes")
             if complete := [line for line in lines if line.strip()]:
                 return complete
-
-
-def error_of(method: str, path: str, code: int, retry_after: str, body: bytes) -> ClusterError:
-    """Return the error that a bad response stands for.
-
-    Args:
-        method: of the request, for the message.
-        path: of the request, for the message.
-        code: HTTP status of the response.
-        retry_after: its `Retry-After`, empty without one.
-        body: usually a Status.
-    """
-    try:
-        status = _status_decoder.decode(body)
-    except msgspec.DecodeError:
-        status = Status(message=body[:200].decode(errors="replace"))
-    if code != _TOO_MANY_REQUESTS and code < 500:
-        return ApiStatus(code, status.reason or "Unknown", status.message or "no message")
-    wait_s = int(retry_after) if retry_after.isdecimal() else None
-    if wait_s is None and status.details is not None:
-        wait_s = status.details.retry_after_seconds
-    message = f"{code} {method} {path}: {status.message or 'no message'}"
-    return ClusterUnavailable(message, code=code, reason=status.reason or "", retry_after_s=wait_s)
 
 
 def _unavailable(method: str, path: str, error: BaseException) -> ClusterUnavailable:

@@ -97,21 +97,6 @@ class WatchEvent(Wire):
     object: msgspec.Raw
 
 
-class StatusDetails(Wire):
-    """Details of a failure."""
-
-    retry_after_seconds: int | None = None
-
-
-class Status(Wire):
-    """How an API server says that something failed."""
-
-    code: int | None = None
-    reason: str | None = None
-    message: str | None = None
-    details: StatusDetails | None = None
-
-
 class GroupVersion(Wire):
     """A version of an API group."""
 

@@ -19,7 +19,8 @@ import msgspec
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, InvalidObject
-from kaicore.kube.objects import Identified, Identity, ObjectList, ObjectMeta, Status, WatchEvent
+from kaicore.kube.failures import Status
+from kaicore.kube.objects import Identified, Identity, ObjectList, ObjectMeta, WatchEvent
 from kaicore.kube.resources import ObjectT, Resource, identity
 
 _list_decoder = msgspec.json.Decoder(ObjectList)

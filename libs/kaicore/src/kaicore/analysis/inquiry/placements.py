@@ -26,7 +26,10 @@ _PARTS = {
     "leaves_devices": "leaving devices alone that it does not ask for",
     "avoided": "not being avoided",
     "keeps_policy": "keeping its own NUMA policy",
+    "choices": "earlier alternatives of its claims",
+    "near": "devices of its claims that are close to its CPUs",
     "zones": "zones",
+    "whole": "not breaking up what is whole for its claims",
     "full": "how full it gets",
 }
 
@@ -87,7 +90,10 @@ def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
         leaves_devices=one.leaves_devices,
         avoided=one.avoided,
         keeps_policy=one.keeps_policy,
+        choices=one.choices,
+        near=one.near,
         zones=one.zones,
+        whole=one.whole,
         full=one.full,
     )
 
@@ -116,4 +122,6 @@ def _because(nodes: list[NodeScore], decision: PodPlaced, *, able: int) -> str:
 def _text(part: str, value: int) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value / 10:.1f} %" if part == "full" else str(value)
+    if part == "near" and value < 0:
+        return "not known"
+    return f"{value / 10:.1f} %" if part == "full" else f"{value} %" if part in ("near", "whole") else str(value)

@@ -192,7 +192,7 @@ class TimelineStep(Answer, frozen=True, kw_only=True):
     after_ms: int
 
 
-class NodeScore(Answer, frozen=True, kw_only=True):
+class NodeScore(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """By what a node was ranked that could take a pod; the first part in which two nodes differ decided.
 
     Attributes:
@@ -202,6 +202,9 @@ class NodeScore(Answer, frozen=True, kw_only=True):
         keeps_policy: whether it keeps the pod's own policy `best-effort`; also where it has none.
         zones: how well its zones serve the pod, -1 to 100.
         full: per mille in use of what the pod asks for, with it.
+        choices: how early in their lists the alternatives are that the pod's claims get there: 8 for each first one.
+        near: per cent of the zones of the pod's CPUs that its claims' devices are close to; -1 where it is not known.
+        whole: per cent of its claims' devices that break up nothing of which nothing is in use.
     """
 
     node: str
@@ -212,6 +215,9 @@ class NodeScore(Answer, frozen=True, kw_only=True):
     keeps_policy: bool
     zones: int
     full: int
+    choices: int = 0
+    near: int = -1
+    whole: int = 100
 
 
 class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):

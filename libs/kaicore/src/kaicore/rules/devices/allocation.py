@@ -57,6 +57,7 @@ def allocate(
     *,
     node: str,
     zones: frozenset[int] = frozenset(),
+    only_close: bool = False,
 ) -> tuple[Allocation, ...] | str:
     """Return what claims get of a node's pools, or why they get nothing.
 
@@ -66,9 +67,10 @@ def allocate(
         held: by other claims.
         node: its name, which claims of devices that are the node's own are tied to.
         zones: NUMA zones to which devices had better be close; none for no preference.
+        only_close: they have to be.
     """
     try:
-        search = _Search(claims, pools, held, zones)
+        search = _Search(claims, pools, held, zones, only_close=only_close)
         done = search.claim(0)
     except (Impossible, SelectorFailed) as error:
         return str(error)
@@ -133,12 +135,19 @@ class _Search:
     """The state of one search."""
 
     def __init__(
-        self, claims: Sequence[ClaimToServe], pools: Sequence[Pool], held: Holdings, zones: frozenset[int]
+        self,
+        claims: Sequence[ClaimToServe],
+        pools: Sequence[Pool],
+        held: Holdings,
+        zones: frozenset[int],
+        *,
+        only_close: bool,
     ) -> None:
         self._claims = claims
         self._pools = pools
         self._held = held
         self._zones = zones
+        self._only_close = only_close
         self._tried = 0
         self.given: list[list[_Given]] = [[] for _ in claims]
         #: How often each device is given for itself, by claim.
@@ -229,11 +238,14 @@ class _Search:
         one, request = device.device, wish.request
         if self._in_use(device.id, wish) or self._is_tainted(wish, device):
             return False
+        if self._only_close and not is_close(device, self._zones):
+            return False
         consumed = consumed_capacity(one, request.capacity)
         if consumed is None:
             return False
         shares, others = self._shares.get(device.id, []), self._held.consumed(device.id) if one.shared else None
-        if one.shared and not has_left(one, consumed, others or {}, *shares):
+        fits = not one.shared or has_left(one, consumed, others or {}, *shares)
+        if not fits and request.mode != ALL:
             return False
         counts = not shares and others is None
         if counts and not self._counters_left(device):
@@ -241,6 +253,10 @@ class _Search:
         if not self._constrain(wish, device):
             if request.mode == ALL:
                 raise Impossible(f"request {wish.name} is for all devices, and they do not meet the constraints")
+            return False
+        if not fits:
+            # Only now, for one that the constraints do not let in ends the search, whatever it has left.
+            self._unconstrain(wish)
             return False
         self._count(device, 1 if counts else 0)
         if one.shared:
@@ -275,6 +291,9 @@ class _Search:
             self._taken[device.id].remove(wish.claim)
             counted = True
         self._count(device, -1 if counted else 0)
+        self._unconstrain(wish)
+
+    def _unconstrain(self, wish: _Wish) -> None:
         for check in self._checks[wish.claim]:
             if check.concerns(wish.name, wish.parent):
                 check.remove()

@@ -283,7 +283,7 @@ class Reservations:
                     recorded, volumes=now.feasible_nodes(pod_class).volumes(recorded.row)
                 )
             if pod_class.devices.wanted and future is not None:
-                devices = future.feasible_nodes(pod_class).devices(recorded.row, None)
+                devices = future.feasible_nodes(pod_class).devices(recorded.row)
                 assignment = msgspec.structs.replace(assignment, devices=devices)
             now.statement.place(assignment.pod_charge)
             if not columns.lasts(assignment.row):

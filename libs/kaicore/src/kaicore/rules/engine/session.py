@@ -31,6 +31,9 @@ from kaicore.rules.reasons.reason import Reason
 #: Of pods without topology constraints; one for all of them, never changed.
 _NO_DOMAINS: dict[str, str] = {}
 
+#: For so long after its creation a pod is left to wait for a replica that may be filling the nodes that it would get.
+_PATIENCE_US = 2_000_000
+
 
 class Session:
     """A cycle at work.
@@ -66,6 +69,7 @@ class Session:
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
         self._doubts: Doubts | None = None
+        self._beside: dict[bool, Placer | None] = {}
         columns = cycle_input.columns.copy()
         if config.node_pool is not None:
             columns.present = columns.present & in_pool(columns, config)
@@ -212,7 +216,8 @@ class Session:
     def placers_now(self, steps: Steps) -> Iterator[Placer]:
         """Yield what places steps on the nodes as they are now, one after the other until they find a place.
 
-        1. Where no other replica is to decide first (`ExcludedNodes.left_to_others`).
+        1. Where no other replica is to decide first: about what became free there (`ExcludedNodes.left_to_others`), and
+           for pods that have not waited for long about what there is (`ExcludedNodes.wanted_by_others`).
         2. Everywhere; what it places is not to start where another replica is to decide first.
         3. Everywhere, with pods taken to get what they are accounted to hold, if a node was refused only for what pods
            of the same steps get (`TrustingDoubts`).
@@ -220,8 +225,9 @@ class Session:
         nodes, doubts = self.nodes, self._doubts
         if doubts is not None:
             doubts.since = nodes.statement.savepoint()
-        if self._left_to_others is not None:
-            yield self._beside_others
+        beside_others = self._beside_others(patient=self._is_patient(members_of(steps)))
+        if beside_others is not None:
+            yield beside_others
         yield nodes.now
         if doubts is None:
             return
@@ -238,18 +244,29 @@ class Session:
 
         Whoever takes the nodes of others before it knows what their owners make of them decides in vain.
         """
-        left = self._left_to_others
+        left = self._left_to_others(patient=self._is_patient(assignment.member for assignment in assignments))
         return left is not None and any(left[assignment.row] for assignment in assignments)
 
-    @cached_property
-    def _left_to_others(self) -> Flags | None:
-        left = self.cycle_input.excluded_nodes.left_to_others
+    def _is_patient(self, members: Iterable[Member]) -> bool:
+        """Tell whether none of some pods was created so long ago that it waits for no other replica any more."""
+        now = self.cycle_input.now
+        return all(0 <= now - member.pod.created_at * 1_000_000 < _PATIENCE_US for member in members)
+
+    def _left_to_others(self, *, patient: bool) -> Flags | None:
+        excluded = self.cycle_input.excluded_nodes
+        left = excluded.left_to_others
+        if patient and excluded.wanted_by_others is not None:
+            left = excluded.wanted_by_others if left is None else left | excluded.wanted_by_others
         return left if left is not None and left.any() else None
 
-    @cached_property
-    def _beside_others(self) -> Placer:
-        assert self._left_to_others is not None, "asked where rows are left to others"
-        return self._placer(self.nodes.statement, self._doubts, rows=~self._left_to_others)
+    def _beside_others(self, *, patient: bool) -> Placer | None:
+        """Return what places pods where no other replica is to decide first; None where no row is left to others."""
+        if patient not in self._beside:
+            left = self._left_to_others(patient=patient)
+            self._beside[patient] = (
+                None if left is None else self._placer(self.nodes.statement, self._doubts, rows=~left)
+            )
+        return self._beside[patient]
 
     @cached_property
     def _trusting(self) -> tuple[Placer, Doubts]:

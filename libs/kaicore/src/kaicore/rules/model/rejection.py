@@ -11,7 +11,7 @@ REJECTION_REASONS = frozenset(
         "EmptyPodSharedPoolError",
         "NodeAffinity",
         "NodePorts",
-        "PodLevelResourcesNotAdmittedError",
+        "PodLevelResourcesNotSupported",
         "AppArmor",
         "SysctlForbidden",
         "NodeShutdown",

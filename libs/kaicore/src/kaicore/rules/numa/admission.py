@@ -21,9 +21,15 @@ from kaicore.rules.numa.cpu_packing import CoreCounts, pack
 from kaicore.rules.numa.evaluators import EVALUATORS, Hints, Merged
 from kaicore.rules.numa.masks import lowest_place, zones_of
 from kaicore.rules.numa.memory_manager import MemoryBlock, redrawn, shrink
-from kaicore.rules.numa.refusing import AllocationRefused, see_that_cores_are_whole, see_that_some_is_left, unexpected
+from kaicore.rules.numa.refusing import (
+    NO_MEMORY_HINT,
+    AllocationRefused,
+    see_that_cores_are_whole,
+    see_that_some_is_left,
+    unexpected,
+)
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
-from kaicore.rules.numa.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Rejected, Seen
+from kaicore.rules.numa.verdict import POD_LEVEL_RESOURCES, TOPOLOGY_AFFINITY, Admitted, Holding, Rejected, Seen
 from kaicore.rules.numa.zones import NodeDevices, NodeZones
 
 _UNSEEN = Seen(-1)
@@ -78,6 +84,8 @@ class _Walk:
                     merged = self._merge(hints, self._seen.get(container.name, _UNSEEN))
                 hints = []
                 self._allocate(container, merged)
+            if self._request.refused:
+                raise AllocationRefused(POD_LEVEL_RESOURCES, "PodLevelResources feature gate is disabled")
         except AllocationRefused as error:
             lent = {resource: list(zones) for resource, zones in self._lent.items()}
             crowded = tuple(sorted(self._crowded))
@@ -189,6 +197,10 @@ class _Walk:
         if memory and self._settings.static_memory:
             see_that_some_is_left(memory, self._crowded)
             self._take_memory(holding, memory, merged)
+        elif self._request.asks_without_memory and self._settings.static_memory:
+            if not merged.mask:
+                raise unexpected(NO_MEMORY_HINT)
+            self._see_that_groups_allow(merged.mask)
 
     def _take_devices(self, holding: Holding, resource: str, need: int) -> None:
         """Those lent first, then free ones of the mask, then of other zones, then those without a zone."""
@@ -326,8 +338,7 @@ class _Walk:
         """From the mask, or from the best that contains it where it has too little (`policy_static.go` Allocate)."""
         memory = self._node.memory
         mask = self._memory_mask(needs, merged)
-        if self._settings.refuses_mixed_memory_groups and memory.conflicts(mask):
-            raise unexpected("[memorymanager] preferred hint violates NUMA node allocation")
+        self._see_that_groups_allow(mask)
         init = holding.container.kind is ContainerKind.INIT
         for resource, need in needs.items():
             lent = self._lent_memory.get((mask, resource), 0)
@@ -335,14 +346,17 @@ class _Walk:
             self._lent_memory[mask, resource] = max(lent, need) if init else max(lent - need, 0)
             holding.blocks.append(MemoryBlock(resource, mask, need, init, drawn))
 
+    def _see_that_groups_allow(self, mask: int) -> None:
+        if self._settings.refuses_mixed_memory_groups and self._node.memory.conflicts(mask):
+            raise unexpected("[memorymanager] preferred hint violates NUMA node allocation")
+
     def _memory_mask(self, needs: dict[str, int], merged: Merged) -> int:
         memory, table = self._node.memory, self._table
         mask, preferred = merged.mask, merged.preferred
         if not mask:
             hints = memory.hints(table, needs, self._lent_memory)
             if not hints.feasible:
-                text = "no NUMA nodes with enough memory is available"
-                raise unexpected(f"[memorymanager] failed to get the default NUMA affinity, {text}")
+                raise unexpected(NO_MEMORY_HINT)
             if preferred and not hints.preferred:
                 raise unexpected("[memorymanager] failed to find the default preferred hint")
             mask = table.masks[lowest_place(hints.preferred or hints.feasible)]

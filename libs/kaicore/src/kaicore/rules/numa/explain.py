@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from kaicore.rules.model.node import TopologyPolicy
-from kaicore.rules.model.quantity import CPU, is_memory
-from kaicore.rules.numa.verdict import SMT_ALIGNMENT, Rejected
+from kaicore.rules.model.quantity import CPU, MEMORY, is_memory
+from kaicore.rules.numa.verdict import POD_LEVEL_RESOURCES, SMT_ALIGNMENT, Rejected
 from kaicore.rules.reasons.numa import (
     NumaMemoryGroups,
     NumaNeverFits,
@@ -92,6 +92,8 @@ class _Explanation:
         hints, needs = self._refused.hints, self._needs
         if self._refused.reason == SMT_ALIGNMENT:
             return self._simple(NumaWholeCores, CPU, self._refused.message)
+        if self._refused.reason == POD_LEVEL_RESOURCES:
+            return self._simple(NumaNeverFits, next(iter(needs), CPU), _REFUSED)
         if self._refused.crowded and (not hints or any(hint.resource in self._refused.crowded for hint in hints)):
             resource = self._refused.crowded[0]
             asked = self._needs.get(resource, 0)
@@ -146,6 +148,8 @@ class _Explanation:
         if "[memorymanager]" in self._refused.message and memory is not None:
             never = not self._could(memory)
             return self._at_zone(memory, NumaNeverFits if never else NumaZoneShort)
+        if "[memorymanager]" in self._refused.message:
+            return self._simple(NumaZonesApart, MEMORY, _NO_MEMORY)
         resource = next((name for name in self._needs if name in self._refused.message), CPU)
         return self._at_zone(resource, NumaZoneShort)
 
@@ -168,6 +172,13 @@ class _Explanation:
 
 
 _CROWDED = "its containers use up what the pod asks for as a whole, and leave nothing to those without a share"
+
+_REFUSED = "its kubelet takes no pods with resources of their own (gate PodLevelResources)"
+
+_NO_MEMORY = (
+    "the pod has resources of its own, which its kubelet does not know, and the memory manager refuses a container "
+    "that asks for none"
+)
 
 _EXPLANATIONS: dict[type[AlignmentReason], str] = {
     NumaNeverFits: "the largest zone is too small",

@@ -68,12 +68,11 @@ class KubeletSettings(msgspec.Struct, frozen=True):
     @property
     def pod_level(self) -> PodLevel:
         """What is aligned of a pod with resources of its own (`spec.resources`), besides devices."""
-        # Up to 1.35 the managers look at the gate; since 1.36 only both gates together have them align anything.
-        if self.minor < 34 or (self.minor < 36 and not self.gate("PodLevelResources")):
+        if self.minor < 34:
             return PodLevel.CONTAINERS
-        if self.gate("PodLevelResources") and self.gate("PodLevelResourceManagers"):
-            return PodLevel.BUDGET
-        return PodLevel.NOTHING
+        if not self.gate("PodLevelResources"):
+            return PodLevel.REFUSED
+        return PodLevel.BUDGET if self.gate("PodLevelResourceManagers") else PodLevel.NOTHING
 
     @property
     def refuses_mixed_memory_groups(self) -> bool:

@@ -29,12 +29,13 @@ class PodLevel(StrEnum):
     """What a kubelet aligns of a pod with resources of its own, besides devices.
 
     `CONTAINERS`: what its containers ask for, as of any pod. `NOTHING`. `BUDGET`: under pod scope what the pod asks for
-    as a whole, else its containers that ask for as much as they are limited to.
+    as a whole, else its containers that ask for as much as they are limited to. `REFUSED`: it takes no such pod.
     """
 
     CONTAINERS = "containers"
     NOTHING = "nothing"
     BUDGET = "budget"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,14 @@ CHANGES = (
         "Of a pod with resources of its own neither CPUs nor memory are aligned; before, those of its containers were.",
         "kubernetes/kubernetes#133279, KEP-2837",
         "gate PodLevelResources (on by default)",
+    ),
+    Change(
+        34,
+        Matter.VERDICT,
+        "A pod with resources of its own is refused (PodLevelResourcesNotSupported). Before it is not: where it counts "
+        "as Guaranteed the Static memory manager refuses most of its containers that ask for no memory.",
+        "KEP-2837, `pkg/kubelet/lifecycle/features_linux.go`",
+        "gate PodLevelResources off",
     ),
     Change(
         34,

@@ -8,6 +8,11 @@ from collections.abc import Collection, Iterable
 
 from kaicore.rules.numa.verdict import EMPTY_POD_SHARED_POOL, SMT_ALIGNMENT, UNEXPECTED_ADMISSION
 
+#: What the memory manager says where no mask serves a container, or the container asks for no memory at all.
+NO_MEMORY_HINT = (
+    "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+)
+
 
 class AllocationRefused(Exception):
     """A pod is refused, with a reason and message as in its status."""

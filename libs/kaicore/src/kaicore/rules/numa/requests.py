@@ -44,6 +44,9 @@ class AlignedRequest:
             all given to containers.
         crowded: of `budget`, what containers with a share of their own use up, though others need some of it.
         others: what kubelets align that treat the pod's own resources otherwise; see `on`.
+        asks_without_memory: whether the memory manager is asked for containers without any, too. It knows nothing of
+            the pod's own resources, by which the pod is Guaranteed although such a container asks for nothing.
+        refused: whether the kubelet takes no pod with resources of its own.
         lends_cpus: whether ordinary init containers have CPUs of their own, which later containers take over.
     """
 
@@ -52,6 +55,8 @@ class AlignedRequest:
     budget: tuple[tuple[str, int], ...] | None = None
     crowded: frozenset[str] = frozenset()
     others: "tuple[tuple[PodLevel, AlignedRequest], ...]" = ()
+    asks_without_memory: bool = False
+    refused: bool = False
     lends_cpus: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +93,7 @@ class AlignedRequest:
     @property
     def empty(self) -> bool:
         """Whether no kubelet aligns anything of the pod."""
-        return not any(one.resources for one in self._each)
+        return not any(one.resources or one.asks_without_memory for one in self._each)
 
     def nothing(self) -> "AlignedRequest":
         """Return a request for nothing."""
@@ -108,6 +113,8 @@ class AlignedRequest:
             None if self.budget is None else kept(self.budget),
             self.crowded - ignored,
             tuple((level, other.without(ignored)) for level, other in self.others),
+            self.asks_without_memory and MEMORY not in ignored,
+            self.refused,
         )
 
 
@@ -119,9 +126,14 @@ def aligned_request(pod: Pod) -> AlignedRequest:
     plain = _of_containers(pod, {})
     if not guaranteed:
         return plain
-    by_containers = _of_containers(pod, dict.fromkeys((item.name for item in pod.containers), True))
+    by_containers = replace(
+        _of_containers(pod, dict.fromkeys((item.name for item in pod.containers), True)),
+        asks_without_memory=any(not any(map(is_memory, item.requests)) for item in pod.containers),
+    )
+    refused = replace(by_containers, refused=True)
     by_budget = _of_budget(pod, pod.pod_resources)
-    return replace(plain, others=((PodLevel.CONTAINERS, by_containers), (PodLevel.BUDGET, by_budget)))
+    levels = (PodLevel.CONTAINERS, by_containers), (PodLevel.REFUSED, refused), (PodLevel.BUDGET, by_budget)
+    return replace(plain, others=levels)
 
 
 def _of_containers(pod: Pod, host_level: Mapping[str, bool]) -> AlignedRequest:

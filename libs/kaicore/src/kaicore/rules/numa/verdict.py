@@ -12,6 +12,7 @@ TOPOLOGY_AFFINITY = "TopologyAffinityError"
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
 SMT_ALIGNMENT = "SMTAlignmentError"
 EMPTY_POD_SHARED_POOL = "EmptyPodSharedPoolError"
+POD_LEVEL_RESOURCES = "PodLevelResourcesNotSupported"
 
 
 @dataclass(slots=True)

@@ -90,7 +90,8 @@ def _waiting(
             avoid.setdefault(state.class_of(entry).key, set()).add(state.columns.row(entry.replaces_on))
         if entry.class_key in rejecting:
             rejecting[state.class_of(entry).key] = rejecting[entry.class_key]
-    return waiting, frozenset(in_backoff), ExcludedNodes(rejecting, avoid, share.turns(), share.left_to_others())
+    excluded = ExcludedNodes(rejecting, avoid, share.turns(), share.left_to_others(), share.wanted_by_others())
+    return waiting, frozenset(in_backoff), excluded
 
 
 def _reserved_by_others(state: ClusterState, config: EngineConfig, share: Share) -> list[PodEntry]:

@@ -121,6 +121,32 @@ class Share:
                     left[unseen] |= turns(unseen_names, (other, self.replica), self.replica) > 0
         return left
 
+    def wanted_by_others(self) -> Flags | None:
+        """Return the rows that another replica, which comes before this one there, may be filling right now.
+
+        That is: it has pods of which no recorded cycle tells that it left them waiting, so it decides about them now or
+        next. None where there is no such row.
+        """
+        if self.alone:
+            return None
+        others = [
+            other
+            for other in self.replicas
+            if other != self.replica and any(map(self._is_undecided, self._by_owner.get(other, ())))
+        ]
+        if not others:
+            return None
+        names = self._state.columns.names
+        wanted: Flags = np.zeros(len(self._state.columns.present), np.bool_)
+        wanted[: len(names)] = turns(names, (*others, self.replica), self.replica) > 0
+        return wanted
+
+    def _is_undecided(self, key: str) -> bool:
+        """Tell whether a waiting group has a pod of which no cycle has recorded that it left it waiting."""
+        state, scheduler = self._state, self._config.scheduler_name
+        entries = (state.pods[uid] for uid in state.workload_index.workloads[key].waiting if uid in state.waiting)
+        return any(entry.reported is None and entry.pod.scheduler_name == scheduler for entry in entries)
+
     def _in_pool(self, key: str) -> bool:
         """Tell whether a group's pods have the label of the shard's node pool; what has no pods has none."""
         if self._config.node_pool is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
+from kaicore.rules.engine.constraints.device_closeness import DeviceCloseness
 from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.node_filter import (
     GroupedMaskFilter,
@@ -51,6 +52,7 @@ class ClassFilters:
         room: whether enough is free.
         numa: what kubelets make of the class.
         constraints: the rules about other pods, and what the class prefers.
+        closeness: of the devices that its claims get, to its CPUs.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class ClassFilters:
         self.constraints = ConstraintEvaluator(
             pod_class, columns, fitting=~any_mask(matching, rows), tolerated=tolerated
         )
+        self.closeness = DeviceCloseness(pod_class, columns, self.numa if config.numa else None, self.constraints)
         self._of_nodes: list[MaskFilter | GroupedMaskFilter] = [
             MaskFilter(columns, NodeNotReady, ~columns.ready),
             MaskFilter(columns, NodeUnschedulable, self._cordoned()),
@@ -111,6 +114,8 @@ class ClassFilters:
                 yield OwnPolicyFilter(columns, numa, states, policy=own)
             yield MaskFilter(columns, NotObservedYet, self._are_uncertain())
         yield from self.constraints.filters()
+        if self.closeness.required:
+            yield self.closeness
 
     def is_certain(self, row: int, created_at: int) -> bool:
         """Tell whether a row that admits a pod does so whatever is not known yet; a row that does not is remembered.

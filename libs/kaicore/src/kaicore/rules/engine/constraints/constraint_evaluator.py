@@ -113,14 +113,15 @@ class ConstraintEvaluator:
         chosen = {name: iter(rule.choose(row)) for name, rule in self._wanted.items()}
         return tuple(next(chosen[item.storage_class]) for item in self._volumes.wanted)
 
-    def devices(self, row: int, zones: frozenset[int]) -> tuple[GivenClaim, ...]:
-        """Return what a pod gets on a row for each claim that its demand wants.
+    def devices(self, row: int, zones: frozenset[int], *, only_close: bool) -> tuple[GivenClaim, ...] | None:
+        """Return what a pod gets on a row for each claim that its demand wants; None if that is too far off.
 
         Args:
             row: the row.
             zones: NUMA zones to which its devices had better be close; none for no preference.
+            only_close: they have to be close.
         """
-        return () if self._device_rule is None else self._device_rule.choose(row, zones)
+        return () if self._device_rule is None else self._device_rule.choose(row, zones, only_close=only_close)
 
 
 def _by_storage_class(demand: VolumeDemand, columns: NodeColumns) -> dict[str, VolumeRule]:

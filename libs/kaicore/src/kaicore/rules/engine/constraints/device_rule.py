@@ -47,6 +47,8 @@ class DeviceRule:
         self._problems: dict[int, str] = {}
         #: Rows by the pools that they see.
         self._of_pool: dict[PoolId, dict[int, None]] = {}
+        #: What a pod gets, by row, with the zones to which that is close.
+        self._chosen: dict[int, tuple[frozenset[int], tuple[GivenClaim, ...] | None]] = {}
         self._seen = 0
         self._open: tuple[WantedClaim, ...] | None = None
 
@@ -69,12 +71,27 @@ class DeviceRule:
                 limits[row] = self._count(row)
         return limits
 
-    def choose(self, row: int, zones: frozenset[int]) -> tuple[GivenClaim, ...]:
-        """Return what a pod gets on a row, devices that are close to some NUMA zones rather than others."""
-        supply = self._columns.devices
-        open_ = self._now_wanted()
+    def choose(self, row: int, zones: frozenset[int], *, only_close: bool) -> tuple[GivenClaim, ...] | None:
+        """Return what a pod gets on a row; the same object as long as nothing of the row's pools changes.
+
+        Args:
+            row: a row of those that are asked.
+            zones: NUMA zones to which devices had better be close; none for no preference.
+            only_close: they have to be, where there are such zones; None is returned where none are.
+        """
+        self._catch_up()
+        kept = self._chosen.get(row)
+        if kept is None or kept[0] != zones:
+            kept = self._chosen[row] = zones, self._choice(row, zones, only_close=only_close)
+        return kept[1]
+
+    def _choice(self, row: int, zones: frozenset[int], *, only_close: bool) -> tuple[GivenClaim, ...] | None:
+        supply, open_ = self._columns.devices, self._now_wanted()
         node = self._node(row)
-        got = allocate(_specs(open_, node), supply.pools(node), supply.held, node=node.name, zones=zones)
+        specs, pools = _specs(open_, node), supply.pools(node)
+        got = allocate(specs, pools, supply.held, node=node.name, zones=zones, only_close=only_close and bool(zones))
+        if only_close and isinstance(got, str):
+            return None
         allocations = iter(got if isinstance(got, tuple) else [Allocation()] * len(open_))
         return tuple(
             GivenClaim(next(allocations) if want in open_ else supply.given_to(want.claim) or Allocation(), want.claim)
@@ -99,6 +116,7 @@ class DeviceRule:
             self._of_pool.setdefault(pool.id, {})[row] = None
         self._taken[row] = self._never[row] = False
         self._problems.pop(row, None)
+        self._chosen.pop(row, None)
         if not self._reaches(node):
             self._never[row] = True
             self._problems[row] = "a claim that others use already has devices that cannot be used from there"

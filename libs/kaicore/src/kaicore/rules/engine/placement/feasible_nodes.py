@@ -10,13 +10,22 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
-from kaicore.rules.engine.constraints.device_rule import zones_of_cpus
 from kaicore.rules.engine.constraints.device_supply import GivenClaim
 from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.rank_parts import (
+    DEVICES,
+    FULLEST,
+    OWN,
+    PLACE,
+    ZONES,
+    by_devices,
+    handicap,
+    handicap_parts,
+)
 from kaicore.rules.engine.placement.ranking import NEVER, Ranking
 from kaicore.rules.engine.placement.row_score import RowScore
 from kaicore.rules.engine.placement.row_states import RowStates
@@ -29,16 +38,6 @@ from kaicore.rules.reasons.reason import Reason
 #: Score and rank of a row that cannot take the pod, and rank of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
-#: Scores of node rules are per mille; this keeps a place for the name's order below them.
-_PLACE = 2**24
-#: A node with more than so many times of what it has in use counts as one with that much: below 10**4 per mille.
-_FULLEST = 9
-#: What counts for more than any score of node rules, one above the other: scores of zones (-1 to 100), other replicas
-#: that take the node first (up to the last turn that is told apart), pods' own `best-effort`, nodes that pods of the
-#: class are to leave alone if they can, devices that they do not need.
-_ZONES, _TURN, _OWN, _AVOIDED, _DEVICES = 10**4, 2 * 10**6, 10**7, 10**8, 10**9
-_LAST_TURN = 3
-
 #: Up to this many rows are looked at one by one.
 _FEW = 16
 #: Room for so many states at first.
@@ -79,14 +78,10 @@ class FeasibleNodes:
         #: Decides which rows may take a pod, and tells why others may not.
         self.filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts)
         self._numa, self._constraints = self.filters.numa, self.filters.constraints
+        self._closeness = self.filters.closeness
         self._states = states
         #: What a row's rank is below its state's: its place by name, and more if it is avoided.
-        self._handicap: Ints = columns.name_order()
-        if turns is not None:
-            self._handicap = self._handicap + np.minimum(turns, _LAST_TURN) * (_TURN * _PLACE)
-        if avoid:
-            self._handicap = self._handicap.copy()
-            self._handicap[list(avoid)] += _AVOIDED * _PLACE
+        self._handicap: Ints = handicap(columns.name_order(), turns=turns, avoid=avoid)
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
         #: States whose kubelets admit a pod for certain, whatever comes.
@@ -143,6 +138,8 @@ class FeasibleNodes:
             row = int(ranked.argmax())
             if ranked[row] == _NO:
                 return None
+            if self._closeness.compares:
+                row = self._by_devices(ranked)[0]
             if self._takes_by_zones(row, created_at):
                 return row
             # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
@@ -150,7 +147,12 @@ class FeasibleNodes:
             ranking.set(row, _NO)
         return None
 
+    def _by_devices(self, ranking: Ints) -> list[int]:
+        return by_devices(ranking, self._closeness.score, spread=self._spread)
+
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
+        if self._closeness.required and not self._closeness.takes(row):
+            return False
         state = self._states.state(row)
         if state in self._admitting:
             return True
@@ -168,6 +170,9 @@ class FeasibleNodes:
             return np.array(sorted(rows.tolist(), key=lambda row: -ranking[row]), np.int64)
         rows = rows[preferred[rows] >= 0]
         ordered: Ints = rows[np.lexsort((-ranking[rows], -preferred[rows]))]
+        if self._closeness.compares and len(ordered):
+            first = self._by_devices(np.where(preferred == preferred[ordered[0]], ranking, np.int64(_NO)))
+            ordered = np.array([*first, *(row for row in ordered.tolist() if row not in set(first))], np.int64)
         return ordered
 
     def row_score(self, row: int) -> RowScore:
@@ -177,15 +182,19 @@ class FeasibleNodes:
         own = self._class.numa_policy
         _, keeps, zones = self._numa.fit(row) if self._config.numa and self._numa.discerns else (True, True, 0)
         spared = any(self._columns.allocatable[row, column] for column in self._spared_columns)
+        devices, (turn, avoided) = self._closeness.score(row), handicap_parts(int(self._handicap[row]))
         return RowScore(
             row=int(row),
             preference=preference,
             leaves_devices=not spared,
-            turn=int(self._handicap[row]) % (_AVOIDED * _PLACE) // (_TURN * _PLACE),
-            avoided=bool(self._handicap[row] >= _AVOIDED * _PLACE),
+            turn=turn,
+            avoided=avoided,
             keeps_policy=own is None or own.binding or keeps,
+            choices=devices.choices,
+            near=devices.near,
             zones=zones,
-            full=abs(int(self._scores(np.array([row]))[0]) + _DEVICES * spared),
+            whole=devices.whole,
+            full=abs(int(self._scores(np.array([row]))[0]) + DEVICES * spared),
         )
 
     @property
@@ -268,12 +277,9 @@ class FeasibleNodes:
         """Return the volumes that a pod gets on a row (`ConstraintEvaluator.volumes`)."""
         return self._constraints.volumes(row) if self._class.volumes.wanted else ()
 
-    def devices(self, row: int, predicted: PredictedPlacement | None) -> tuple[GivenClaim, ...]:
+    def devices(self, row: int) -> tuple[GivenClaim, ...]:
         """Return the devices that a pod's claims get on a row, close to the zones that it is predicted to get there."""
-        if not self._class.devices.wanted:
-            return ()
-        placement = None if predicted is None else predicted.placement
-        return self._constraints.devices(row, zones_of_cpus(placement, self._columns.topologies[row]))
+        return self._closeness.given_anyway(row)
 
     def refresh(self, rows: "array[int]") -> None:
         """Evaluate rows again that were charged; one may be there more than once."""
@@ -290,7 +296,7 @@ class FeasibleNodes:
                 rank = int(ranks[state]) if state < len(ranks) else _UNKNOWN
                 if rank == _UNKNOWN:
                     score = self._score(row)
-                    rank = score if score == _NO else score * _PLACE
+                    rank = score if score == _NO else score * PLACE
                     if state >= len(ranks):
                         self._reserve()
                         ranks = self._ranks_by_state
@@ -317,7 +323,8 @@ class FeasibleNodes:
 
     def _find_ranks(self, rows: Ints) -> None:
         """Evaluate rows, and keep their ranks for all rows of the same states."""
-        ranks = _ranks(self._evaluated(rows))
+        scores = self._evaluated(rows)
+        ranks = np.where(scores == _NO, _NO, scores * PLACE)
         states = self._states.states(rows)
         self._reserve()
         self._ranks_by_state[states] = ranks
@@ -350,8 +357,8 @@ class FeasibleNodes:
         if self._config.numa and len(places) and self._numa.discerns:
             fit, own = self._numa.zone_fit(rows[places]), self._class.numa_policy
             taking = fit.admit & fit.keeps if own is not None and own.binding else fit.admit
-            wishes = fit.keeps * _OWN if own is not None and not own.binding else by_zones
-            places, by_zones = places[taking], (wishes + fit.score * _ZONES)[taking]
+            wishes = fit.keeps * OWN if own is not None and not own.binding else by_zones
+            places, by_zones = places[taking], (wishes + fit.score * ZONES)[taking]
         if len(places):
             scores[places] = self._scores(rows[places]) + by_zones
         return scores
@@ -367,16 +374,16 @@ class FeasibleNodes:
             admits, keeps, score = self._numa.fit(row)
             if not admits or (own is not None and own.binding and not keeps):
                 return _NO
-            by_zones = score * _ZONES + (_OWN if own is not None and not own.binding and keeps else 0)
+            by_zones = score * ZONES + (OWN if own is not None and not own.binding and keeps else 0)
         elif self._config.numa and not self._numa.admits(row):
             return _NO
         full = 0
         for column, need in self._weighed_needs:
             total = max(allocatable[column], 1)
-            full += min(used[column] + need, total * _FULLEST) * 1000 // total
+            full += min(used[column] + need, total * FULLEST) * 1000 // total
         full //= max(len(self._weighed_needs), 1)
         spared = any(allocatable[column] for column in self._spared_columns)
-        return by_zones + (-full if self._spread else full) - _DEVICES * spared
+        return by_zones + (-full if self._spread else full) - DEVICES * spared
 
     def _scores(self, rows: Ints) -> Ints:
         """Per mille in use of what the class asks for, afterwards; nodes with devices last if it asks for none."""
@@ -384,15 +391,10 @@ class FeasibleNodes:
         allocatable = np.maximum(columns.allocatable[rows][:, weighed], 1)
         after = columns.used[rows][:, weighed] + self._need[weighed]
         # Of what the class does not ask for, more may be in use than there is.
-        after = np.minimum(after, allocatable * _FULLEST)
+        after = np.minimum(after, allocatable * FULLEST)
         full: Ints = (after * 1000 // allocatable).sum(axis=1) // max(len(weighed), 1)
         if self._spread:
             full = -full
         if len(self._spared):
-            full -= _DEVICES * columns.allocatable[rows][:, self._spared].any(axis=1)
+            full -= DEVICES * columns.allocatable[rows][:, self._spared].any(axis=1)
         return full
-
-
-def _ranks(scores: Ints) -> Ints:
-    """Return the ranks of states by their scores."""
-    return np.where(scores == _NO, _NO, scores * _PLACE)

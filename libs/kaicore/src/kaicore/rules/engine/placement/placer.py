@@ -65,12 +65,14 @@ class ExcludedNodes:
         turns: by row, how many other replicas take it before this one; None where this one has all rows.
         left_to_others: rows where another replica is to decide first about what became free; None where this one has
             all rows.
+        wanted_by_others: rows that another replica may be filling right now; None where there is none.
     """
 
     rejecting: Mapping[str, dict[int, str]] = field(default_factory=dict)
     avoid: Mapping[str, set[int]] = field(default_factory=dict)
     turns: Ints | None = None
     left_to_others: Flags | None = None
+    wanted_by_others: Flags | None = None
 
 
 def in_placement_order(
@@ -225,7 +227,7 @@ class Placer:
             self._observer.placing(member, row, feasible)
         predicted = feasible.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
-        volumes, devices = feasible.volumes(row), feasible.devices(row, predicted)
+        volumes, devices = feasible.volumes(row), feasible.devices(row)
         arrival = None
         if self._doubts is not None and predicted is not None:
             arrival = Arrival(pod_class.aligned, charge, member.pod.created_at)

@@ -1,0 +1,11 @@
+"""The exporter as it is in a pod, whose service account is in the folder that `BENCH_SERVICE_ACCOUNT` names."""
+
+import os
+from pathlib import Path
+
+from kai_exporter.main import main
+from kaicore.kube import service_account
+
+if __name__ == "__main__":
+    service_account.SERVICE_ACCOUNT = Path(os.environ["BENCH_SERVICE_ACCOUNT"])
+    main()

@@ -1,0 +1,65 @@
+"""Objects that resource-topology-exporter v0.10.0 itself wrote to a kube-apiserver 1.37.2 (decision 0547).
+
+Its kubelet was ours (`tests.podresources`): 16 CPUs on two NUMA nodes, one of them reserved, a GPU on each, policy
+`restricted`, scope `pod`; a pod on node 0, one with memory of both nodes, and one with nothing of its own.
+"""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from kai_exporter.node_topology import pods_fingerprint
+from kaicore.errors import InvalidObject
+from kaicore.kube.normalize_topology import normalize_topology
+from kaicore.kube.resources import TOPOLOGIES
+from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope
+
+GI = 2**30
+GPU = "nvidia.com/gpu"
+PODS = ("aligned", "wide", "shared")
+
+BY_CONFIG, WITH_FINGERPRINT, TOLD = (Path(__file__).parent / "rte-v0.10.0.jsonl").read_bytes().splitlines()
+
+
+def read(line: bytes) -> NodeTopology:
+    lost: list[InvalidObject] = []
+    topology = normalize_topology(TOPOLOGIES.at("v1alpha2").decode(line), lost.append)
+    assert lost == []
+    return topology
+
+
+@pytest.mark.parametrize(
+    ("line", "policy", "published"),
+    [(BY_CONFIG, TopologyPolicy.RESTRICTED, ""), (TOLD, TopologyPolicy.SINGLE_NUMA_NODE, "container")],
+)
+def test_policy_of_the_kubelets_configuration_is_told_by_the_old_field_alone(
+    line: bytes, policy: TopologyPolicy, published: str
+) -> None:
+    """Attributes are empty unless RTE is told by flags; the old field says no scope, so `pod` is lost on the way."""
+    written = {item["name"]: item["value"] for item in msgspec.json.decode(line)["attributes"]}
+    assert written["topologyManagerScope"] == published
+    assert (read(line).policy, read(line).scope) == (policy, TopologyScope.CONTAINER)
+
+
+def test_fingerprint_is_of_all_pods_as_we_make_it() -> None:
+    topology = read(WITH_FINGERPRINT)
+    assert topology.fingerprint == pods_fingerprint(("default", name) for name in PODS)
+    assert topology.fingerprint_method == "all"
+    assert read(BY_CONFIG).fingerprint == ""
+
+
+def test_zones_are_read_with_what_is_counted_on_each() -> None:
+    """Memory of two NUMA nodes counts in full on both, a device of none on none, memory's capacity is allocatable."""
+    first, second = read(BY_CONFIG).zones
+    assert {name: (one.capacity, one.allocatable, one.available) for name, one in first.resources.items()} == {
+        "cpu": (8000, 7000, 4000),
+        "memory": (30 * GI, 30 * GI, 24 * GI),
+        GPU: (1, 1, 0),
+    }
+    assert {name: (one.capacity, one.allocatable, one.available) for name, one in second.resources.items()} == {
+        "cpu": (8000, 8000, 7000),
+        "hugepages-2Mi": (GI, GI, GI),
+        "memory": (31 * GI, 31 * GI, 29 * GI),
+        GPU: (1, 1, 0),
+    }
+    assert second.costs == {"node-0": 21, "node-1": 10}
