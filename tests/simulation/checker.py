@@ -5,7 +5,7 @@ the code it says in `violations`, with the time.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,6 +129,16 @@ class Checker:
                 placed[gang] = None
         for gang in placed:
             self._check_gang(gang)
+
+    def taken(self, expectations: Sequence[Mapping[str, int]], position: int) -> None:
+        """Look at what an append expected of streams, as the log takes it: nobody decides on what is so no more."""
+        for expect in expectations:
+            for stream, version in expect.items():
+                if version != self._versions.get(stream, 0):
+                    self.wrong(
+                        f"the log takes after event {position} what holds of version {version} of {stream}, which is at"
+                        f" {self._versions.get(stream, 0)}"
+                    )
 
     def proposing(self, process: str, units: Sequence[Unit]) -> None:
         """Look at what a process is about to append: nobody decides on less than it was told of itself."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.simulation.loop import Process
 from tests.simulation.network import Link
-from tests.simulation.plan import Fault
+from tests.simulation.plan import NODES, Fault
 from tests.simulation.world import World
 
 #: Seconds after which the control plane takes a silent node for lost, and after which its pods are gone.
@@ -35,7 +35,7 @@ class Faults:
             if role.process is not None:
                 role.process.dies_at_step = 0
             world.start_again(role.name)
-        for site, name in ((site, name) for site in world.sites for name in world.node_names):
+        for site, name in ((site, name) for site in world.sites for name in NODES):
             site.api.patch("", "nodes", name, {"spec": {"unschedulable": False}})
 
     def _until(self, seconds: float, end: Callable[[], None]) -> None:

@@ -20,9 +20,22 @@ _PATIENCE_S = 5.0
 class LogServer(MemoryLog):
     """The log; it tells what was appended as soon as it is."""
 
-    def __init__(self, clock: Callable[[], int], appended: Callable[[list[Event]], None]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        appended: Callable[[list[Event]], None],
+        taken: Callable[[str, Sequence[Mapping[str, int]], int], None],
+    ) -> None:
+        """Make an empty log.
+
+        Args:
+            clock: gives microseconds since 1970.
+            appended: told of events as soon as they are there.
+            taken: told of a call before its events are: the cluster, what was expected of streams by the call and by
+                those of its units that were taken, and the position after which it was taken.
+        """
         super().__init__(clock)
-        self._appended = appended
+        self._appended, self._taken = appended, taken
 
     async def append(
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
@@ -31,6 +44,8 @@ class LogServer(MemoryLog):
         before = len(self._cluster(cluster).events)
         outcomes = await super().append(cluster, units, expect=expect)
         if len(events := self._cluster(cluster).events) > before:
+            new = [unit.expect for unit, outcome in zip(units, outcomes, strict=True) if outcome.events]
+            self._taken(cluster, [expect or {}, *new], before)
             self._appended(events[before:])
         return outcomes
 

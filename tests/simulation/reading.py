@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: Seconds after the last fault in which readers must have caught up.
 _CATCHES_UP_S = 60.0
 
+#: Seconds in which read models follow an event when nothing fails: a cycle may come just as the end is looked at.
+_FOLLOWS_S = 5.0
+
 #: Seconds after which a webhook has surely tried a log again that failed.
 _WEBHOOK_S = 4.0
 
@@ -121,20 +124,30 @@ class Reading:
 
     async def check_end(self) -> None:
         """With nothing that fails any more, all readers tell what the log says."""
-        end = self._world.loop.time() + _CATCHES_UP_S
         head = self.checker.head
-        while self._world.loop.time() < end and not self._caught_up(head):  # noqa: ASYNC110  # nothing tells of it
-            await asyncio.sleep(0.5)
+        await self._until(lambda: self._caught_up(head), _CATCHES_UP_S)
         self._site.checker.now = self._world.loop.time()
         for how, position in (("pages", self._reader.paged), ("stream", self._reader.streamed)):
             if position < head:
                 self._site.checker.wrong(f"{how} of events have told up to {position} in the end, of {head}")
         await asyncio.sleep(_WEBHOOK_S)
-        self.checker.check_read_models(self._views.live(self._site.cluster))
+        told = self.checker.head
+        await self._until(lambda: self._projected() >= told, _FOLLOWS_S)
+        self._site.checker.now = self._world.loop.time()
+        self.checker.check_read_models(self._views.live(self._site.cluster), told)
         for topology in TOPOLOGIES:
             if not await self.author.review(topology):
                 self._site.checker.wrong("the webhook does not answer in the end")
 
-    def _caught_up(self, head: int) -> bool:
+    async def _until(self, holds: Callable[[], bool], seconds: float) -> None:
+        """Wait until something holds, for so long at most; what does not hold then is for the checks."""
+        end = self._world.loop.time() + seconds
+        while self._world.loop.time() < end and not holds():  # noqa: ASYNC110  # nothing tells of it
+            await asyncio.sleep(0.5)
+
+    def _projected(self) -> int:
         live = self._views.live(self._site.cluster)
-        return min(self._reader.paged, self._reader.streamed, live[0].position if live else 0) >= head
+        return live[0].position if live else 0
+
+    def _caught_up(self, head: int) -> bool:
+        return min(self._reader.paged, self._reader.streamed, self._projected()) >= head

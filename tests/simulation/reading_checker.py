@@ -84,10 +84,15 @@ class ReadingChecker:
             if counted != there:
                 self._wrong(f"read models count {counted} {column} up to {generation.position}, of {there}")
 
-    def check_read_models(self, live: tuple[Generation, Tables] | None) -> None:
-        """In the end they are those that are made in one go, whatever has happened to their projector."""
-        if live is None or live[0].position < self.head:
-            self._wrong(f"read models are at {0 if live is None else live[0].position} in the end, of {self.head}")
+    def check_read_models(self, live: tuple[Generation, Tables] | None, told: int) -> None:
+        """In the end they are those that are made in one go, whatever has happened to their projector.
+
+        Args:
+            live: what is read.
+            told: the position that they have had the time to reach.
+        """
+        if live is None or live[0].position < told:
+            self._wrong(f"read models are at {0 if live is None else live[0].position} in the end, of {told}")
             return
         generation, kept = live
         anew = projected(self._checker.events[: generation.position])

@@ -19,7 +19,7 @@ from tests.simulation.world import run
 _SECONDS = 1.5
 
 #: Faults that show where two decisions meet: when the engine decides otherwise, other plans show them.
-_BY_MOMENT = ("unconditional-append", "no-catching-up")
+_BY_MOMENT = ("no-catching-up",)
 
 _ROOT = Path(__file__).parents[2]
 

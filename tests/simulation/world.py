@@ -5,7 +5,7 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +35,7 @@ from tests.simulation.leases import NetworkLeaseStore
 from tests.simulation.log import LogServer, NetworkLog
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop, Stuck, at_once, boot_us_here, bury, clock_here
 from tests.simulation.network import Fate, Network, Server
-from tests.simulation.plan import GANG_GRACE_S, NODES, Arrival, Plan
+from tests.simulation.plan import GANG_GRACE_S, Arrival, Plan
 from tests.simulation.plants import PLANTS
 from tests.simulation.reading_services import hub_app
 from tests.simulation.site import Site
@@ -107,7 +107,7 @@ class World:
         self._servers: list[Process] = []
         self.log_server = self.server("log")
         self.bus_server = self.server("bus")
-        self.log = LogServer(lambda: int((EPOCH_S + self.loop.time()) * 1e6), self._appended)
+        self.log = LogServer(lambda: int((EPOCH_S + self.loop.time()) * 1e6), self._appended, self._taken)
         self.leases = MemoryLeaseStore()
         self.bus: BusServer
         self.roles: dict[str, Role] = {}
@@ -348,11 +348,15 @@ class World:
             if site.cluster == cluster and site.reading is not None:
                 site.reading.checker.appended(events)
 
+    def _taken(self, cluster: str, expectations: Sequence[Mapping[str, int]], position: int) -> None:
+        if isinstance(checker := self._checker(cluster), Checker):
+            checker.now = self.loop.time()
+            checker.taken(expectations, position)
+
     def proposing(self, process: Process, cluster: str, units: Sequence[Unit]) -> None:
         """See `Witness`."""
-        checker = self._checker(cluster)
-        checker.now = self.loop.time()
-        if isinstance(checker, Checker):
+        if isinstance(checker := self._checker(cluster), Checker):
+            checker.now = self.loop.time()
             checker.proposing(process.name, units)
 
     def acknowledged(
@@ -362,11 +366,6 @@ class World:
         checker = self._checker(cluster)
         checker.now = self.loop.time()
         checker.acknowledged(process.name, units, outcomes)
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        """The nodes of the cluster."""
-        return NODES
 
 
 @contextmanager
