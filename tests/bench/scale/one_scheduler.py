@@ -91,19 +91,19 @@ def nodes(count: int) -> list[NewEvent]:
 
 
 def waiting_pods(count: int) -> list[NewEvent]:
-    """Pods of one GPU, of 40 classes."""
-    made = []
+    """Pods of one GPU, of 40 classes, just created: for a moment they wait for other replicas (decision 0522)."""
+    made, now = [], int(time.time())
     for number in range(count):
-        one = pod(f"p{number:06}", created_at=number // 50, **shape(number))
+        one = pod(f"p{number:06}", created_at=now, **shape(number))
         made.append(new_event(f"pod/{one.uid}", payload=payloads.PodObserved(one), subject=f"default/{one.name}"))
     return made
 
 
 def waiting_gangs(pods: int, gang: int) -> list[NewEvent]:
     """Groups of so many pods of one GPU each, alike within a group; a group comes before its pods."""
-    made = Workloads("gangs")
+    made, now = Workloads("gangs"), int(time.time())
     for number in range(pods // gang):
-        made.gang(f"g{number:06}", gang, created_at=number * gang // 50, **shape(number))
+        made.gang(f"g{number:06}", gang, created_at=now, **shape(number))
     return [as_new(event) for event in made.events]
 
 
