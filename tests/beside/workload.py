@@ -6,7 +6,8 @@ from typing import Any
 
 RACK = "cloud.provider.com/topology-rack"
 
-#: Eight nodes in two racks; a container's CPUs and GPUs are of one zone of two, or its pod is rejected.
+#: Eight nodes in two racks; a container's CPUs, GPUs and memory are of one zone of two, or its pod is rejected. Without
+#: a memory manager no exporter tells memory by zones, and NodeResourceTopologyMatch then lets no Guaranteed pod in.
 FLEET = """
 topologyLabels: {cloud.provider.com/topology-rack: 4}
 groups:
@@ -14,7 +15,11 @@ groups:
     count: 8
     zones: 2
     perZone: {cpus: 18, memory: 64Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "2", memory: 2Gi}}
+    kubelet:
+      topologyManagerPolicy: single-numa-node
+      cpuManagerPolicy: static
+      memoryManagerPolicy: Static
+      kubeReserved: {cpu: "2", memory: 2Gi}
     nrt: {publisher: rte, delay: 1s, jitter: 500ms, period: 60s}
     timing: {startupDelay: 300ms, startupJitter: 300ms, terminationSeconds: 300ms}
 """

@@ -219,10 +219,12 @@ async def test_seals_for_the_only_address_outlive_the_relay_and_a_queue_that_is_
         async with sealing(log, store.url, kept, key=key, cluster=cluster_name) as running:
             for _ in range(4):
                 await running.sealed(await append(log, cluster_name))
-            await running.handed_in(kept)
+                await running.handed_in(kept)
     async with sealing(log, store.url, kept, key=key, cluster=cluster_name) as running:
         for _ in range(3):
             await running.sealed(await append(log, cluster_name))
+            # The file's own queue is short here, too: a seal that overflows both is nowhere.
+            await running.handed_in(kept)
         await until(lambda: running.of_deposit("deposit_failing", store.url) == 1)
         store.start()
         await until(lambda: running.of_deposit("seals_deposited_total", store.url) >= 11)
