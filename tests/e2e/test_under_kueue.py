@@ -151,6 +151,12 @@ def test_the_guide_of_kueue_is_followed_under_kueue_itself(cluster: Cluster) -> 
         asyncio.run(_guide(live))
 
 
+async def _reserved(client: KubeClient, queue: str) -> dict[str, str]:
+    """What Kueue says that a ClusterQueue holds, by resource."""
+    status = (await object_at(client, f"{_KUEUE}/clusterqueues/{queue}"))["status"]
+    return {one["name"]: one["total"] for one in status["flavorsReservation"][0]["resources"]}
+
+
 async def _guide(live: LiveStack) -> None:
     documents = work_of("kueue", live.namespace, "kai-ledger")
     async with made(live, *documents) as client:
@@ -159,10 +165,13 @@ async def _guide(live: LiveStack) -> None:
         (assigned,) = admitted["status"]["admission"]["podSetAssignments"]
         assert assigned["resourceUsage"][GPU] == "4"
         # Both count the same: what the queue holds here is what Kueue says it holds, each pod once.
-        queue = await object_at(client, f"{_KUEUE}/clusterqueues/team")
-        theirs = {one["name"]: one["total"] for one in queue["status"]["flavorsReservation"][0]["resources"]}
         (held,) = [one for one in live.ask("get", "queues")["items"] if one["name"] == "ClusterQueue/team"]
-        assert {one["resource"]: one["allocated"] for one in held["resources"]} == theirs
+        ours_held = {one["resource"]: one["allocated"] for one in held["resources"]}
+        assert ours_held[GPU] == "4"
+        async with asyncio.timeout(PATIENCE_S):
+            # Kueue writes the status of a ClusterQueue some time after it has admitted.
+            while await _reserved(client, "team") != ours_held:  # noqa: ASYNC110
+                await asyncio.sleep(0.2)
         big = job("big", pods=4, gpus=4)
         await live.create(big)
         await workload(client, live, "big", has("QuotaReserved", "False"))
