@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,8 +14,11 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from cyclopts import MissingArgumentError
+from kai_cli.main import app
 
 from tests.prometheus_server import promtool
+from tests.unit.cli.test_documented_commands import variants
 
 ROOT = Path(__file__).resolve().parents[3]
 BOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
@@ -29,7 +33,7 @@ _INTERVAL = "$__rate_interval"
 def metrics() -> dict[str, set[str]]:
     """Labels by the names under which Prometheus keeps them; the reference page is what the code says."""
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
-    named: dict[str, set[str]] = {}
+    named: dict[str, set[str]] = {"up": set()}  # Prometheus' own, of each process
     for name, kind, labels in re.findall(r"^\| `(kai_\w+)` \| (\w+) \| (.*?) \|", text, re.MULTILINE):
         own = set(re.findall(r"`(\w+)`", labels))
         if kind == "histogram":
@@ -48,6 +52,12 @@ def queries() -> Iterator[tuple[str, str]]:
     for group in yaml.safe_load(RULES.read_text("utf-8"))["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], rule["expr"]
+
+
+def runbooks() -> dict[str, str]:
+    """The runbook of each alert; `tests/e2e/test_documented_commands.py` runs what is in them."""
+    page = (ROOT / "docs" / "how-to" / "runbooks.md").read_text("utf-8")
+    return dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
 
 
 def grouped(expression: promql_parser.Expr) -> set[str]:
@@ -101,9 +111,24 @@ def test_a_rule_says_what_is_wrong_and_what_to_do_with_labels_that_its_query_kee
         assert set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) <= kept, rule["alert"]
 
 
+def test_commands_that_an_alert_names_are_taken_and_are_in_its_runbook() -> None:
+    sections = runbooks()
+    named = [
+        (rule["alert"], command)
+        for group in yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+        for rule in group["rules"]
+        for command in re.findall(r"`kai ([^`]*)`", rule["annotations"]["action"])
+    ]
+    assert len(named) > 10
+    for alert, command in named:
+        for words in variants(command):
+            with suppress(MissingArgumentError):  # a mention may leave out what a command needs
+                app.parse_args(words, exit_on_error=False, print_error=False)
+        assert f"`kai {command}" in sections[alert], alert
+
+
 def test_each_alert_has_a_runbook_with_commands_and_each_runbook_an_alert() -> None:
-    page = (ROOT / "docs" / "how-to" / "runbooks.md").read_text("utf-8")
-    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    sections = runbooks()
     groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
     alerts = {rule["alert"]: rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]}
     assert alerts == {name: f"docs/how-to/runbooks.md#{name.lower()}" for name in sections}
