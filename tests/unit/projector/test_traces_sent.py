@@ -1,7 +1,10 @@
 """Spans that events end are sent to a receiver of OpenTelemetry traces, each once; gangs are parents of their pods."""
 
 import asyncio
+import socket
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +15,12 @@ from kai_projector.traces import MOST_AGE_US, encoded, ended_spans
 from kaicore.errors import ConfigurationError
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service.logs import get_logger
+from kaicore.version import version
 from prometheus_client import CollectorRegistry
 
 from tests.factory import amounts, pod
+from tests.nats_cluster import free_port
+from tests.otel_collector import collecting, collector
 from tests.recorded_history import log_of
 from tests.trace_receiver import trace_receiver
 from tests.workloads import Workloads
@@ -53,8 +59,16 @@ async def test_each_span_is_sent_once_however_events_come_and_a_gang_is_the_pare
     assert {span["traceId"] for span in ways} == {gang["traceId"]}
     assert {span["links"][0]["traceId"] for span in ways} >= {root["traceId"]}
     assert gang["traceId"] in [link["traceId"] for link in root["links"]]
+    assert {"k8s.pod.name": "train-0", "k8s.namespace.name": "default", "k8s.node.name": "n"}.items() <= (
+        attributes(next(span for span in ways if span["name"] == "pod default/train-0")).items()
+    )
+    assert attributes(gang).keys() == {"kai.event", "kai.position", "kai.group"}, "of no pod"
     steps = [span["name"] for span in spans if span.get("parentSpanId") == by_name["pod default/alone"]["spanId"]]
     assert steps == ["decide", "bind", "start", "run"]
+
+
+def attributes(span: dict[str, Any]) -> dict[str, str]:
+    return {one["key"]: one["value"]["stringValue"] for one in span["attributes"]}
 
 
 async def test_what_ended_long_ago_is_not_sent(told: Workloads) -> None:
@@ -90,6 +104,41 @@ async def test_a_receiver_gets_all_spans_also_when_it_was_away_and_what_it_refus
     assert (taken.trace_id.hex(), taken.span_id.hex()) == (start["traceId"], start["spanId"])
     assert str(taken.end_time_unix_nano) == start["endTimeUnixNano"]
     assert (receiver.headers[0]["authorization"], receiver.headers[0]["tenant"]) == ("Bearer x", "a")
+
+
+@pytest.mark.skipif(not collector(), reason="no OpenTelemetry Collector here (KAI_TEST_COLLECTOR names one)")
+async def test_a_collector_has_every_span_as_it_is_meant(told: Workloads, tmp_path: Path) -> None:
+    spans = await spans_of(told, batch=7, now=told.now)
+    with collecting(tmp_path, port=free_port(), ready=is_open) as collected:
+        metrics = ProjectorMetrics(registry=CollectorRegistry())
+        sender = OtlpSender(traces_url(collected.url), {}, metrics=metrics, logger=get_logger())
+        for span in spans:
+            sender.take(encoded("c1", [span]), 1)
+        sending = asyncio.create_task(sender.run())
+        await until(lambda: len(collected.requests()) == len(spans))
+        sending.cancel()
+        taken = [one for request in collected.requests() for one in request["resourceSpans"]]
+    resource = {one["key"]: one["value"]["stringValue"] for one in taken[0]["resource"]["attributes"]}
+    assert resource == {"service.name": "kai-ledger", "service.version": version(), "k8s.cluster.name": "c1"}
+    assert taken[0]["scopeSpans"][0]["scope"] == {"name": "kai-ledger", "version": version()}
+    received = [span for one in taken for scope in one["scopeSpans"] for span in scope["spans"]]
+    assert [shape(span) for span in received] == [shape(span) for span in spans]
+    there = {(span["traceId"], span["spanId"]) for span in received}
+    assert len(there) == len(spans)
+    assert {(span["traceId"], span["parentSpanId"]) for span in received if span.get("parentSpanId")} < there
+
+
+def shape(span: dict[str, Any]) -> dict[str, Any]:
+    """What of a span is not left out where it is empty."""
+    return {key: value for key, value in span.items() if value} | {
+        "links": [dict(one) for one in span.get("links", [])]
+    }
+
+
+def is_open(url: str) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 1):
+        return True
+    return False
 
 
 def test_addresses_and_headers_that_are_none_are_named_without_secrets() -> None:

@@ -12,9 +12,11 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.trace_context import span_of, trace_id, trace_of
+from kaicore.version import version
 
 #: Of OTLP: a span of something inside, and a status that is an error.
 _INTERNAL, _ERROR = 1, 2
+_NAME = "kai-ledger"
 
 
 class TraceAnswer(Answer, frozen=True, kw_only=True):
@@ -35,10 +37,10 @@ def pod_trace(events: Sequence[Event], *, group: str = "") -> TraceAnswer:
 
 def as_trace(cluster: str, spans: list[dict[str, Any]]) -> TraceAnswer:
     """Return spans of one cluster as a trace."""
-    resource = {"attributes": _attributes({"service.name": "kai-ledger", "k8s.cluster.name": cluster})}
-    return TraceAnswer(
-        resource_spans=[{"resource": resource, "scopeSpans": [{"scope": {"name": "kai-ledger"}, "spans": spans}]}]
-    )
+    of_service = {"service.name": _NAME, "service.version": version(), "k8s.cluster.name": cluster}
+    scope = {"name": _NAME, "version": version()}
+    resource = {"attributes": _attributes(of_service)}
+    return TraceAnswer(resource_spans=[{"resource": resource, "scopeSpans": [{"scope": scope, "spans": spans}]}])
 
 
 def pod_spans(
@@ -100,7 +102,8 @@ def gang_spans(
     trace = _gang(first, group)
     begins = min(_created_at(events[0]) for events, _ in ways)
     gang = _span(last, f"gang {group}", begins=begins, wrong=False)
-    gang |= {"traceId": trace, "spanId": trace[:16], "links": []}
+    about = _attributes(_named(last) | {"kai.group": group})
+    gang |= {"traceId": trace, "spanId": trace[:16], "attributes": about, "links": []}
     spans = [gang]
     for events, way in ways[:minimum]:
         one = _span(way, f"pod {way.subject}", begins=_created_at(events[0]), wrong=False)
@@ -147,8 +150,16 @@ def _step(payload: payloads.Payload, *, running: bool) -> tuple[str, bool]:
 
 
 def _span(event: Event, name: str, *, begins: int, wrong: bool) -> dict[str, Any]:
-    named = {"kai.event": event.type, "kai.position": str(event.position), "kai.correlation": event.correlation}
-    node = getattr(decode_payload(event), "node", "")
+    payload = decode_payload(event)
+    node = payload.pod.node_name if isinstance(payload, payloads.PodObserved) else getattr(payload, "node", "")
+    namespace, _, pod = event.subject.rpartition("/")
+    # OpenTelemetry's semantic conventions 1.37, Kubernetes attributes.
+    named = _named(event) | {
+        "k8s.namespace.name": namespace,
+        "k8s.pod.name": pod,
+        "k8s.pod.uid": event.stream.rpartition("/")[2],
+        "k8s.node.name": node if isinstance(node, str) else "",
+    }
     span: dict[str, Any] = {
         "traceId": trace_of(event),
         "spanId": span_of(event),
@@ -156,7 +167,7 @@ def _span(event: Event, name: str, *, begins: int, wrong: bool) -> dict[str, Any
         "kind": _INTERNAL,
         "startTimeUnixNano": str(min(begins, event.recorded_at) * 1000),
         "endTimeUnixNano": str(event.recorded_at * 1000),
-        "attributes": _attributes(named | ({"k8s.node.name": node} if isinstance(node, str) else {})),
+        "attributes": _attributes(named),
         "status": {"code": _ERROR} if wrong else {},
     }
     if event.correlation:
@@ -164,6 +175,10 @@ def _span(event: Event, name: str, *, begins: int, wrong: bool) -> dict[str, Any
         cycle = trace_id(event.cluster, event.correlation)
         span["links"] = [{"traceId": cycle, "spanId": (event.cause or event.id).hex[:16]}]
     return span
+
+
+def _named(event: Event) -> dict[str, str]:
+    return {"kai.event": event.type, "kai.position": str(event.position), "kai.correlation": event.correlation}
 
 
 def _attributes(values: dict[str, str]) -> list[dict[str, Any]]:
