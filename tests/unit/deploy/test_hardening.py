@@ -1,9 +1,8 @@
-"""What is deployed may do no more than it must: networks, secrets, rights of containers, images."""
+"""What is deployed may do no more than it must: secrets, rights of containers, images."""
 
 import importlib.util
 import shutil
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,38 +10,11 @@ import yaml
 
 from tests.unit.deploy.test_commands import COMPOSE, DEPLOY, MANIFESTS, WORKLOADS, interpolated
 
-POLICIES = [manifest for manifest in MANIFESTS if manifest["kind"] == "NetworkPolicy"]
-
 Json = dict[str, Any]
 
 
 def name_of(workload: Json) -> str:
     return str(workload["metadata"]["name"])
-
-
-def labels_of(workload: Json) -> dict[str, str]:
-    labels: dict[str, str] = workload["spec"]["template"]["metadata"]["labels"]
-    return labels
-
-
-def selected(selector: Json, labels: dict[str, str]) -> bool:
-    """Whether a label selector selects labels, with the operators that the policies use."""
-    wanted = selector.get("matchLabels", {})
-    expressions = selector.get("matchExpressions", [])
-    assert all(expression["operator"] == "In" for expression in expressions)
-    return wanted.items() <= labels.items() and all(
-        labels.get(expression["key"]) in expression["values"] for expression in expressions
-    )
-
-
-def rules_of(workload: Json, direction: str) -> Iterator[Json]:
-    for policy in POLICIES:
-        if selected(policy["spec"]["podSelector"], labels_of(workload)):
-            yield from policy["spec"].get(direction, [])
-
-
-def ports(rules: Iterator[Json]) -> set[int]:
-    return {port["port"] for rule in rules for port in rule.get("ports", [])}
 
 
 def containers_of(workload: Json) -> list[Json]:
@@ -54,44 +26,6 @@ def variables_of(workload: Json) -> dict[str, Json]:
     return {
         variable["name"]: variable for container in containers_of(workload) for variable in container.get("env", [])
     }
-
-
-@pytest.mark.parametrize("workload", WORKLOADS, ids=name_of)
-def test_each_service_reaches_what_it_is_told_to_use_and_nothing_else(workload: Json) -> None:
-    directions = {
-        direction
-        for policy in POLICIES
-        if selected(policy["spec"]["podSelector"], labels_of(workload))
-        for direction in policy["spec"]["policyTypes"]
-    }
-    assert directions == {"Ingress", "Egress"}, "it is cut off unless a policy lets it"
-    variables = variables_of(workload)
-    spec = workload["spec"]["template"]["spec"]
-    expected = {53}
-    if "KAI_DATABASE_URL" in variables:
-        expected.add(5432)
-    if "KAI_NATS_URL" in variables:
-        expected.add(4222)
-    if spec.get("automountServiceAccountToken", True):
-        expected |= {443, 6443}
-    if "KAI_INGEST_URL" in variables or spec.get("initContainers"):
-        expected.add(8080)
-    assert ports(rules_of(workload, "egress")) == expected
-
-
-def test_who_is_called_lets_the_caller_in() -> None:
-    by_name = {name_of(workload): workload for workload in WORKLOADS}
-    for caller, called in (("kai-exporter", "kai-ingest"), ("kai-scheduler", "kai-watcher")):
-        sources = [source for rule in rules_of(by_name[called], "ingress") for source in rule["from"]]
-        assert any(
-            "podSelector" in source and selected(source["podSelector"], labels_of(by_name[caller]))
-            for source in sources
-        )
-        targets = [target for rule in rules_of(by_name[caller], "egress") for target in rule.get("to", [])]
-        assert any(
-            "podSelector" in target and selected(target["podSelector"], labels_of(by_name[called]))
-            for target in targets
-        )
 
 
 ROLES = {
