@@ -10,6 +10,7 @@ import psycopg
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.kube.access import configured_access
+from kaicore.ledger.log.url_errors import without_login
 from kaicore.runtime.embedded.nats import greeting
 from kaicore.runtime.shard_settings import read_shard_settings
 
@@ -86,7 +87,7 @@ def check_database(url: str) -> None:
     try:
         psycopg.connect(url, connect_timeout=int(_ANSWER_S)).close()
     except psycopg.Error as error:
-        raise ConfigurationError(f"--database-url: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"--database-url: {' '.join(without_login(url, error).split())}") from None
 
 
 async def _nats_greeting(host: str, port: int) -> bytes:

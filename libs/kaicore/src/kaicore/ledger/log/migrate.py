@@ -7,6 +7,7 @@ installed wheel in `kaicore/_migrations`.
 from pathlib import Path
 
 from kaicore.errors import ConfigurationError, LogError, LogUnavailable
+from kaicore.ledger.log.url_errors import without_login
 
 #: Key of the advisory lock that lets one process migrate while the others wait.
 _LOCK = 0x6B61692D6C6F67
@@ -47,9 +48,9 @@ def upgrade(url: str) -> None:
     except CommandError as error:
         raise ConfigurationError(f"the database was migrated by a newer kai-ledger: {error}") from error
     except sqlalchemy.exc.OperationalError as error:
-        raise LogUnavailable(f"cannot migrate: {error.orig}") from error
+        raise LogUnavailable(f"cannot migrate: {without_login(url, error.orig)}") from None
     except sqlalchemy.exc.SQLAlchemyError as error:
-        raise LogError(f"cannot migrate: {error}") from error
+        raise LogError(f"cannot migrate: {without_login(url, error)}") from None
 
 
 def _scripts() -> Path:

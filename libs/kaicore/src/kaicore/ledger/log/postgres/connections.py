@@ -24,6 +24,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable, NotMigrated
 from kaicore.ledger.log.postgres.rows import register_loaders
+from kaicore.ledger.log.url_errors import without_login
 
 Connection = psycopg.AsyncConnection[TupleRow]
 _T = TypeVar("_T")
@@ -164,10 +165,10 @@ class Connections:
         try:
             connection = await self._connect(timeout_s)
         except psycopg.ProgrammingError as error:
-            raise ConfigurationError(f"not the url of a Postgres database: {error}") from error
+            raise ConfigurationError(f"not the url of a Postgres database: {without_login(self._url, error)}") from None
         except psycopg.OperationalError as error:
             # libpq does not say which error it was, so a wrong password looks like a server that is starting up.
-            raise LogUnavailable(f"cannot connect to Postgres: {error}") from error
+            raise LogUnavailable(f"cannot connect to Postgres: {without_login(self._url, error)}") from None
         try:
             await _configure(connection)
         except BaseException as error:
