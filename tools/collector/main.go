@@ -1,5 +1,5 @@
 // An OpenTelemetry Collector: its OTLP receiver and its pipeline as they are, and an exporter that writes what came
-// through as OTLP's JSON, a line for each request. tests/integration/test_traces_at_a_collector.py reads that.
+// through as OTLP's JSON, a line for each request. tests/unit/projector/test_traces_sent.py reads that.
 package main
 
 import (

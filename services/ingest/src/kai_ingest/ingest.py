@@ -47,8 +47,8 @@ _UNOBSERVED_US = 60_000_000
 _PASSING = frozenset({Miss.HALF})
 
 
-async def _always() -> None:
-    """Whoever asks waits for the answer."""
+async def _is_waited_for() -> None:
+    """The answer is waited for."""
 
 
 class Ingest:
@@ -165,13 +165,13 @@ class Ingest:
             self._logger.warning("snapshot not saved", error=str(error))
 
     async def take(
-        self, reports: Sequence[Report], *, still_waited_for: Callable[[], Awaitable[None]] = _always
+        self, reports: Sequence[Report], *, still_waited_for: Callable[[], Awaitable[None]] = _is_waited_for
     ) -> list[Answer]:
         """Judge reports of different nodes and append what is new; return what became of each.
 
         Args:
             reports: of the exporters.
-            still_waited_for: raises where nobody waits for the answer any more; then nothing is appended.
+            still_waited_for: raises once the answer is not waited for any more; then nothing is appended.
 
         Raises:
             LogError: nothing is known of what was appended; the same reports may be sent again.
