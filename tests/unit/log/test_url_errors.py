@@ -15,7 +15,7 @@ URLS = (
     "postgresql://kai:c4nary%zz@127.0.0.1:1/kai",
     "postgresql://kai:c4nary@127.0.0.1:port/kai",
     "postgresql://kai@127.0.0.1:1/kai?password=%zzc4nary",
-    "postgresql://kai:p\"@c4nary@127.0.0.1:1/kai",
+    'postgresql://kai:p"@c4nary@127.0.0.1:1/kai',
     "host=127.0.0.1 port=1 password=p c4nary",
     "host=127.0.0.1 port=1 password='p' c4nary",
 )

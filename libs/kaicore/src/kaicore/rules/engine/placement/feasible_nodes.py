@@ -172,8 +172,7 @@ class FeasibleNodes:
         ordered: Ints = rows[np.lexsort((-ranking[rows], -preferred[rows]))]
         if self._closeness.compares and len(ordered):
             first = self._by_devices(np.where(preferred == preferred[ordered[0]], ranking, np.int64(_NO)))
-            rest = ordered[~np.isin(ordered, first)]
-            ordered = np.concatenate([np.array(first, np.int64), rest])
+            ordered = np.concatenate([np.array(first, np.int64), ordered[~np.isin(ordered, first)]])
         return ordered
 
     def row_score(self, row: int) -> RowScore:
