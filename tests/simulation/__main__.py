@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from math import ceil
 from os import cpu_count
 from pathlib import Path
 from typing import Any
@@ -80,12 +81,22 @@ def main() -> int:
         metavar="ROLE",
         help="with --seed: its work without its faults, once for each await of that process, at which it is killed",
     )
+    parser.add_argument(
+        "--among",
+        type=int,
+        nargs=2,
+        default=(0, 1),
+        metavar=("I", "N"),
+        help="with it: only each N-th await, from I on",
+    )
     parser.add_argument("--kept", type=Path, metavar="FILE", help="run one kept plan and tell what happened")
     parser.add_argument("--trace", action="store_true", help="with --seed or --kept: everything that happened")
     parser.add_argument("--shrink", type=Path, metavar="FILE", help="with --seed: shrink the plan and keep it here")
     given = parser.parse_args()
     if given.crash_everywhere:
-        return _everywhere(_plan(given.seed or 1, given), given.crash_everywhere)
+        return _everywhere(
+            _plan(given.seed or 1, given), given.crash_everywhere, range(given.among[0], 1 << 40, given.among[1])
+        )
     if given.seed is not None or given.kept is not None:
         plan = decode(given.kept.read_bytes()) if given.kept else _plan(given.seed, given)
         return _one(plan, trace=given.trace, shrink=given.shrink)
@@ -106,19 +117,27 @@ def _one(plan: Plan, *, trace: bool, shrink: Path | None) -> int:
     return 1 if outcome.violations else 0
 
 
-def _everywhere(plan: Plan, role: str) -> int:
+def _everywhere(plan: Plan, role: str, among: range) -> int:
     """Run a plan's work once for each await of a process, which is killed there; return 1 where that is not borne."""
-    quiet = msgspec.structs.replace(plan, faults=())
-    steps, failed = run(quiet).steps, 0
+    quiet = whole(plan)
+    steps = run(quiet).steps
     if role not in steps:
         raise SystemExit(f"--crash-everywhere {role}: there is no such process in this plan: {', '.join(steps)}")
-    for step in range(1, steps[role] + 1):
+    killed, failed = 0, 0
+    for step in range(1, steps[role] + 1)[among.start : among.stop : among.step]:
         outcome = run(crashed(quiet, role, step))
+        killed += any(f" dead {role}." in line for line in outcome.trace)
         failed += bool(outcome.violations)
         for violation in outcome.violations[:2]:
             print(f"{role} killed at step {step}: {violation}", flush=True)
-    print(f"{role} killed at each of {steps[role]} awaits, seed {plan.seed}: {failed} runs failed")
+    print(f"{role} killed at {killed} of its {steps[role]} awaits, seed {plan.seed}: {failed} runs failed")
     return 1 if failed else 0
+
+
+def whole(plan: Plan) -> Plan:
+    """Return a plan of the same work without faults, as long as the work takes: what is killed is killed before."""
+    quiet = msgspec.structs.replace(plan, faults=())
+    return msgspec.structs.replace(quiet, seconds=float(ceil(run(quiet).seconds)))
 
 
 def crashed(plan: Plan, role: str, step: int) -> Plan:
