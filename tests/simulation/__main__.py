@@ -81,22 +81,12 @@ def main() -> int:
         metavar="ROLE",
         help="with --seed: its work without its faults, once for each await of that process, at which it is killed",
     )
-    parser.add_argument(
-        "--among",
-        type=int,
-        nargs=2,
-        default=(0, 1),
-        metavar=("I", "N"),
-        help="with it: only each N-th await, from I on",
-    )
     parser.add_argument("--kept", type=Path, metavar="FILE", help="run one kept plan and tell what happened")
     parser.add_argument("--trace", action="store_true", help="with --seed or --kept: everything that happened")
     parser.add_argument("--shrink", type=Path, metavar="FILE", help="with --seed: shrink the plan and keep it here")
     given = parser.parse_args()
     if given.crash_everywhere:
-        return _everywhere(
-            _plan(given.seed or 1, given), given.crash_everywhere, range(given.among[0], 1 << 40, given.among[1])
-        )
+        return _everywhere(_plan(given.seed or 1, given), given.crash_everywhere)
     if given.seed is not None or given.kept is not None:
         plan = decode(given.kept.read_bytes()) if given.kept else _plan(given.seed, given)
         return _one(plan, trace=given.trace, shrink=given.shrink)
