@@ -151,8 +151,7 @@ class FeasibleNodes:
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
         if self._closeness.required and not self._closeness.takes(row):
             return False
-        state = self._states.state(row)
-        if state in self._admitting:
+        if (state := self._states.state(row)) in self._admitting:
             return True
         takes = not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
         if takes and not self.doubted:
