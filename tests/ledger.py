@@ -40,8 +40,8 @@ class Ledger:
             )
         )
 
-    def append(self, units: tuple[Unit, ...]) -> None:
-        """Append units as the log would, dropping the stale ones."""
+    def append(self, units: tuple[Unit, ...]) -> set[int]:
+        """Append units as the log would, but for the stale ones and what follows them; return the numbers of those."""
         before, stale = dict(self._versions), set[int]()
         for number, unit in enumerate(units):
             holds = all(before.get(stream, 0) == version for stream, version in unit.expect.items())
@@ -50,6 +50,7 @@ class Ledger:
                     self._append(event)
             else:
                 stale.add(number)
+        return stale
 
     def _append(self, new: NewEvent) -> Event:
         self.now += 1000

@@ -81,20 +81,16 @@ class Replicas:
     def end(self, name: str) -> int:
         """Append what a replica has begun, as far as it is not stale; return how many pods it placed."""
         proposal = self.begun.pop(name)
-        versions = dict(self.ledger.state.versions)
-
-        def holds(expected: dict[str, int]) -> bool:
-            return all(versions.get(stream, 0) == version for stream, version in expected.items())
-
-        if not holds(dict(proposal.expect)):
+        versions = self.ledger.state.versions
+        if any(versions.get(stream, 0) != version for stream, version in proposal.expect.items()):
             self.tally.refused += 1
             return 0
-        fresh = [unit for unit in proposal.units if holds(dict(unit.expect))]
-        self.ledger.append(tuple(fresh))
+        stale = self.ledger.append(proposal.units)
+        fresh = [unit for number, unit in enumerate(proposal.units) if number not in stale]
         placed = sum(isinstance(event.payload, PodPlaced) for unit in fresh for event in unit.events)
         self.tally.cycles += 1
         self.tally.units += len(proposal.units) - 1
-        self.tally.conflicts += len(proposal.units) - len(fresh)
+        self.tally.conflicts += len(stale)
         self.tally.placed += placed
         return placed
 

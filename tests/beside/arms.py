@@ -27,8 +27,8 @@ from kaicore.rules.model.rejection import is_kubelet_rejection
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.beside.peers import KAI_SCHEDULER, KUBE, QUEUE, TOPOLOGY_AWARE, kai_definitions, kai_queues, run_peer
-from tests.beside.workload import FLEET, TOPOLOGY, Arrival, arrivals
-from tests.e2e.cluster import DEPLOY, Cluster
+from tests.beside.workload import FLEET, TOPOLOGY, Arrival, agents, arrivals
+from tests.e2e.cluster import DEPLOY, PATIENCE_S, Cluster
 from tests.e2e.live_stack import LiveStack, running
 from tests.e2e.test_adopting import until_served
 
@@ -114,6 +114,7 @@ def run_arm(arm: Arm, root: Path, *, jobs: int, every_s: float, seed: int) -> Ar
         peers = [name for name in schedulers if name != OURS]
         kai = KAI_SCHEDULER in peers
         asyncio.run(_define(cluster, kai=kai))
+        asyncio.run(_add_agents(cluster))
         for name in peers:
             run_peer(stack, root, cluster.tls_kubeconfig, name)
         if kai:
@@ -151,6 +152,19 @@ async def _define(cluster: Cluster, *, kai: bool) -> None:
             namespaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kai-scheduler"}}]
             refused += (await Loader(client).create([*namespaces, *kai_queues()])).refused
     assert refused == []
+
+
+async def _add_agents(cluster: Cluster) -> None:
+    """Have a pod of a DaemonSet on each node."""
+    async with cluster.client() as client, asyncio.timeout(PATIENCE_S):
+        while True:
+            names = [
+                item["metadata"]["name"] for item in msgspec.json.decode(await client.get("/api/v1/nodes"))["items"]
+            ]
+            # Those refused before their namespace has its ServiceAccount come with the next try.
+            if names and not (await Loader(client).create(agents(cluster.namespace, names))).refused:
+                return
+            await asyncio.sleep(0.2)
 
 
 async def _bring(live: LiveStack, work: list[Arrival]) -> list[str]:

@@ -15,8 +15,10 @@ KUBE, TOPOLOGY_AWARE, KAI_SCHEDULER = "default-scheduler", "topo-aware-scheduler
 #: The queue of all work where KAI runs. Only queues below another one take work in KAI v0.12.
 QUEUE, _ABOVE = "default-queue", "default-parent-queue"
 
-#: As its README has it where the scheduler's own cache is used; its period is the least that is recommended there. The
-#: defaults of the cache stand: what nodes publish is taken over when its fingerprint is that of the pods known there.
+#: As its README has it where the scheduler's own cache is used; its period is the least that is recommended there. What
+#: nodes publish is taken over when its fingerprint is that of the pods known there. By default ("Dedicated") those that
+#: have ended count until they are deleted, as kubelets before 1.34 told of them; later ones tell of active pods alone,
+#: so it is "Shared": pods that run.
 TOPOLOGY_AWARE_CONFIG: dict[str, Any] = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
     "kind": "KubeSchedulerConfiguration",
@@ -28,7 +30,11 @@ TOPOLOGY_AWARE_CONFIG: dict[str, Any] = {
             "pluginConfig": [
                 {
                     "name": "NodeResourceTopologyMatch",
-                    "args": {"scoringStrategy": {"type": "LeastAllocated"}, "cacheResyncPeriodSeconds": 5},
+                    "args": {
+                        "scoringStrategy": {"type": "LeastAllocated"},
+                        "cacheResyncPeriodSeconds": 5,
+                        "cache": {"informerMode": "Shared"},
+                    },
                 }
             ],
         }

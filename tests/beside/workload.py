@@ -72,6 +72,27 @@ def arrivals(seed: int, *, jobs: int, every_s: float, schedulers: tuple[str, ...
     return made
 
 
+def agents(namespace: str, nodes: list[str]) -> list[dict[str, Any]]:
+    """Return a pod for each node as DaemonSets have them everywhere, already on its node, which asks for nothing.
+
+    NodeResourceTopologyMatch never looks again at a node on which nothing runs ("cannot find any pod for node").
+    """
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": namespace, "name": f"agent-{node}"},
+            "spec": {
+                "schedulerName": "daemonset-controller",
+                "nodeName": node,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "agent", "image": "x"}],
+            },
+        }
+        for node in nodes
+    ]
+
+
 def _pod(scheduler: str, gpus: int, cpus: int, *, seconds: float) -> dict[str, Any]:
     amounts = {"cpu": str(cpus), "memory": "4Gi", "nvidia.com/gpu": str(gpus)}
     container = {"name": "main", "image": "x", "resources": {"requests": amounts, "limits": amounts}}

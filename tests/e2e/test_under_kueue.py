@@ -100,13 +100,12 @@ def job(name: str, *, pods: int, gpus: int, annotations: Json | None = None, pri
 async def made(live: LiveStack, *documents: Json) -> AsyncIterator[KubeClient]:
     """Objects of all namespaces are taken away at the end, for the tests share Kueue."""
     await live.create(*documents)
-    try:
-        async with live.client() as client:
+    async with live.client() as client:
+        try:
             yield client
-    finally:
-        await take_away(
-            live, [{**one, "metadata": {"namespace": live.namespace, **one["metadata"]}} for one in reversed(documents)]
-        )
+        finally:
+            # Without waiting: where a test has failed, its pods go with its namespace.
+            await let_go(client, live, *reversed(documents))
 
 
 async def workload(client: KubeClient, live: LiveStack, of: str, condition: Callable[[Json], bool]) -> Json:

@@ -1,5 +1,6 @@
 """Replicas of a shard in any interleaving: nothing twice, nothing beyond a limit, every group owned, replay equal."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,10 +208,11 @@ def test_replicas_promise_nothing_twice_and_replay_alike(layout: list[int], happ
     assert report.cycles == sum(event.type == "CycleCompleted" for event in story.cluster.events)
 
 
-def _on_two_nodes(*, young: bool) -> tuple[Replicas, str, str]:
+def _on_two_nodes(created_s: Mapping[str, int]) -> tuple[Replicas, str, str]:
     """Two replicas, the nodes that come to each first, small and large, and more pods than go on the small one.
 
-    Both replicas know the nodes: they have left pods waiting that fit nowhere.
+    Both replicas know the nodes: they have left pods waiting that fit nowhere. The pods of each replica were created so
+    many seconds ago.
     """
     cluster = Workloads()
     replicas = Replicas(cluster)
@@ -221,11 +223,13 @@ def _on_two_nodes(*, young: bool) -> tuple[Replicas, str, str]:
     for name, gpus in ((small, 1), (large, 20)):
         zone = amounts(cpu=64, memory=64, gpu=gpus)
         cluster.add_node(name, zone, zone)
-    for kind, gpus, created_at in (("no", 50, 0), ("p", 1, cluster.now // 1_000_000 if young else 0)):
-        for number in range(12):
-            cluster.add_pod(pod(f"{kind}{number}", owner=OWNER, cpu=1, memory=1, gpu=gpus, created_at=created_at))
-        if kind == "no":
-            assert replicas.cycle("r0") == replicas.cycle("r1") == 0
+    for number in range(12):
+        cluster.add_pod(pod(f"no{number}", owner=OWNER, cpu=1, memory=1, gpu=50))
+    assert replicas.cycle("r0") == replicas.cycle("r1") == 0
+    for number in range(12):
+        one = cluster.add_pod(pod(f"p{number}", owner=OWNER, cpu=1, memory=1, gpu=1))
+        whose = Share(cluster.state, "default/r0").owner(cluster.state.pods[one.uid].group)
+        cluster.see(one, created_at=cluster.now // 1_000_000 - created_s[whose])
     return replicas, small, large
 
 
@@ -235,16 +239,27 @@ def _nodes(replicas: Replicas, name: str) -> set[str]:
 
 
 def test_young_pods_leave_nodes_to_a_replica_that_is_filling_them() -> None:
-    replicas, small, large = _on_two_nodes(young=True)
+    replicas, small, large = _on_two_nodes({"r0": 1, "r1": 0})
     assert (_nodes(replicas, "r0"), _nodes(replicas, "r1")) == ({small}, {large})
 
 
 def test_young_pods_get_nodes_whose_replica_has_decided() -> None:
-    replicas, small, large = _on_two_nodes(young=True)
+    replicas, small, large = _on_two_nodes({"r0": 0, "r1": 0})
     assert replicas.cycle("r1")
     assert _nodes(replicas, "r0") == {small, large}
 
 
-def test_pods_that_have_waited_take_nodes_that_another_replica_is_filling() -> None:
-    replicas, small, large = _on_two_nodes(young=False)
+def test_pods_that_have_waited_leave_nodes_to_a_replica_that_is_filling_them_with_pods_as_old() -> None:
+    replicas, small, large = _on_two_nodes({"r0": 60, "r1": 60})
+    assert (_nodes(replicas, "r0"), _nodes(replicas, "r1")) == ({small}, {large})
+
+
+def test_pods_that_have_waited_get_nodes_whose_replica_has_left_its_older_pods_waiting() -> None:
+    replicas, small, large = _on_two_nodes({"r0": 60, "r1": 120})
+    assert replicas.cycle("r1")
+    assert _nodes(replicas, "r0") == {small, large}
+
+
+def test_pods_that_have_waited_take_nodes_that_another_replica_is_filling_with_younger_ones() -> None:
+    replicas, small, large = _on_two_nodes({"r0": 60, "r1": 30})
     assert _nodes(replicas, "r0") == {small, large}

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from math import ceil
 from os import cpu_count
 from pathlib import Path
 from typing import Any
@@ -108,17 +109,25 @@ def _one(plan: Plan, *, trace: bool, shrink: Path | None) -> int:
 
 def _everywhere(plan: Plan, role: str) -> int:
     """Run a plan's work once for each await of a process, which is killed there; return 1 where that is not borne."""
-    quiet = msgspec.structs.replace(plan, faults=())
-    steps, failed = run(quiet).steps, 0
+    quiet = whole(plan)
+    steps = run(quiet).steps
     if role not in steps:
         raise SystemExit(f"--crash-everywhere {role}: there is no such process in this plan: {', '.join(steps)}")
+    killed, failed = 0, 0
     for step in range(1, steps[role] + 1):
         outcome = run(crashed(quiet, role, step))
+        killed += any(f" dead {role}." in line for line in outcome.trace)
         failed += bool(outcome.violations)
         for violation in outcome.violations[:2]:
             print(f"{role} killed at step {step}: {violation}", flush=True)
-    print(f"{role} killed at each of {steps[role]} awaits, seed {plan.seed}: {failed} runs failed")
+    print(f"{role} killed at {killed} of its {steps[role]} awaits, seed {plan.seed}: {failed} runs failed")
     return 1 if failed else 0
+
+
+def whole(plan: Plan) -> Plan:
+    """Return a plan of the same work without faults, as long as the work takes: what is killed is killed before."""
+    quiet = msgspec.structs.replace(plan, faults=())
+    return msgspec.structs.replace(quiet, seconds=float(ceil(run(quiet).seconds)))
 
 
 def crashed(plan: Plan, role: str, step: int) -> Plan:

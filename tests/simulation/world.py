@@ -64,7 +64,7 @@ class Outcome:
         counts: of events by type, and of what else is counted.
         faults: how many calls did not go well and how many faults struck, by kind.
         seconds: of the simulation.
-        steps: that the first process of each role has run, which is how many awaits of it have ended, and one.
+        steps: that the first process of each role had run when all was healed: nothing is killed later.
     """
 
     violations: list[str]
@@ -111,6 +111,7 @@ class World:
         self.leases = MemoryLeaseStore()
         self.bus: BusServer
         self.roles: dict[str, Role] = {}
+        self._steps: dict[str, int] = {}
         self.sites = [Site(self, services.CLUSTER, "")]
         self.sites += [Site(self, f"c{number}", f"-c{number}") for number in range(2, plan.clusters + 1)]
         self.hub_checker = HubChecker()
@@ -140,8 +141,7 @@ class World:
             counts += Counter(site.checker.counts) + Counter(rejected=len(site.rejected))
             violations += site.checker.violations
         digest = sha256(text.encode()).hexdigest()
-        steps = {process.role: process.steps for process in self._graves if process.name.endswith(".1")}
-        return Outcome(violations, digest, self.trace, counts, self.faults, self.loop.time(), steps)
+        return Outcome(violations, digest, self.trace, counts, self.faults, self.loop.time(), self._steps)
 
     def wrong(self, what: str) -> None:
         """Hold something against the code that is of no cluster alone."""
@@ -168,6 +168,7 @@ class World:
             self.loop.call_later(fault.at, faults.strike, fault)
         await asyncio.sleep(self.plan.seconds)
         self.tell("healed")
+        self._steps = {process.role: process.steps for process in self._graves if process.name.endswith(".1")}
         faults.heal()
         await self._settle()
         for site in self.sites:

@@ -15,6 +15,7 @@ PARTS = (
     "one_scheduler",
     "binding",
     "replicas",
+    "overfull",
     "takeover",
     "clusters",
     "three_clusters",

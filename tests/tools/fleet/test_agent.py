@@ -174,6 +174,17 @@ def test_the_grace_period_bounds_how_long_stopping_takes() -> None:
     assert wakes(node.pod_seen(deleting("a"), NOW)) == [30.0]
 
 
+def test_a_pod_that_a_finalizer_keeps_is_told_to_have_failed() -> None:
+    node = agent()
+    node.pod_seen(pod_object("a"), NOW)
+    kept = deleting("a")
+    kept.metadata.finalizers = ["example.com/keeps"]
+    told = node.pod_seen(kept, NOW)
+    assert [phase for _, phase in phases(told)] == ["Failed"]
+    assert isinstance(told[-1], DeletePod)
+    assert not node.kubelet.pods
+
+
 def test_a_pod_deleted_before_it_was_decided_on_is_just_deleted() -> None:
     node = agent(timing="admissionLatency: 1")
     assert isinstance(node.pod_seen(deleting("new"), NOW)[0], DeletePod)

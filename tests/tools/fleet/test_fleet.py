@@ -345,6 +345,11 @@ async def test_an_unhealthy_device_leaves_node_and_topology(cluster: Cluster, jo
             fleet.set_device_health("node-0", "nvidia.com/gpu", "gpu-99", healthy=False)
 
 
+def wrote(topology: Json | None) -> str:
+    """Why RTE wrote last."""
+    return str(topology["metadata"]["annotations"]["k8stopoawareschedwg/rte-update"]) if topology else ""
+
+
 async def test_a_publisher_may_lie_and_lose(cluster: Cluster, join: JoinFleet) -> None:
     async with join(small_fleet(period="100ms")) as fleet:
         faults = fleet.nodes["node-0"].publisher.faults
@@ -355,6 +360,8 @@ async def test_a_publisher_may_lie_and_lose(cluster: Cluster, join: JoinFleet) -
         assert fingerprint(wrong) not in ("", right)
         faults.wrong_fingerprint = False
         await cluster.until(NRT, "node-0", lambda topology: fingerprint(topology) == right)
+        # RTE tells why it wrote last; so the next periodic write is seen by those that watch.
+        await cluster.until(NRT, "node-0", lambda topology: wrote(topology) == "periodic")
         faults.lose = 1
         await cluster.run_pod("b")
         # The lost write is made up for at the next period.

@@ -8,6 +8,7 @@ from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import QueueShare
+from msgspec.structs import replace
 
 from tests.factory import pod
 from tests.hierarchy import queue
@@ -45,6 +46,28 @@ def test_a_limit_holds_whatever_is_free() -> None:
     (alone,) = result.pending[0].alone
     assert alone.reasons[0].code == "OverLimit"
     assert not cluster.cycle().evictions
+
+
+@pytest.mark.parametrize("controlled", [True, False])
+def test_a_pod_that_kueue_admitted_starts_whatever_its_queue_asks_besides(controlled: bool) -> None:
+    cluster = cluster_of(
+        queue("ClusterQueue/c", shares=of_kueue(4), unsupported=("admission checks",), controlled=controlled),
+        queue("default/train", alias_of="ClusterQueue/c"),
+    )
+    labels = {"kueue.x-k8s.io/queue-name": "train"}
+    gated = pod("p", cpu=1, gpu=1, labels=labels, owner=OWNER, scheduling_gates=("kueue.x-k8s.io/admission",))
+    cluster.add_pod(gated)
+    assert code_of_waiting(cluster) == "SchedulingGated"
+    cluster.add_pod(replace(gated, labels={**labels, "kueue.x-k8s.io/podset": "main"}, scheduling_gates=()))
+    if controlled:
+        assert set(cluster.placed(cluster.cycle())) == {"p"}
+    else:
+        assert code_of_waiting(cluster) == "QueueUnsupported"
+
+
+def code_of_waiting(cluster: Workloads) -> str:
+    (waiting,) = cluster.cycle().pending
+    return (*waiting.reasons, *(reason for one in waiting.alone for reason in one.reasons))[0].code
 
 
 def test_what_is_beyond_the_share_is_taken_back_and_no_more() -> None:

@@ -150,6 +150,19 @@ def test_a_cluster_queues_unsupported_demand_makes_its_work_wait() -> None:
     assert queue.stopped
 
 
+@pytest.mark.parametrize(
+    ("status", "controlled"),
+    [
+        ("{}", False),
+        ("{conditions: null}", False),
+        ("{conditions: [{type: Active, status: 'True'}]}", True),
+        ("{conditions: [{type: Active, status: 'False', reason: Stopped}]}", True),
+    ],
+)
+def test_a_cluster_queue_is_kueues_where_kueue_writes_its_status(status: str, controlled: bool) -> None:
+    assert read(f"{CLUSTER_QUEUE.rstrip()}\n    status: {status}\n").controlled == controlled
+
+
 def test_a_cohort_pools_and_may_have_a_parent() -> None:
     cohort = read("""
         apiVersion: kueue.x-k8s.io/v1beta1

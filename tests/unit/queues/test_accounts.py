@@ -147,6 +147,19 @@ def test_which_queue_work_belongs_to(queues: list[Queue], name: str, expected: s
     assert (owner.code if isinstance(owner, Reason) else of.queues[owner].name) == expected
 
 
+@pytest.mark.parametrize(
+    "held", [{"unsupported": ("admission checks",)}, {"stopped": True}, {"namespaces": ("others",)}], ids=str
+)
+def test_what_kueue_has_admitted_is_asked_no_question_that_kueue_has_answered(held: dict[str, Any]) -> None:
+    alias = queue("ml/lq", alias_of="ClusterQueue/c")
+    of = tree(queue("ClusterQueue/c", controlled=True, **held), alias)
+    assert of.resolve("ml/lq", namespace="ml", admitted=True) == number(of, "ClusterQueue/c")
+    assert isinstance(of.resolve("ml/lq", namespace="ml"), Reason)
+    # The label alone is anybody's: without Kueue it opens nothing.
+    without = tree(queue("ClusterQueue/c", **held), alias)
+    assert isinstance(without.resolve("ml/lq", namespace="ml", admitted=True), Reason)
+
+
 def test_a_broken_hierarchy_says_what_is_broken() -> None:
     of = tree(queue("a", "gone"), queue("b", "a"), queue("c", "d"), queue("d", "c"))
     assert of.problems == {

@@ -55,6 +55,17 @@ def test_work_starts_only_within_all_limits(queues: CycleQueues) -> None:
     assert queues.refusal(group("b"), gpus(1)) == ()
 
 
+def test_bounds_of_a_queue_that_kueue_keeps_are_not_asked_of_what_it_admitted() -> None:
+    of = tree(queue("ClusterQueue/k", quota=2, limit=2, only_named=True, controlled=True))
+    queues = CycleQueues(accounts(of, 12, used={}), CONFIG)
+    asked = group("ClusterQueue/k"), gpus(4)
+    assert codes(queues.refusal(*asked)) == ["ResourceNotCovered"]
+    admitted = group("ClusterQueue/k", admitted=True)
+    assert queues.refusal(admitted, gpus(4)) == ()
+    queues.charge(admitted, gpus(4))
+    assert queues.accounts.used[0] == [4], "it counts for all that"
+
+
 def test_reclaim_needs_fair_share_and_a_preemptible_victim(queues: CycleQueues) -> None:
     assert queues.reclaim_refusal([(group("a"), gpus(4))]) == ()
     assert codes(queues.reclaim_refusal([(group("a"), gpus(5))])) == ["OverFairShare"]

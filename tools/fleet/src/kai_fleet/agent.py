@@ -41,6 +41,10 @@ class RecordEvent:
     body: bytes
 
 
+#: What a container ends with that is killed.
+_KILLED = 137
+
+
 @dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete the pod without grace: nothing of it is left on the node."""
@@ -254,26 +258,38 @@ class Agent:
                 return [self._report_running(tracked), *self._enter(tracked, Stage.RUNNING, until, now)]
             case Stage.RUNNING:
                 self._release(uid)
-                return self._report_later(tracked, Stage.ENDED, self._report_ended(tracked, now), now)
+                return self._report_later(tracked, Stage.ENDED, [self._report_ended(tracked, now)], now)
             case Stage.STOPPING:
                 self._release(uid)
-                return self._report_later(tracked, Stage.STOPPED, DeletePod(tracked.pod), now)
+                return self._report_later(tracked, Stage.STOPPED, self._gone(tracked, now), now)
             case Stage.ENDED if tracked.reported:
                 self._due_for_report(tracked)
                 return [PatchStatus(tracked.pod, tracked.reported)]
             case Stage.STOPPED:
                 self._due_for_report(tracked)
-                return [DeletePod(tracked.pod)]
+                return self._gone(tracked, now)
             case _:
                 tracked.next_at = float("inf")
                 return []
 
-    def _report_later(self, tracked: TrackedPod, stage: Stage, news: Instruction, now: float) -> list[Instruction]:
+    def _gone(self, tracked: TrackedPod, now: float) -> list[Instruction]:
+        """Return how the API hears that nothing of a deleted pod runs any more.
+
+        A kubelet reports the last phase before it deletes; that is left out where the object is gone at once.
+        """
+        if not tracked.pod.metadata.finalizers:
+            return [DeletePod(tracked.pod)]
+        ended = self._status.ended(tracked.pod, now=now, since=tracked.started_at, exit_code=_KILLED)
+        return [self._report(tracked, "Failed", ended), DeletePod(tracked.pod)]
+
+    def _report_later(
+        self, tracked: TrackedPod, stage: Stage, news: list[Instruction], now: float
+    ) -> list[Instruction]:
         """Enter a stage of which the API hears when the status has lagged for its time, which may be at once."""
         tracked.stage, tracked.entered_at = stage, now
         lag = self.lag.of_status(tracked.pod)
         tracked.next_at = now + lag if lag else float("inf")
-        return [WakeAt(tracked.next_at)] if lag else [news]
+        return [WakeAt(tracked.next_at)] if lag else news
 
     def _due_for_report(self, tracked: TrackedPod) -> None:
         tracked.next_at = float("inf")

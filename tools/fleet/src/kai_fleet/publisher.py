@@ -21,6 +21,10 @@ from kai_fleet.writer import Write, Writer
 
 _encode = msgspec.json.Encoder().encode
 
+#: Why RTE wrote last. So the first periodic write after others changes the object, and whoever watches it is told: what
+#: kube-scheduler holds back as unschedulable is looked at again. Source: resource-topology-exporter v0.10.
+_RTE_UPDATE = "k8stopoawareschedwg/rte-update"
+
 
 @dataclass(slots=True)
 class PublisherFaults:
@@ -135,6 +139,9 @@ class Publisher:
             self._stale_since = None
             self._metrics.nrt_publishes.labels("unchanged").inc()
             return
+        if self._profile.publisher == "rte":
+            reason = "periodic" if periodic else "reactive"
+            body.setdefault("metadata", {}).setdefault("annotations", {})[_RTE_UPDATE] = reason
         self._send(body, content)
 
     @property
@@ -142,6 +149,7 @@ class Publisher:
         return f"nrt/{self._spec.name}"
 
     def _send(self, body: dict[str, Any], content: bytes) -> None:
+        """Write a body; `content` is what it says of the node, by which the next one is compared."""
         since, self._stale_since = self._stale_since, None
 
         def done(outcome: bytes | ApiStatus) -> None:
@@ -149,7 +157,7 @@ class Publisher:
 
         if self._exists:
             path = f"{PATH}/{self._spec.name}"
-            self._writer.submit(Write(self._key, "nrt", "PATCH", path, content, MERGE_PATCH, done))
+            self._writer.submit(Write(self._key, "nrt", "PATCH", path, _encode(body), MERGE_PATCH, done))
         else:
             metadata = {"name": self._spec.name, **body.get("metadata", {})}
             if self.owner_uid:

@@ -18,6 +18,7 @@ class PodMeta(ObjectMeta):
     """`metadata` of a pod."""
 
     deletion_grace_period_seconds: int | None = None
+    finalizers: list[str] | None = None
 
 
 class Port(Wire, rename={"host_port": "hostPort", "host_ip": "hostIP"}):

@@ -47,6 +47,8 @@ _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 _MOST_WEIGHT = 10**9
 
 _ADMITTING = (None, "", "None")
+#: Kueue's controller writes it on every ClusterQueue, true or false. Source: Kueue v0.17, ClusterQueueActive.
+_ACTIVE = "Active"
 _LOWER_PRIORITY = "LowerPriority"
 
 
@@ -123,6 +125,7 @@ def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Q
         may_reclaim=preemption is not None and preemption.reclaim_within_cohort in ("Any", _LOWER_PRIORITY),
         reclaims_lower=preemption is not None and preemption.reclaim_within_cohort == _LOWER_PRIORITY,
         unsupported=(*unsupported, *problem),
+        controlled=any(one.type == _ACTIVE for one in wire.status.conditions or ()),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kaicore.kube.constraint_objects import LabelSelector
-from kaicore.kube.objects import KubernetesObject, NodeTaint, PodToleration
+from kaicore.kube.objects import Condition, KubernetesObject, NodeTaint, PodToleration
 from kaicore.kube.wire import Wire
 
 
@@ -94,10 +94,17 @@ class ClusterQueueSpec(Wire):
     admission_checks_strategy: dict[str, Any] | None = None
 
 
+class ClusterQueueStatus(Wire):
+    """What Kueue's controller says of a ClusterQueue."""
+
+    conditions: list[Condition] | None = None
+
+
 class ClusterQueueObject(KubernetesObject):
     """A `kueue.x-k8s.io` ClusterQueue."""
 
     spec: ClusterQueueSpec = msgspec.field(default_factory=ClusterQueueSpec)
+    status: ClusterQueueStatus = msgspec.field(default_factory=ClusterQueueStatus)
 
 
 class CohortSpec(Wire):

@@ -1,7 +1,10 @@
 """What the actions of one cycle share: the groups, the nodes, the accounts, and what was decided so far."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+
+import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.doubts import Doubts, TrustingDoubts
@@ -13,7 +16,7 @@ from kaicore.rules.engine.cycle_record import CycleRecord
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
-from kaicore.rules.engine.placement.placer import Assignment, Placer, PlacingObserver
+from kaicore.rules.engine.placement.placer import NEVER, Assignment, Placer, PlacingObserver
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
@@ -69,7 +72,8 @@ class Session:
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
         self._doubts: Doubts | None = None
-        self._beside: dict[bool, Placer | None] = {}
+        #: By how many claims of other replicas are respected (`_claims_before`).
+        self._beside: dict[int, Placer | None] = {}
         columns = cycle_input.columns.copy()
         if config.node_pool is not None:
             columns.present = columns.present & in_pool(columns, config)
@@ -217,7 +221,8 @@ class Session:
         """Yield what places steps on the nodes as they are now, one after the other until they find a place.
 
         1. Where no other replica is to decide first: about what became free there (`ExcludedNodes.left_to_others`), and
-           for pods that have not waited for long about what there is (`ExcludedNodes.wanted_by_others`).
+           about pods that came before these, or about any as long as these have not waited for long
+           (`ExcludedNodes.wanted_by_others`).
         2. Everywhere; what it places is not to start where another replica is to decide first.
         3. Everywhere, with pods taken to get what they are accounted to hold, if a node was refused only for what pods
            of the same steps get (`TrustingDoubts`).
@@ -225,7 +230,7 @@ class Session:
         nodes, doubts = self.nodes, self._doubts
         if doubts is not None:
             doubts.since = nodes.statement.savepoint()
-        beside_others = self._beside_others(patient=self._is_patient(members_of(steps)))
+        beside_others = self._beside_others(self._claims_before(members_of(steps)))
         if beside_others is not None:
             yield beside_others
         yield nodes.now
@@ -244,29 +249,44 @@ class Session:
 
         Whoever takes the nodes of others before it knows what their owners make of them decides in vain.
         """
-        left = self._left_to_others(patient=self._is_patient(assignment.member for assignment in assignments))
+        left = self._left_to_others(self._claims_before(assignment.member for assignment in assignments))
         return left is not None and any(left[assignment.row] for assignment in assignments)
 
-    def _is_patient(self, members: Iterable[Member]) -> bool:
-        """Tell whether none of some pods was created so long ago that it waits for no other replica any more."""
-        now = self.cycle_input.now
-        return all(0 <= now - member.pod.created_at * 1_000_000 < _PATIENCE_US for member in members)
+    def _claims_before(self, members: Iterable[Member]) -> int:
+        """Return of how many of `_claims` some pods wait for the replicas: all that are as old as the oldest of them.
 
-    def _left_to_others(self, *, patient: bool) -> Flags | None:
+        Pods that were created a moment ago wait for all. Who waited for others' younger pods, too, might wait for ever.
+        """
+        if not self._claims:
+            return 0
+        now, created = self.cycle_input.now, [member.pod.created_at for member in members]
+        if all(0 <= now - at * 1_000_000 < _PATIENCE_US for at in created):
+            return len(self._claims)
+        return bisect_right(self._claims, min(created))
+
+    @cached_property
+    def _claims(self) -> list[int]:
+        """The times of `ExcludedNodes.wanted_by_others`, sorted, each once: no more than there are other replicas."""
+        wanted = self.cycle_input.excluded_nodes.wanted_by_others
+        return [] if wanted is None else [int(at) for at in np.unique(wanted) if at < NEVER]
+
+    def _left_to_others(self, claims: int) -> Flags | None:
+        """Return the rows where other replicas are to decide first: about the first so many of `_claims`, too."""
         excluded = self.cycle_input.excluded_nodes
         left = excluded.left_to_others
-        if patient and excluded.wanted_by_others is not None:
-            left = excluded.wanted_by_others if left is None else left | excluded.wanted_by_others
+        if claims and excluded.wanted_by_others is not None:
+            wanted = excluded.wanted_by_others <= self._claims[claims - 1]
+            left = wanted if left is None else left | wanted
         return left if left is not None and left.any() else None
 
-    def _beside_others(self, *, patient: bool) -> Placer | None:
+    def _beside_others(self, claims: int) -> Placer | None:
         """Return what places pods where no other replica is to decide first; None where no row is left to others."""
-        if patient not in self._beside:
-            left = self._left_to_others(patient=patient)
-            self._beside[patient] = (
+        if claims not in self._beside:
+            left = self._left_to_others(claims)
+            self._beside[claims] = (
                 None if left is None else self._placer(self.nodes.statement, self._doubts, rows=~left)
             )
-        return self._beside[patient]
+        return self._beside[claims]
 
     @cached_property
     def _trusting(self) -> tuple[Placer, Doubts]:

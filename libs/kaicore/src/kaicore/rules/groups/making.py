@@ -15,7 +15,7 @@ from kaicore.rules.groups.kueue_pod_group import pod_group_size, starts_whole
 from kaicore.rules.groups.kueue_topology import kueue_topology, pod_group_rank
 from kaicore.rules.groups.membership import POD, Membership
 from kaicore.rules.groups.preemption_delay import preemption_delay_problem, preemption_delay_us
-from kaicore.rules.groups.queue_names import names_kai_queue, queue_of
+from kaicore.rules.groups.queue_names import is_admitted, names_kai_queue, queue_of
 from kaicore.rules.groups.volcano_topology import annotated_tiers
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
@@ -83,6 +83,7 @@ def make_group(
         preemption_delay_us=source.preemption_delay_us or 0,
         ends_whole=source.ends_whole,
         provisioning_class=source.provisioning_class or (_provisioning_class(oldest) if oldest is not None else ""),
+        admitted=oldest is not None and is_admitted(oldest),
     )
 
 
@@ -112,6 +113,7 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         match_policy=match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
         preemption_delay_us=0 if gang or preemption_delay_problem(oldest) else preemption_delay_us(oldest),
         provisioning_class=_provisioning_class(oldest),
+        admitted=is_admitted(oldest),
     )
 
 
@@ -137,6 +139,7 @@ def _pod_group_of_kueue(member: Membership, oldest: Pod) -> Group:
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
         created_at=oldest.created_at,
         provisioning_class=_provisioning_class(oldest),
+        admitted=is_admitted(oldest),
     )
 
 

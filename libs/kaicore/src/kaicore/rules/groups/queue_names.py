@@ -6,6 +6,9 @@ from kaicore.rules.model.pod import Pod
 
 KAI_QUEUE_LABEL = "kai.scheduler/queue"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+#: Kueue writes it on pods, or on their Job's template, when it admits their Workload, and takes it off the template
+#: when it stops the Job. Source: Kueue v0.17, `pkg/constants` (PodSetLabel), `getPodSetsInfoFromStatus`.
+KUEUE_POD_SET_LABEL = "kueue.x-k8s.io/podset"
 VOLCANO_QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 
 #: Older words for KAI's label.
@@ -33,3 +36,8 @@ def queue_of(pod: Pod) -> str:
 def names_kai_queue(pod: Pod) -> bool:
     """Tell whether a pod names its queue in KAI's words."""
     return any(pod.labels.get(label) for label in _KAI_QUEUE_LABELS)
+
+
+def is_admitted(pod: Pod) -> bool:
+    """Tell whether a pod has what Kueue writes on pods that it admits."""
+    return KUEUE_POD_SET_LABEL in pod.labels

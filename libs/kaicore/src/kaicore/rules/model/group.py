@@ -137,6 +137,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
         ends_whole: whether none of its pods is evicted without all others (native `disruptionMode: PodGroup`).
         provisioning_class: the ProvisioningClass by which it asks for nodes that it needs and that are not there; empty
             where it chooses none, `none` where it wants none.
+        admitted: whether its pods have what Kueue writes on them when it admits them.
     """
 
     key: str
@@ -155,3 +156,4 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     preemption_delay_us: int = 0
     ends_whole: bool = False
     provisioning_class: str = ""
+    admitted: bool = False

@@ -81,6 +81,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
         reclaims_lower: of other queues' work, only that of lower priority.
         flavors: what the quotas are sums of.
         unsupported: constraints that this version cannot honour, and for which its work therefore waits.
+        controlled: of a ClusterQueue: Kueue itself says in its status whether it is active, so Kueue admits its work.
         node_pool: value of the label `kai.scheduler/node-pool`, by which shards divide queues too.
     """
 
@@ -106,6 +107,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     flavors: tuple[FlavorQuota, ...] = ()
     unsupported: tuple[str, ...] = ()
     node_pool: str = ""
+    controlled: bool = False
 
 
 class ResourceFlavor(msgspec.Struct, frozen=True, omit_defaults=True):

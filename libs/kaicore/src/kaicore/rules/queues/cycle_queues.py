@@ -52,10 +52,15 @@ class CycleQueues:
         return (*above, standing(self.accounts, number, self._demand(request)))
 
     def refusal(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
-        """Say why a group may not start so much now, whatever is free; empty if it may."""
-        number = self.accounts.tree.resolve(group.queue, namespace=group.namespace)
+        """Say why a group may not start so much now, whatever is free; empty if it may.
+
+        What Kueue has admitted to a queue that Kueue keeps is within its bounds, however they are counted here.
+        """
+        number = self._resolve(group)
         if not isinstance(number, int):
             return (number,)
+        if group.admitted and self.accounts.tree.queues[number].controlled:
+            return ()
         return self.accounts.refusals(number, self._demand(request), preemptible=group.preemptible)
 
     def exceeded(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
@@ -87,7 +92,7 @@ class CycleQueues:
         refused: list[Reason] = []
         before = self.savepoint()
         for group, request in requests:
-            number = self.accounts.tree.resolve(group.queue, namespace=group.namespace)
+            number = self._resolve(group)
             if not isinstance(number, int):
                 refused.append(number)
             else:
@@ -181,6 +186,9 @@ class CycleQueues:
     def _claims(self, work: GroupRequests) -> list[Claim]:
         numbered = ((self._number(group), self._demand(request)) for group, request in work)
         return [(number, demand) for number, demand in numbered if number is not None]
+
+    def _resolve(self, group: Group) -> int | Reason:
+        return self.accounts.tree.resolve(group.queue, namespace=group.namespace, admitted=group.admitted)
 
     def _number(self, group: Group) -> int | None:
         key = (group.queue, "" if group.queue else group.namespace)

@@ -109,12 +109,13 @@ class QueueTree:
         queue = self._lookup(name, namespace)
         return None if queue is None else self._number.get(queue.alias_of or queue.name)
 
-    def resolve(self, name: str, *, namespace: str = "") -> int | Reason:
+    def resolve(self, name: str, *, namespace: str = "", admitted: bool = False) -> int | Reason:
         """Return the number of the queue that work may start in, or why it may not.
 
         Args:
             name: of a queue; empty for work that names none.
             namespace: the work's.
+            admitted: it has the mark of an admission by Kueue, which has then asked all that is asked here.
         """
         named = self._lookup(name, namespace)
         if named is None:
@@ -128,6 +129,8 @@ class QueueTree:
             return QueueInvalid(queue=named.name, problem=problem)
         if self.children[number]:
             return QueueNotLeaf(queue=named.name)
+        if admitted and self.queues[number].controlled:
+            return number
         for queue in (named, *(self.queues[above] for above in self.paths[number])):
             if queue.stopped:
                 return QueueStopped(queue=queue.name)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Set
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.placement.placer import NEVER
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.group import Group
 from kaicore.rules.numa.zone_arrays import Flags, Ints
@@ -121,31 +122,37 @@ class Share:
                     left[unseen] |= turns(unseen_names, (other, self.replica), self.replica) > 0
         return left
 
-    def wanted_by_others(self) -> Flags | None:
-        """Return the rows that another replica, which comes before this one there, may be filling right now.
+    def wanted_by_others(self) -> Ints | None:
+        """Return by row since when another replica, which comes before this one there, may be filling it right now.
 
         That is: it has pods of which no recorded cycle tells that it left them waiting, so it decides about them now or
-        next. None where there is no such row.
+        next. When the first of these was created, seconds since the epoch; `NEVER` where there is no such replica. None
+        where there is none at any row.
         """
         if self.alone:
             return None
-        others = [
-            other
-            for other in self.replicas
-            if other != self.replica and any(map(self._is_undecided, self._by_owner.get(other, ())))
-        ]
-        if not others:
-            return None
         names = self._state.columns.names
-        wanted: Flags = np.zeros(len(self._state.columns.present), np.bool_)
-        wanted[: len(names)] = turns(names, (*others, self.replica), self.replica) > 0
-        return wanted
+        wanted: Ints = np.full(len(self._state.columns.present), NEVER, np.int64)
+        for other in self.replicas:
+            groups = self._by_owner.get(other, ()) if other != self.replica else ()
+            since = min(map(self._undecided_since, groups), default=NEVER)
+            if since < NEVER:
+                before = np.flatnonzero(turns(names, (other, self.replica), self.replica))
+                wanted[before] = np.minimum(wanted[before], since)
+        return wanted if (wanted < NEVER).any() else None
 
-    def _is_undecided(self, key: str) -> bool:
-        """Tell whether a waiting group has a pod of which no cycle has recorded that it left it waiting."""
+    def _undecided_since(self, key: str) -> int:
+        """Return when the first pod of a waiting group was created of which no cycle has recorded that it left it."""
         state, scheduler = self._state, self._config.scheduler_name
         entries = (state.pods[uid] for uid in state.workload_index.workloads[key].waiting if uid in state.waiting)
-        return any(entry.reported is None and entry.pod.scheduler_name == scheduler for entry in entries)
+        return min(
+            (
+                entry.pod.created_at
+                for entry in entries
+                if entry.reported is None and entry.pod.scheduler_name == scheduler
+            ),
+            default=NEVER,
+        )
 
     def _in_pool(self, key: str) -> bool:
         """Tell whether a group's pods have the label of the shard's node pool; what has no pods has none."""

@@ -139,7 +139,8 @@ class EvictionAction(CycleAction, VictimRules):
         own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         spared = tuple(sorted(key for key in own if key in workloads and workloads[key].active))
         counts = tuple(sorted(class_counts.items()))
-        return session.accounts.queue_of(group), counts, group.preemptible, spared, session.step_placer.shape(steps)
+        payer = session.accounts.queue_of(group), group.preemptible, group.admitted
+        return payer, counts, spared, session.step_placer.shape(steps)
 
     def _own_refusal(self, steps: Steps) -> tuple[Reason, ...]:
         """Return what of groups themselves keeps them from having pods evicted."""

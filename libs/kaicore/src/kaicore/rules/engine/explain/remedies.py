@@ -100,8 +100,8 @@ class Remedies:
                 or any(member.nomination for member in step.members)
             )
             own = group.key if apart else ""
-            payer = session.accounts.queue_of(group), group.namespace, group.preemptible, group.priority
-            parts.append((tuple(sorted(kinds.items())), payer, own))
+            payer = session.accounts.queue_of(group), group.namespace, group.preemptible, group.admitted
+            parts.append((tuple(sorted(kinds.items())), payer, group.priority, own))
         return tuple(parts)
 
     def of(self, group_key: str) -> Remedy:

@@ -22,6 +22,9 @@ from kaicore.rules.numa.zone_charge import ZoneCharge
 
 _NOTHING = ZoneCharge()
 
+#: Later than the creation of any pod, seconds since the epoch.
+NEVER = 2**63 - 1
+
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
     """Where a pod is to go, and what it is charged with there.
@@ -65,14 +68,15 @@ class ExcludedNodes:
         turns: by row, how many other replicas take it before this one; None where this one has all rows.
         left_to_others: rows where another replica is to decide first about what became free; None where this one has
             all rows.
-        wanted_by_others: rows that another replica may be filling right now; None where there is none.
+        wanted_by_others: by row, when the first pod was created for which another replica may be filling it right now,
+            seconds since the epoch, and `NEVER` where there is none; None where there is none anywhere.
     """
 
     rejecting: Mapping[str, dict[int, str]] = field(default_factory=dict)
     avoid: Mapping[str, set[int]] = field(default_factory=dict)
     turns: Ints | None = None
     left_to_others: Flags | None = None
-    wanted_by_others: Flags | None = None
+    wanted_by_others: Ints | None = None
 
 
 def in_placement_order(
