@@ -72,10 +72,10 @@ def documents(text: str) -> Iterator[Json]:
     yield from (document for document in yaml.safe_load_all(text) if document)
 
 
-def objects(values: Json) -> list[Json]:
+def objects(values: Json, *, namespace: str = NAMESPACE) -> list[Json]:
     """Return every object that values give, custom resource definitions included."""
     definitions = (path.read_text() for path in sorted((CHART / "crds").glob("*.yaml")))
-    texts = [*definitions, *rendered(values).values()]
+    texts = [*definitions, *rendered(values, namespace=namespace).values()]
     return [document for text in texts for document in documents(text)]
 
 

@@ -2,7 +2,8 @@
 
 The API server is Kubernetes' own, or the simulated one (`--simulated`); the kubelets are the simulated fleet. At last
 the guides are followed there (`tests/e2e/test_adopting.py`), and Kueue itself admits what we place
-(`tests/e2e/test_under_kueue.py`, `tests/e2e/test_checks_of_kueue.py`).
+(`tests/e2e/test_under_kueue.py`, `tests/e2e/test_checks_of_kueue.py`), and Helm itself installs, upgrades, rolls back
+and uninstalls the chart (`tests/e2e/test_helm.py`).
 """
 
 import argparse
@@ -18,13 +19,19 @@ import msgspec
 from tests.beside.arms import ARMS, run_arm
 from tests.beside.control_plane import control_plane
 from tests.beside.kueue import kueue
+from tests.beside.programs import program
 
-_GUIDES, _KUEUE = "guides", "kueue"
+_GUIDES, _KUEUE, _HELM = "guides", "kueue", "helm"
+#: What the simulated API server cannot do for them.
+_REAL = {
+    _KUEUE: "its definitions need an API server that converts by webhooks",
+    _HELM: "its Jobs, Deployments and DaemonSets need Kubernetes' own controllers",
+}
 
 
 def main() -> int:
     """Run what is asked for; 1 if something is wrong."""
-    names = [*(arm.value for arm in ARMS), _GUIDES, _KUEUE]
+    names = [*(arm.value for arm in ARMS), _GUIDES, _KUEUE, _HELM]
     parser = argparse.ArgumentParser(prog="make beside", description=__doc__)
     parser.add_argument("--simulated", action="store_true", help="on the simulated API server")
     parser.add_argument("--only", nargs="*", choices=names, default=names, help="by default all")
@@ -33,9 +40,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="folder for logs and reports; by default they are gone")
     asked = parser.parse_args()
-    if asked.simulated and _KUEUE in asked.only:
-        sys.stderr.write("skipped: kueue: its definitions need an API server that converts by webhooks\n")
-        asked.only = [name for name in asked.only if name != _KUEUE]
+    if asked.simulated:
+        for name in _REAL.keys() & set(asked.only):
+            sys.stderr.write(f"skipped: {name}: {_REAL[name]}\n")
+        asked.only = [name for name in asked.only if name not in _REAL]
     with tempfile.TemporaryDirectory(prefix="kai-beside-", ignore_cleanup_errors=True) as scratch:
         try:
             wrong = [name for name in asked.only if _is_wrong(name, asked, asked.keep or Path(scratch))]
@@ -55,6 +63,10 @@ def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
             stack.callback(os.environ.pop, "KAI_TEST_KUBECONFIG")
         if name == _GUIDES:
             return _fails("KAI_TEST_LONG", "tests/e2e/test_adopting.py")
+        if name == _HELM:
+            if "KAI_TEST_HELM" not in os.environ:
+                os.environ["KAI_TEST_HELM"] = str(program("helm"))
+            return _fails("KAI_TEST_LONG", "tests/e2e/test_helm.py")
         if name == _KUEUE:
             stack.enter_context(kueue(Path(os.environ["KAI_TEST_KUBECONFIG"]), place / "kueue"))
             return _fails("KAI_TEST_KUEUE", "tests/e2e/test_under_kueue.py", "tests/e2e/test_checks_of_kueue.py")

@@ -23,7 +23,7 @@ from tests.e2e.cluster import PATIENCE_S
 _CONTROLLERS = (
     "serviceaccount-controller,serviceaccount-token-controller,namespace-controller,job-controller,"
     "garbage-collector-controller,pod-garbage-collector-controller,node-lifecycle-controller,"
-    "replicaset-controller,deployment-controller"
+    "replicaset-controller,deployment-controller,daemonset-controller"
 )
 
 

@@ -58,7 +58,8 @@ SCHEDULER_PLUGINS = Peer(
     "-s -w -X k8s.io/component-base/version.gitVersion=v1.33.5",
 )
 KUEUE = Peer("sigs.k8s.io/kueue", "v0.17.0", {"kueue": "./cmd/kueue"})
-_PEERS = {name: peer for peer in (KAI, SCHEDULER_PLUGINS, KUEUE) for name in peer.programs}
+HELM = Peer("helm.sh/helm/v3", "v3.22.0", {"helm": "./cmd/helm"})
+_PEERS = {name: peer for peer in (KAI, SCHEDULER_PLUGINS, KUEUE, HELM) for name in peer.programs}
 
 
 def program(name: str) -> Path:
@@ -69,7 +70,7 @@ def program(name: str) -> Path:
         subprocess.CalledProcessError: it cannot be built.
     """
     peer = _PEERS.get(name)
-    folder = f"kubernetes-{VERSION}" if peer is None else f"{peer.module.rpartition('/')[2].lower()}-{peer.version}"
+    folder = f"kubernetes-{VERSION}" if peer is None else _folder(peer)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kai-ledger" / folder
     place = Path(os.environ.get("KAI_BESIDE_BIN") or cache) / name
     if place.exists():
@@ -87,6 +88,12 @@ def program(name: str) -> Path:
     subprocess.run(command, cwd=SOURCES if peer is None else sources(peer), check=True, env=environment)
     building.rename(place)
     return place
+
+
+def _folder(peer: Peer) -> str:
+    # A module's path may end with its major version.
+    path, _, last = peer.module.rpartition("/")
+    return f"{(path if last[1:].isdigit() else last).lower()}-{peer.version}"
 
 
 def sources(peer: Peer) -> Path:

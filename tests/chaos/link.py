@@ -98,7 +98,7 @@ class Link:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             await self._answers.wait()
-            writer.write(data)
+            _write(writer, data)
             await writer.drain()
         with suppress(OSError):
             await self._answers.wait()
@@ -117,10 +117,17 @@ class Link:
                 self._lose = None
                 self.lost += 1
                 answers.cancel()
-                writer.write(data)
+                _write(writer, data)
                 # When the server has answered, the transaction is in the log.
                 await answer.read(1)
                 raise ConnectionResetError
-            writer.write(data)
+            _write(writer, data)
             await writer.drain()
         raise ConnectionResetError
+
+
+def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write to a side that may be gone: uvloop says so by a RuntimeError, and only there."""
+    if writer.is_closing():
+        raise ConnectionResetError
+    writer.write(data)

@@ -176,6 +176,12 @@ class LiveStack:
             if secret in text
         ]
 
+    async def leaks_in_cluster(self) -> list[str]:
+        """Which secrets of the stack stand in events and pods of the cluster, all of which it may write."""
+        async with self.client() as client:
+            said = [await client.get(path) for path in ("/apis/events.k8s.io/v1/events", "/api/v1/pods")]
+        return [name for name, secret in self.secrets().items() if secret.encode() in b"".join(said)]
+
     def pid_of(self, module: str) -> int:
         """The process id of a service, by its module."""
         assert self._process is not None

@@ -95,6 +95,8 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     for reason in ("Unschedulable", "FailedScheduling"):
         assert "nvidia.com/gpu" in await until_told(stack, "never", reason)
     assert "log position" in await until_told(stack, "stays-0", "Scheduled")
+    assert len(stack.secrets()) >= 4
+    assert stack.leaks() + await stack.leaks_in_cluster() == []
     await stack.check()
     assert stack.ask("replay")["differences"] == []
     assert stack.ask("audit", "verify")["ok"]

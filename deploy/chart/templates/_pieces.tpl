@@ -199,6 +199,13 @@ kai-scheduler
 {{- if ne $shard.name "default" -}}-{{ $shard.name }}{{- end -}}
 {{- end }}
 
+{{/* What an object is called that is not in the release's namespace: (list . "kai-watcher"). Elsewhere than in kai-system it has
+the namespace in its name, so that a second release of the cluster has its own. */}}
+{{- define "kai.clusterWide" -}}
+{{- $namespace := (index . 0).Release.Namespace -}}
+{{ index . 1 }}{{ if ne $namespace "kai-system" }}-{{ $namespace }}{{ end }}
+{{- end }}
+
 {{/* A ClusterRoleBinding of a role to a service's account: (list . "kai-binder-events" "kai-binder"). */}}
 {{- define "kai.binding" -}}
 {{- $root := index . 0 }}
@@ -206,9 +213,9 @@ kai-scheduler
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
-  name: {{ index . 1 }}
+  name: {{ include "kai.clusterWide" (list $root (index . 1)) }}
   labels: {{- include "kai.labels" (list $root (index . 2) "spoke") | nindent 4 }}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ index . 1 }}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ include "kai.clusterWide" (list $root (index . 1)) }}}
 subjects:
   - {kind: ServiceAccount, name: {{ index . 2 }}, namespace: {{ $root.Release.Namespace }}}
 {{- end }}

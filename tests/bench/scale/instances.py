@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
@@ -23,6 +22,7 @@ import aiohttp
 import yaml
 
 from tests.chaos.link import Link
+from tests.nats_cluster import free_port
 from tests.service_process import ready
 
 ROOT = Path(__file__).parents[3]
@@ -82,8 +82,7 @@ class Template:
         assert self._process.stdout is not None
         links = AsyncExitStack()
         behind, ways = await _behind_links(settings, links)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            host, port = free.getsockname()
+        host, port = "127.0.0.1", free_port()
         behind |= {"HTTP_HOST": host, "HTTP_PORT": str(port)}
         environment = {"KAI_LOG_LEVEL": "error"} | {f"KAI_{name}": value for name, value in behind.items()}
         self._process.stdin.write(json.dumps(environment).encode() + b"\n")

@@ -73,6 +73,19 @@ def test_hub_and_spoke_are_two_releases_that_come_to_the_whole() -> None:
     assert all("namespace" in hub[key]["metadata"] for key in hub.keys() & spoke.keys() if key[0] != _DEFINITION)
 
 
+def test_releases_of_two_namespaces_share_no_name_and_bind_their_own_accounts() -> None:
+    values = {**EVERYTHING, "operator": {"enabled": True, "definitions": False}}
+    names = []
+    for namespace in ("kai-system", "kai-second"):
+        rendered = [one for one in chart.objects(values, namespace=namespace) if one["kind"] != _DEFINITION]
+        names.append({(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in rendered})
+        for binding in (one for one in rendered if one["kind"].endswith("RoleBinding")):
+            role, place = binding["roleRef"], binding["metadata"].get("namespace")
+            assert (role["kind"], place if role["kind"] == "Role" else None, role["name"]) in names[-1]
+            assert {subject["namespace"] for subject in binding["subjects"]} == {namespace}
+    assert names[0] & names[1] == set()
+
+
 def pods_of(values: Json) -> dict[str, Json]:
     """The pods of each workload, by its name."""
     return {
@@ -256,8 +269,11 @@ def test_shards_are_deployments_with_selectors_settings_and_budgets_of_their_own
 
 
 def test_migration_runs_before_services_are_changed() -> None:
-    annotations = by_name(chart.objects({}))["Job", "kai-migrate"]["metadata"]["annotations"]
-    assert annotations["helm.sh/hook"] == "pre-install,pre-upgrade"
+    for kind in ("ServiceAccount", "Job"):
+        annotations = by_name(chart.objects({}))[kind, "kai-migrate"]["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "pre-install,pre-upgrade"
+        # Helm does not delete hooks with a release.
+        assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
     # A hook would wait for the Postgres that comes after it.
     trial = by_name(chart.objects(EVERYTHING))
     assert "annotations" not in trial["Job", "kai-migrate-1"]["metadata"]

@@ -129,3 +129,18 @@ def test_ports_of_the_values_are_let_out_of_their_service_alone() -> None:
     for name, workload in BY_NAME.items():
         besides = {port for _, peer, port in egress(workload, policies) if peer == "elsewhere"}
         assert besides == ({4318, 9} if name.removeprefix("kai-") in BESIDES.values() else set()), name
+
+
+def test_names_are_asked_for_where_the_values_say() -> None:
+    dns = {"namespace": "openshift-dns", "addresses": ["10.96.0.10/32"], "ports": [5353]}
+    (policy,) = [
+        one
+        for one in chart.objects({"networkPolicies": {"dns": dns}})
+        if one["metadata"]["name"] == "kai-names-and-metrics"
+    ]
+    (rule,) = policy["spec"]["egress"]
+    assert rule["to"] == [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}},
+        {"ipBlock": {"cidr": "10.96.0.10/32"}},
+    ]
+    assert [(port["port"], port["protocol"]) for port in rule["ports"]] == [(5353, "UDP"), (5353, "TCP")]

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.service.api_keys import key_hash, new_key
+from kaicore.yaml_faults import place_of_fault
 
 from kai_cli.api_access import write_secret
 
@@ -46,8 +47,10 @@ def new(
 def _read(file: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(file.read_text()) if file.exists() else {}
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{file}: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{file}: {place_of_fault(error)}") from None
     document = document or {}
     if not isinstance(document, dict) or not all(isinstance(entry, dict) for entry in document.get("keys", [])):
         raise ConfigurationError(f"{file}: is no access file")

@@ -20,6 +20,7 @@ import yaml
 
 from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.kube.service_account import ServiceAccount, in_a_pod
+from kaicore.yaml_faults import place_of_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,10 @@ def configured_access(kubeconfig: str = "", *, context: str = "") -> AccessSourc
                 persist_config=False,
             )
             return _access(configuration)
-        except (config.ConfigException, yaml.YAMLError, *_SENSELESS) as error:
+        except yaml.YAMLError as error:
+            where = kubeconfig or "the default kubeconfig"
+            raise ConfigurationError(f"cannot get access to Kubernetes by {where}: {place_of_fault(error)}") from None
+        except (config.ConfigException, *_SENSELESS) as error:
             where = kubeconfig or "the default kubeconfig"
             raise ConfigurationError(f"cannot get access to Kubernetes by {where}: {error}") from error
         except (aiohttp.ClientError, TimeoutError) as error:

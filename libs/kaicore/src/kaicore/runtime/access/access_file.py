@@ -12,6 +12,7 @@ from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.runtime.access.oidc import IssuerEntry, Strict
 from kaicore.runtime.access.scopes import Caller, parse_scope
 from kaicore.runtime.service.api_keys import HASH_PREFIX, key_hash
+from kaicore.yaml_faults import place_of_fault
 
 _logger = structlog.get_logger()
 
@@ -125,13 +126,14 @@ def read_access_file(path: Path) -> AccessRules:
     except OSError as error:
         raise ConfigurationError(f"access file {path}: {os.strerror(error.errno or 0)}") from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"access file {path}: is no YAML: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"access file {path}: {place_of_fault(error)}") from None
     except InvalidObject as error:
         raise ConfigurationError(str(error)) from error
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(map(str, fault["loc"]))
-        raise ConfigurationError(f"access file {path}: {place}: {fault['msg']}") from error
+        # Neither the value nor the error that has it: it may be a key where its hash should be.
+        raise ConfigurationError(f"access file {path}: {place}: {fault['msg']}") from None
 
 
 def wall_clock() -> datetime:

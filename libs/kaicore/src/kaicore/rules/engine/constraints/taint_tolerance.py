@@ -32,6 +32,8 @@ def tolerated_rows(pod_class: PodClass, columns: NodeColumns) -> Flags:
 
 def soft_taints(pod_class: PodClass, columns: NodeColumns) -> Ints | None:
     """Count per row the `PreferNoSchedule` taints that are not tolerated; None when there are none."""
+    if not any(taint.effect == _SOFT_EFFECT for taints in columns.taint_sets for taint in taints):
+        return None
     counts = _soft(columns, pod_class.tolerations)
     for rows, more in _by_flavors(pod_class, columns):
         fewer = _soft(columns, (*pod_class.tolerations, *more))

@@ -71,7 +71,7 @@ class FeasibleNodes:
             avoid: rows that come last.
             turns: by row, how many other replicas take it before this one; None where this one has all rows.
             among: rows that are looked at; None for all.
-        doubts: about the rows; None where pods do not come to them now.
+            doubts: about the rows; None where pods do not come to them now.
         """
         self._class, self._columns, self._config = pod_class, columns, config
         self._need = columns.vector(pod_class.requests)
@@ -100,8 +100,10 @@ class FeasibleNodes:
         #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_ranks_depend_on()
         #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
-        self._ranks_by_state = self._kept_ranks()
-        self._refresh(np.flatnonzero(self._eligible), all_rows=True)
+        self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN)
+        if self._asking is not None:
+            self._ranks_by_state = states.numbers.ranks.setdefault(self._asking, self._ranks_by_state)
+        self._look_at_all()
 
     def _all_that_ranks_depend_on(self) -> object:
         """Return what tells the rank of a state, besides the state."""
@@ -110,10 +112,6 @@ class FeasibleNodes:
             return None
         requests = tuple(pod_class.requests.items())
         return requests, self._spread, config.numa, pod_class.numa_policy, numa.asking
-
-    def _kept_ranks(self) -> Ints:
-        ranks = np.full(_STATES, _UNKNOWN)
-        return ranks if self._asking is None else self._states.numbers.ranks.setdefault(self._asking, ranks)
 
     def best(self, *, created_at: int, besides: int | None = None) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
@@ -153,8 +151,7 @@ class FeasibleNodes:
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
         if self._closeness.required and not self._closeness.takes(row):
             return False
-        state = self._states.state(row)
-        if state in self._admitting:
+        if (state := self._states.state(row)) in self._admitting:
             return True
         takes = not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
         if takes and not self.doubted:
@@ -178,8 +175,7 @@ class FeasibleNodes:
     def row_score(self, row: int) -> RowScore:
         """Return by what a row is ranked that can take a pod as it is now; for explanations."""
         preferred = self._constraints.preferences(self._ranking.by_row, never=np.int64(_NO))
-        preference = 0 if preferred is None else int(preferred[row])
-        own = self._class.numa_policy
+        preference, own = 0 if preferred is None else int(preferred[row]), self._class.numa_policy
         _, keeps, zones = self._numa.fit(row) if self._config.numa and self._numa.discerns else (True, True, 0)
         spared = any(self._columns.allocatable[row, column] for column in self._spared_columns)
         devices, (turn, avoided) = self._closeness.score(row), handicap_parts(int(self._handicap[row]))
@@ -230,8 +226,7 @@ class FeasibleNodes:
             most: more are not counted.
             among: rows that are counted, the others are 0; None for all.
         """
-        counts = np.zeros(len(self._columns.present), np.int64)
-        ranks = self._ranking.by_row
+        counts, ranks = np.zeros(len(self._columns.present), np.int64), self._ranking.by_row
         rows = np.flatnonzero(ranks != _NO) if among is None else among[ranks[among] != _NO]
         counts[rows] = np.minimum(self.filters.room.counts(rows), most)
         return np.minimum(counts, self._constraints.limits()) if self._constraints.non_monotonic else counts
@@ -295,39 +290,48 @@ class FeasibleNodes:
                 state = state_of(row)
                 rank = int(ranks[state]) if state < len(ranks) else _UNKNOWN
                 if rank == _UNKNOWN:
-                    score = self._score(row)
-                    rank = score if score == _NO else score * PLACE
+                    rank = _NO if (score := self._score(row)) == _NO else score * PLACE
                     if state >= len(ranks):
                         self._reserve()
                         ranks = self._ranks_by_state
                     ranks[state] = rank
                 self._ranking.set(row, rank if rank == _NO else rank - int(self._handicap[row]))
 
-    def _refresh(self, rows: Ints, *, all_rows: bool = False) -> None:
-        """Evaluate rows, `all_rows` if they are all that are eligible; of those in one state, the first."""
-        if not (all_rows or self._all_eligible):
-            rows = rows[self._eligible[rows]]
-        if not len(rows):
-            return
-        states = self._states.states(rows)
+    def _look_at_all(self) -> None:
+        """Evaluate all rows that are eligible."""
+        rows = np.flatnonzero(self._eligible)
+        if len(rows) and self._all_eligible:
+            # They are the first ones then, and a look at them as they lie costs half of one through their numbers.
+            ranks = self._ranks(rows, self._states.first_states(len(rows)))
+            self._ranking.set_first(np.maximum(ranks - self._handicap[: len(rows)], _NO))
+        else:
+            self._refresh(rows)
+
+    def _refresh(self, rows: Ints) -> None:
+        """Evaluate rows again."""
+        rows = rows[self._eligible[rows]]
+        if len(rows):
+            ranks = self._ranks(rows, self._states.states(rows)) - self._handicap[rows]
+            self._ranking.set_many(rows, np.maximum(ranks, _NO))
+
+    def _ranks(self, rows: Ints, states: Ints) -> Ints:
+        """Return the ranks of rows in these states; of those in one state, the first is evaluated."""
         self._reserve()
-        ranks = self._ranks_by_state[states]
+        ranks: Ints = self._ranks_by_state.take(states)
         unknown = ranks == _UNKNOWN
         if np.count_nonzero(unknown):
             examples = np.full(self._states.count, -1)
             # Of equal ones the last is kept.
             examples[states[unknown][::-1]] = rows[unknown][::-1]
             self._find_ranks(np.sort(examples[examples >= 0]))
-            ranks = self._ranks_by_state[states]
-        self._rank(rows, ranks)
+            ranks = self._ranks_by_state.take(states)
+        return ranks
 
     def _find_ranks(self, rows: Ints) -> None:
         """Evaluate rows, and keep their ranks for all rows of the same states."""
-        scores = self._evaluated(rows)
-        ranks = np.where(scores == _NO, _NO, scores * PLACE)
-        states = self._states.states(rows)
+        scores, states = self._evaluated(rows), self._states.states(rows)
         self._reserve()
-        self._ranks_by_state[states] = ranks
+        self._ranks_by_state[states] = np.where(scores == _NO, _NO, scores * PLACE)
 
     def _reserve(self) -> None:
         """Make room for the ranks of all states."""
@@ -337,10 +341,6 @@ class FeasibleNodes:
             self._ranks_by_state = np.concatenate([self._ranks_by_state, more])
             if self._asking is not None:
                 self._states.numbers.ranks[self._asking] = self._ranks_by_state
-
-    def _rank(self, rows: Ints, ranks: Ints) -> None:
-        """Set the ranking of rows by the ranks of their states."""
-        self._ranking.set_many(rows, np.maximum(ranks - self._handicap[rows], _NO))
 
     def reasons(self) -> tuple[Reason, ...]:
         """Say why nodes cannot take a pod of the class, counted over nodes, most frequent first."""

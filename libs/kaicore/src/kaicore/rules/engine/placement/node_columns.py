@@ -220,6 +220,8 @@ class NodeColumns:
     def taints_where(self, tolerated: Callable[[Taint], bool]) -> tuple[Flags, list[Taint | None]]:
         """Return per row whether every taint is tolerated, and per taint set the first that is not."""
         offending = [next((taint for taint in taints if not tolerated(taint)), None) for taints in self.taint_sets]
+        if all(taint is None for taint in offending):
+            return np.ones(len(self.taint_set), np.bool_), offending
         fine = np.array([taint is None for taint in offending], np.bool_)
         return fine[self.taint_set], offending
 

@@ -17,7 +17,7 @@ class Ranking:
     """Ranks by row, higher is better; no two are equal but `NEVER`.
 
     Attributes:
-        by_row: shape (rows,); changed by `set` and `set_many` only.
+        by_row: shape (rows,); changed by the methods that set ranks only.
     """
 
     def __init__(self, rows: int) -> None:
@@ -59,13 +59,16 @@ class Ranking:
         elif before == highest:
             self._highest[block] = np.maximum.reduce(self._blocks[block])
 
+    def set_first(self, ranks: Ints) -> None:
+        """Set the ranks of the first rows."""
+        self._first = -1
+        self.by_row[: len(ranks)] = ranks
+        self._highest = np.maximum.reduce(self._blocks, axis=1)
+
     def set_many(self, rows: Ints, ranks: Ints) -> None:
         """Set the ranks of rows; a row that is there twice has the same rank twice."""
         self._first = -1
         self.by_row[rows] = ranks
-        if len(rows) == len(self.by_row):
-            self._highest = np.maximum.reduce(self._blocks, axis=1)
-            return
         changed = np.zeros(len(self._highest), np.bool_)
         changed[rows // _BLOCK] = True
         blocks = np.flatnonzero(changed)

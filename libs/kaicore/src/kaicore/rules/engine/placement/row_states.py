@@ -135,6 +135,14 @@ class RowStates:
             states = self._states_array[rows]
         return states
 
+    def first_states(self, count: int) -> Ints:
+        """Return the numbers of the first rows as `state` does; not a copy."""
+        states: Ints = self._states_array[:count]
+        unknown = np.flatnonzero(states < 0)
+        if len(unknown):
+            self._look_at(unknown)
+        return states
+
     def state(self, row: int) -> int:
         """Return a row's number; equal where also the whole nodes' amounts are the same, and what is being released."""
         state = self._states[row]
