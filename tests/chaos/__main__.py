@@ -56,7 +56,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--replicas", action="store_true", help="both schedulers decide, sharing groups (two shards)")
     parser.add_argument("--summary", type=Path, help="file for the summary as JSON")
     parser.add_argument(
-        "--keep", type=Path, help="folder for the recording and the logs; by default kept when something is wrong"
+        "--keep",
+        type=Path,
+        help="folder for the recording and the logs; by default kept when something is wrong or unexplained",
     )
     parser.add_argument("--schedule", action="store_true", help="print the schedule and do nothing")
     arguments = parser.parse_args()
@@ -120,7 +122,8 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     _print(summary, kinds)
     if arguments.summary:
         write_summary(arguments.summary, summary)
-    if outcome.wrong or arguments.keep:
+    if outcome.wrong or arguments.keep or outcome.stories:
+        (root / "logs/rejections.txt").write_text("\n".join([*outcome.rejections, *outcome.stories, ""]))
         _keep(arguments, root)
     return 1 if outcome.wrong else 0
 
@@ -159,7 +162,10 @@ def _print(summary: dict[str, object], kinds: list[Kind]) -> None:
     _tell(f"{summary['faults']:7}  faults in all, seed {summary['seed']}, {summary['tookSeconds']} s")
     _tell(f"work: {summary['figures']}")
     _tell(f"checked from outside: {summary['checker']}")
-    wrong = summary["wrong"]
+    rejections, wrong = summary["rejections"], summary["wrong"]
+    assert isinstance(rejections, list)
+    for line in rejections:
+        _tell(f"rejected by a kubelet: {line}")
     assert isinstance(wrong, list)
     for line in wrong:
         _tell(f"WRONG  {line}")

@@ -64,6 +64,8 @@ class Outcome:
         wrong: all that is wrong, one line each; empty if nothing is.
         verdict: the checker's; None where it could not be asked, and `skipped` says why.
         figures: how much there was of what.
+        rejections: pods that kubelets rejected, which no decision foresees, and what the log had not known.
+        stories: what the log says of the nodes of those among them that it could have avoided.
         events: of the cluster, for further questions.
     """
 
@@ -73,6 +75,8 @@ class Outcome:
     verdict: Verdict | None = None
     skipped: str = ""
     figures: dict[str, int] = field(default_factory=dict)
+    rejections: list[str] = field(default_factory=list)
+    stories: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
     def summary(self, **more: Any) -> dict[str, Any]:
@@ -85,6 +89,7 @@ class Outcome:
             "faultsByKind": dict(sorted(self.struck.items())),
             "stepsByKind": dict(sorted(self.scheduled.items())),
             "figures": self.figures,
+            "rejections": self.rejections,
             "checker": self.verdict.checked if self.verdict is not None else f"skipped: {self.skipped}",
             "wrong": self.wrong,
         }
@@ -264,6 +269,8 @@ async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Out
     outcome.figures["events"] = head
     outcome.figures["brought"] = len(promises.brought)
     rejections = rejections_of(outcome.events)
+    outcome.rejections = [str(one) for one in rejections.all]
+    outcome.stories = rejections.avoidable
     outcome.figures["rejectedUnavoidably"] = rejections.unavoidable
     outcome.figures["rejectedAvoidably"] = outcome.figures["PodRejected"] - rejections.unavoidable
 

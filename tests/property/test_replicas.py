@@ -250,16 +250,21 @@ def test_young_pods_get_nodes_whose_replica_has_decided() -> None:
 
 
 def test_pods_that_have_waited_leave_nodes_to_a_replica_that_is_filling_them_with_pods_as_old() -> None:
-    replicas, small, large = _on_two_nodes({"r0": 60, "r1": 60})
+    replicas, small, large = _on_two_nodes({"r0": 30, "r1": 30})
     assert (_nodes(replicas, "r0"), _nodes(replicas, "r1")) == ({small}, {large})
 
 
 def test_pods_that_have_waited_get_nodes_whose_replica_has_left_its_older_pods_waiting() -> None:
-    replicas, small, large = _on_two_nodes({"r0": 60, "r1": 120})
+    replicas, small, large = _on_two_nodes({"r0": 30, "r1": 40})
     assert replicas.cycle("r1")
     assert _nodes(replicas, "r0") == {small, large}
 
 
 def test_pods_that_have_waited_take_nodes_that_another_replica_is_filling_with_younger_ones() -> None:
-    replicas, small, large = _on_two_nodes({"r0": 60, "r1": 30})
+    replicas, small, large = _on_two_nodes({"r0": 30, "r1": 20})
+    assert _nodes(replicas, "r0") == {small, large}
+
+
+def test_pods_that_have_waited_take_nodes_of_a_replica_that_has_not_decided_about_a_pod_for_a_minute() -> None:
+    replicas, small, large = _on_two_nodes({"r0": 30, "r1": 61})
     assert _nodes(replicas, "r0") == {small, large}

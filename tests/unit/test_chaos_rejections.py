@@ -15,6 +15,8 @@ SECOND = 1_000_000
 def node() -> Cluster:
     node = Cluster()
     node.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+    node.add_pod(pod("earlier", cpu=1, node_name="n2"))
+    node.record("pod/uid-earlier", payloads.PlacementObserved("uid-earlier", "default", "earlier", "n2", SEEN))
     return node
 
 
@@ -78,3 +80,37 @@ def test_one_beside_a_pod_whose_end_was_told_soon_after_could_not_if_that_had_ru
     node.now += later_s * SECOND
     node.add_pod(pod("other", cpu=1, node_name="n1", phase="Succeeded"))
     assert counts(node)[0] is could_be_avoided
+
+
+def test_one_that_was_decided_on_before_any_exporter_reported_could_not() -> None:
+    node = Cluster()
+    node.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+    placed(node, "gone")
+    runs(node, "gone", seconds=1)
+    placed(node, "heir")
+    node.add_pod(pod("gone", cpu=1, node_name="n1", phase="Succeeded"))
+    placed(node, "late")
+    rejected(node, "late")
+    (one,) = rejections_of(node.events).all
+    assert not one.avoidable
+    assert one.because == (
+        f"when it was decided on (event {_position(node, 'late')}) no exporter had reported anything",
+        f"default/heir may have got what default/gone held, whose end was told later (event {_position(node, 'gone')})",
+        "default/heir, predicted zones node-0 (cpu 1), was not observed",
+    )
+
+
+def test_one_that_was_bound_after_a_pod_that_was_decided_on_later_says_so(node: Cluster) -> None:
+    late, other = placed(node, "late"), placed(node, "other")
+    node.record("pod/uid-other", payloads.PodBound(*other))
+    node.record("pod/uid-late", payloads.PodBound(*late))
+    rejected(node, "late")
+    (one,) = rejections_of(node.events).all
+    assert "default/other was decided on after it and bound before it" in str(one)
+
+
+def _position(node: Cluster, name: str) -> int:
+    """Of the decision about a pod, or of its end."""
+    of_pod = [event for event in node.events if event.stream == f"pod/uid-{name}"]
+    ends = [event.position for event in of_pod if b"Succeeded" in bytes(event.body)]
+    return ends[0] if ends else next(event.position for event in of_pod if event.type == "PodPlaced")

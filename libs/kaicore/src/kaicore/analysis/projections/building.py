@@ -62,12 +62,16 @@ class Builder:
         Raises:
             EventsRetired: events that are needed have left the log, and no snapshot stands for them.
         """
-        ours = [one for one in await store.generations(cluster) if one.schema == PROJECTION_SCHEMA]
-        if not ours:
+        generation, pods = await _newest(store, cluster), list[PodHistory]()
+        while generation is not None:
+            pods = await store.there(cluster, generation.number)
+            before, generation = generation, await _newest(store, cluster)
+            if generation == before:
+                break
+            # Another builder has moved on meanwhile: of which position the rows are is not known.
+        if generation is None:
             return await cls.anew(log, store, cluster)
-        generation = next((one for one in ours if one.live), ours[-1])
         state = await PastStates(log, cluster).at(generation.position)
-        pods = await store.there(cluster, generation.number)
         return cls(log, store, cluster, generation, Projection(state, pods))
 
     @classmethod
@@ -115,3 +119,9 @@ class Builder:
         if not self.generation.live:
             await self._store.go_live(self._cluster, self.generation.number)
             self.generation = self.generation._replace(live=True)
+
+
+async def _newest(store: GenerationStore, cluster: str) -> Generation | None:
+    """Return the generation to go on with: the one that is read, or else the last; None where these rules made none."""
+    ours = [one for one in await store.generations(cluster) if one.schema == PROJECTION_SCHEMA]
+    return next((one for one in ours if one.live), ours[-1]) if ours else None

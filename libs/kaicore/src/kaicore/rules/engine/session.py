@@ -37,6 +37,12 @@ _NO_DOMAINS: dict[str, str] = {}
 #: For so long after its creation a pod is left to wait for a replica that may be filling the nodes that it would get.
 _PATIENCE_US = 2_000_000
 
+#: A replica that has not decided about a pod so long after its creation is not waited for by pods that are older.
+_STUCK_US = 60_000_000
+
+#: Instead of a number of other replicas' claims: all, also of those that are stuck.
+_ALL = -1
+
 
 class Session:
     """A cycle at work.
@@ -255,28 +261,33 @@ class Session:
     def _claims_before(self, members: Iterable[Member]) -> int:
         """Return of how many of `_claims` some pods wait for the replicas: all that are as old as the oldest of them.
 
-        Pods that were created a moment ago wait for all. Who waited for others' younger pods, too, might wait for ever.
+        Pods that were created a moment ago wait for all (`_ALL`). Who waited for others' younger pods, too, might wait
+        for ever.
         """
-        if not self._claims:
+        if self.cycle_input.excluded_nodes.wanted_by_others is None:
             return 0
         now, created = self.cycle_input.now, [member.pod.created_at for member in members]
         if all(0 <= now - at * 1_000_000 < _PATIENCE_US for at in created):
-            return len(self._claims)
+            return _ALL
         return bisect_right(self._claims, min(created))
 
     @cached_property
     def _claims(self) -> list[int]:
-        """The times of `ExcludedNodes.wanted_by_others`, sorted, each once: no more than there are other replicas."""
-        wanted = self.cycle_input.excluded_nodes.wanted_by_others
-        return [] if wanted is None else [int(at) for at in np.unique(wanted) if at < NEVER]
+        """The times of `ExcludedNodes.wanted_by_others`, sorted, each once; without those of replicas that are stuck.
+
+        There are no more than there are other replicas.
+        """
+        wanted, since = self.cycle_input.excluded_nodes.wanted_by_others, self.cycle_input.now - _STUCK_US
+        return [] if wanted is None else [int(at) for at in np.unique(wanted) if at < NEVER and at * 1_000_000 > since]
 
     def _left_to_others(self, claims: int) -> Flags | None:
         """Return the rows where other replicas are to decide first: about the first so many of `_claims`, too."""
         excluded = self.cycle_input.excluded_nodes
-        left = excluded.left_to_others
-        if claims and excluded.wanted_by_others is not None:
-            wanted = excluded.wanted_by_others <= self._claims[claims - 1]
-            left = wanted if left is None else left | wanted
+        left, wanted = excluded.left_to_others, excluded.wanted_by_others
+        if claims and wanted is not None:
+            until = NEVER - 1 if claims == _ALL else self._claims[claims - 1]
+            closed = (wanted >= (0 if claims == _ALL else self._claims[0])) & (wanted <= until)
+            left = closed if left is None else left | closed
         return left if left is not None and left.any() else None
 
     def _beside_others(self, claims: int) -> Placer | None:

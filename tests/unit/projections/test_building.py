@@ -1,0 +1,53 @@
+"""Several builders of one generation of read models."""
+
+from kaicore.analysis.projections.building import Builder
+from kaicore.analysis.projections.rows import PodHistory
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.events.envelope import Event, Unit
+
+from tests.new_events import as_new
+from tests.projected import story
+from tests.simulation.views import MemoryViews
+
+_CLUSTER = "c1"
+
+
+class _Overtaken(MemoryViews):
+    """Read models that another builder moves on while one that begins asks for the rows of pods."""
+
+    other: Builder | None = None
+
+    async def there(self, cluster: str, generation: int) -> list[PodHistory]:
+        if (other := self.other) is not None:
+            self.other = None
+            assert await other.step()
+        return await super().there(cluster, generation)
+
+
+async def _extend(log: MemoryLog, events: list[Event]) -> None:
+    await log.append(_CLUSTER, [Unit((as_new(event),)) for event in events])
+
+
+async def test_a_builder_that_another_one_overtakes_as_it_begins_counts_nothing_twice() -> None:
+    log, store, alone, events = MemoryLog(lambda: 1_700_000_000_000_000), _Overtaken(), MemoryViews(), story()
+    placed, bound = (
+        next(number for number, event in enumerate(events) if event.type == kind) for kind in ("PodPlaced", "PodBound")
+    )
+    await _extend(log, events[:placed])
+    first = await Builder.resume(log, store, _CLUSTER)
+    await first.catch_up()
+    await _extend(log, events[placed:bound])
+    store.other = first
+    second = await Builder.resume(log, store, _CLUSTER)
+    await second.catch_up()
+    await _extend(log, events[bound:])
+    await second.catch_up()
+    await (await Builder.resume(log, alone, _CLUSTER)).catch_up()
+    assert _rows(store) == _rows(alone)
+    assert any(row.placements for row in _rows(alone).values())
+
+
+def _rows(store: MemoryViews) -> dict[str, PodHistory]:
+    live = store.live(_CLUSTER)
+    assert live is not None
+    return live[1].pods
