@@ -183,10 +183,26 @@ def test_pod_scope_aligns_what_a_pod_asks_for_as_a_whole() -> None:
 def test_container_scope_aligns_containers_that_are_limited_to_what_they_ask_for() -> None:
     """KEP-5526, `cm/qos/helpers.go`: CPUs and memory, both asked for and both limited to just that."""
     config = MANAGERS
-    cluster = cluster_of("v1.36.3")
+    cluster = cluster_of("v1.37.2")
     half = container("half", cpu=2)
     one = of_its_own("p", container("main", cpu=4, memory=4), half)
     assert zones_of(outcome(cluster, one, config)) == {"node-0": amounts(cpu=4, memory=4)}
+
+
+@pytest.mark.parametrize(("version", "admitted"), [("v1.36.3", False), ("v1.37.2", True)])
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_containers_without_a_share_where_others_have_one(version: str, scope: str, admitted: bool) -> None:
+    """Recorded of 1.36.3 (versions-0057): its memory manager is asked for nothing, and refuses it without chosen zones.
+
+    KEP-5526, `memorymanager/policy_static.go`: 1.37 skips containers that request no memory. Pod scope gives all of
+    the pod at once, in both.
+    """
+    one = of_its_own("p", container("main", cpu=4, memory=4), container("helper"))
+    decision = outcome(cluster_of(version, scope=scope), one, MANAGERS)
+    assert isinstance(decision, PodPlaced) == (admitted or scope == "pod")
+    if isinstance(decision, Reason):
+        assert "UnexpectedAdmissionError" in str(decision)
+        assert "the memory manager refuses a container that asks for none" in str(decision)
 
 
 @pytest.mark.parametrize(

@@ -496,9 +496,17 @@ func (k *kubelet) recordPod(e *event) {
 	item := allocation{Amounts: map[string][]int64{}}
 	if cpus, can := k.cpus.(interface{ GetPodCPUs(string) cpuset.CPUSet }); can {
 		k.addCPUs(&item, e, cpus.GetPodCPUs(e.Pod))
+	} else if cpus, can := any(k.cpus.State()).(interface {
+		GetPodCPUSet(string) (cpuset.CPUSet, bool)
+	}); can {
+		// 1.36 keeps it, and shows it of containers only.
+		of, _ := cpus.GetPodCPUSet(e.Pod)
+		k.addCPUs(&item, e, of)
 	}
 	if memory, can := k.memory.(interface{ GetPodMemory(string) []state.Block }); can {
 		item.Memory = blocks(memory.GetPodMemory(e.Pod))
+	} else if memory, can := any(k.memory.State()).(interface{ GetPodMemoryBlocks(string) []state.Block }); can {
+		item.Memory = blocks(memory.GetPodMemoryBlocks(e.Pod))
 	}
 	if len(item.Amounts)+len(item.Memory) > 0 {
 		e.Alloc = append(e.Alloc, item)

@@ -176,8 +176,8 @@ _CROWDED = "its containers use up what the pod asks for as a whole, and leave no
 _REFUSED = "its kubelet takes no pods with resources of their own (gate PodLevelResources)"
 
 _NO_MEMORY = (
-    "the pod has resources of its own, which its kubelet does not know, and the memory manager refuses a container "
-    "that asks for none"
+    "the pod has resources of its own, which its kubelet's memory manager does not know, or not well: the memory "
+    "manager refuses a container that asks for none"
 )
 
 _EXPLANATIONS: dict[type[AlignmentReason], str] = {

@@ -83,6 +83,17 @@ class KubeletSettings(msgspec.Struct, frozen=True):
         return self.minor >= 32
 
     @property
+    def asks_memory_manager_for_nothing(self) -> bool:
+        """Whether the memory manager allocates for containers that have nothing to align, which it mostly refuses.
+
+        Up to 1.33 it does not know pods with resources of their own. 1.36 with PodLevelResourceManagers asks for their
+        containers without a share, but for those under pod scope; 1.37 skips them (`policy_static.go` Allocate).
+        """
+        if self.pod_level is PodLevel.BUDGET:
+            return self.minor < 37 and not self.pod_scope
+        return True
+
+    @property
     def spreading(self) -> Spreading | None:
         """How CPUs are spread over zones (`distribute-cpus-across-numa`, since 1.23); None where they are packed.
 

@@ -173,6 +173,15 @@ CHANGES = (
     ),
     Change(
         37,
+        Matter.VERDICT,
+        "Of a pod with resources of its own, container scope does not ask the memory manager for containers without a "
+        "share; before, it was asked for nothing, and refused it on several zones in use otherwise, or where no zones "
+        "were chosen.",
+        "KEP-5526, `pkg/kubelet/cm/memorymanager/policy_static.go`",
+        "gate PodLevelResourceManagers, memory manager Static",
+    ),
+    Change(
+        37,
         Matter.SHOWN,
         "podresources shows CPUs and memory of a pod as a whole; containers show what is theirs alone.",
         "kubernetes/kubernetes#138738",

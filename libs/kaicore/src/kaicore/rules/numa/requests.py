@@ -44,8 +44,8 @@ class AlignedRequest:
             all given to containers.
         crowded: of `budget`, what containers with a share of their own use up, though others need some of it.
         others: what kubelets align that treat the pod's own resources otherwise; see `on`.
-        asks_without_memory: whether the memory manager is asked for containers without any, too. It knows nothing of
-            the pod's own resources, by which the pod is Guaranteed although such a container asks for nothing.
+        asks_without_memory: whether the memory manager is asked for containers without any, too. By the pod's own
+            resources the pod is Guaranteed although such a container asks for nothing, or has no share of its own.
         refused: whether the kubelet takes no pod with resources of its own.
         lends_cpus: whether ordinary init containers have CPUs of their own, which later containers take over.
     """
@@ -68,7 +68,10 @@ class AlignedRequest:
         """Return what a certain kubelet aligns."""
         if not self.others:
             return self
-        return dict(self.others).get(settings.pod_level, self)
+        asked = dict(self.others).get(settings.pod_level, self)
+        if asked.asks_without_memory and not settings.asks_memory_manager_for_nothing:
+            return replace(asked, asks_without_memory=False)
+        return asked
 
     def allocated(self, *, pod_scope: bool) -> tuple[AlignedContainer, ...]:
         """Return the containers in order; what the pod is given as a whole comes last (`AllocatePod`)."""
@@ -181,6 +184,7 @@ def _of_budget(pod: Pod, asked: Amounts) -> AlignedRequest:
         tuple(sorted((devices | budget).items())),
         tuple(budget.items()),
         frozenset(name for name in budget if _is_crowded(name, budget[name], shares.containers)),
+        asks_without_memory=not all(any(is_memory(name) for name, _ in item.amounts) for item in shares.containers),
     )
 
 
