@@ -27,7 +27,7 @@ run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
 	@$(BIN)/kai demo $(if $(ONCE),--once,--clusters 2)
 
 test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
-	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 3)
+	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 4)
 
 check: $(INSTALLED)  ## format, lint, types, import rules, dead code, sizes
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
