@@ -4,6 +4,9 @@ BIN := .venv/bin
 OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no-emit-package kai-ledger-fleet
 INSTALLED := .venv/.installed
 
+# Tests and demonstrations start hundreds of processes: each would compile the checkout anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench beside fidelity devices digest format lock clean
 

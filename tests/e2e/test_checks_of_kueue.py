@@ -187,7 +187,9 @@ async def _group_of_pods(live: LiveStack) -> None:
         state = await live.until(lambda state: len(on_nodes(state, "band-3")) == 1)
         assert len(on_nodes(state, "band-2")) == 1, "the other member goes on"
         await _until(client, PODS.format(namespace=live.namespace), lambda found: len(found["items"]) == 2)
-        await take_away(live, [placed_in(live, second), placed_in(live, third)])
+        # Without its Workload a group is over; with it, Kueue keeps what is deleted until it has successors.
+        gone = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "band"}}
+        await take_away(live, [placed_in(live, gone), placed_in(live, second), placed_in(live, third)])
     await live.check()
 
 

@@ -363,6 +363,8 @@ async def another_release(life: Life, file: Path) -> None:
         if subject["name"] == "kai-watcher"
     }
     assert bound == {(NAMESPACE, "kai-watcher"), (namespace, "kai-watcher")}
+    said = await life.helm("install", "third", str(CHART), "-n", NAMESPACE, "-f", str(file), "--no-hooks", fails=True)
+    assert "invalid ownership metadata" in said
     await life.helm("uninstall", "second", "-n", namespace, "--wait")
     with contextlib.suppress(ApiStatus):
         await life.client.delete(f"/api/v1/namespaces/{namespace}")
