@@ -3,6 +3,8 @@ BIN := .venv/bin
 # Packages of this repository: no index has them, and no lock names them.
 OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no-emit-package kai-ledger-fleet
 INSTALLED := .venv/.installed
+# Tests start some hundreds of processes, each of which would compile our sources anew where containers set it.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Tests and demonstrations start hundreds of processes: each would compile the checkout anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -275,6 +275,19 @@ def test_cpus_of_uncore_caches_leave_the_split_open() -> None:
     assert main.uncertain == ("cpu",)
 
 
+@pytest.mark.parametrize("version", ["v1.37.2", "v1.38.0"])
+def test_a_device_that_a_pod_holds_is_promised_to_no_other(version: str) -> None:
+    """kubernetes/kubernetes#137534: a kubelet before 1.38 may take it for free, and then does not refuse the other pod.
+
+    That depends on the instant of a List of podresources (decision 0560), so the model is the same in both.
+    """
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=8, memory=32, gpu=1), kubelet_version=version)
+    assert isinstance(outcome(cluster, pod("first", cpu=1, memory=1, gpu=1)), PodPlaced)
+    assert isinstance(outcome(cluster, pod("second", cpu=1, memory=1, gpu=1)), Reason)
+    assert isinstance(outcome(cluster, pod("third", cpu=1, memory=1)), PodPlaced)
+
+
 def test_every_change_names_its_source() -> None:
     assert [change.since for change in CHANGES] == sorted(change.since for change in CHANGES)
     assert all("#" in change.source or "KEP-" in change.source for change in CHANGES)

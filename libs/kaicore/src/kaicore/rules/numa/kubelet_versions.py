@@ -202,7 +202,9 @@ CHANGES = (
     Change(
         38,
         Matter.RUNNING,
-        "A device is given to one pod only; before, two pods admitted at once could get the same.",
+        "A device is given to one pod only; before, the next pod could get the same where podresources was listed "
+        "while its plugin was asked to allocate it, after another pod had ended. No verdict is foretold otherwise: it "
+        "depends on that instant (decision 0560).",
         "kubernetes/kubernetes#137534",
     ),
 )
