@@ -6,9 +6,6 @@ INSTALLED := .venv/.installed
 # Tests start some hundreds of processes, each of which would compile our sources anew where containers set it.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests and demonstrations start hundreds of processes: each would compile the checkout anew.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DEFAULT_GOAL := help
 .PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench beside fidelity devices digest format lock clean
 
