@@ -3,8 +3,7 @@ BIN := .venv/bin
 # Packages of this repository: no index has them, and no lock names them.
 OURS := --no-emit-package kai-ledger --no-emit-package kai-ledger-apiserver --no-emit-package kai-ledger-fleet
 INSTALLED := .venv/.installed
-
-# Tests and demonstrations start hundreds of processes: each would compile the checkout anew.
+# Tests start some hundreds of processes, each of which would compile our sources anew where containers set it.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -27,7 +26,7 @@ run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
 	@$(BIN)/kai demo $(if $(ONCE),--once,--clusters 2)
 
 test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
-	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 3)
+	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 4)
 
 check: $(INSTALLED)  ## format, lint, types, import rules, dead code, sizes
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
