@@ -17,8 +17,9 @@ from tests.fidelity.vectors import read_vectors
 #: Scenarios of each version that the gate judges; all of them with KAI_TEST_LONG=1.
 _SOME = 40
 
-#: Least agreement, per cent: what a best-effort node takes where nothing is aligned is not always foretold.
-_LEAST = {"verdict": 100.0, "reason": 100.0, "mask": 99.5, "memory": 99.5, "certain": 99.5}
+#: Least agreement, per cent: what a best-effort node takes where nothing is aligned is not always foretold, nor what a
+#: pod leaves behind that is rejected after its first containers drew memory of several zones (docs/reliability.md).
+_LEAST = {"verdict": 100.0, "reason": 100.0, "mask": 99.0, "memory": 99.0, "certain": 99.0}
 
 
 @pytest.mark.parametrize("file", recordings(), ids=lambda file: file.name.split("-")[1])

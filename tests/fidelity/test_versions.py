@@ -107,9 +107,10 @@ def test_memory_of_zones_that_serve_another_group(version: str, admitted: bool) 
     if isinstance(second, Reason):
         assert "UnexpectedAdmissionError" in str(second)
     else:
-        # The zones are one group now: a pod that fits zone 0 is refused there.
+        # The zones are one group now: a pod that fits zone 0 is refused there, as recorded of 1.31.14 (versions-0030).
         third = outcome(cluster, pod("third", cpu=1, memory=1))
         assert isinstance(third, Reason)
+        assert "TopologyAffinityError" in str(third)
 
 
 # Pods with resources of their own.

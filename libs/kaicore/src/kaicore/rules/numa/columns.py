@@ -261,6 +261,7 @@ class ZoneColumns(ZoneArrays):
             {name: list(free[column]) for name, column in columns},
             [0] * zones if empty else self.assignments[row, :zones].tolist(),
             [0] * zones if empty else self.cells[row, :zones].tolist(),
+            regroups=not self.kubelet_of(row).refuses_mixed_memory_groups,
         )
 
     def _suspect(self, row: int, cells: list[int]) -> None:

@@ -69,12 +69,14 @@ class MemoryZones:
         assignments: number of blocks on each zone.
         cells: the mask that each zone serves; 0 when it is in no use. One below 0 serves none: by
             `-(others * 2**32 + mask)` it says how many blocks that were there first must go until it serves that mask.
+        regroups: whether a block of several zones makes them a group whatever they serve, as kubelets before 1.32 do.
     """
 
     allocatable: dict[str, list[int]]
     free: dict[str, list[int]]
     assignments: list[int]
     cells: list[int]
+    regroups: bool = False
 
     def hints(self, table: MaskTable, needs: Mapping[str, int], lent: Mapping[tuple[int, str], int]) -> MemoryHints:
         """Return the masks for a request.
@@ -147,6 +149,8 @@ class MemoryZones:
     def _cell_after(self, zone: int, mask: int) -> int:
         """Return what a zone serves once a block for a mask is drawn from it, too."""
         cell = self.cells[zone]
+        if self.regroups:
+            return mask
         if cell < 0:
             return cell if -cell % _OTHER == mask else cell - _OTHER
         if cell in (0, mask) or not mask & (mask - 1):

@@ -211,7 +211,12 @@ class NodeCharges:
         )
 
     def _has_excluding_groups(self, node: str) -> bool:
-        """Tell whether the pods of a node are charged with memory of zones in two groups, which no kubelet allows."""
+        """Tell whether the pods of a node are charged with memory of zones in two groups, which its kubelet forbids.
+
+        One that regroups zones has them as the last block left them: charged anew, they would be as they never were.
+        """
+        if not self._columns.zones.kubelet_of(self._columns.row(node)).refuses_mixed_memory_groups:
+            return False
         held = (self._pods[uid] for uid in self.on_node.get(node, ()))
         return excluding({block.mask for entry in held for block in entry.zone_charge.blocks})
 
