@@ -127,8 +127,9 @@ def meant(line: str) -> Iterator[str]:
     for pattern, thing in MEANINGS:
         line = re.sub(pattern, thing, line)
     for offered in dict.fromkeys((re.sub(r" \[[^\]]*\]", "", line), re.sub(r"[\[\]]", "", line))):
+        # The first of several choices: the command line's own tests have them all.
         choices = next((word for word in offered.split() if re.fullmatch(r"[a-z]+(\|[a-z]+)+", word)), "")
-        yield from (offered.replace(choices, choice) for choice in choices.split("|"))
+        yield offered.replace(choices, choices.partition("|")[0])
 
 
 def is_mention(line: str) -> bool:
@@ -147,12 +148,13 @@ def is_mention(line: str) -> bool:
 
 
 def _commands() -> list[tuple[str, str]]:
-    lines: dict[str, str] = {}
+    # A line is run once, with the path of a checkout's `kai` or without.
+    lines: dict[str, tuple[str, str]] = {}
     for where, line in shown():
         for one in meant(line):
             if not is_mention(one):
-                lines.setdefault(one, where)
-    return [(where, line) for line, where in lines.items()]
+                lines.setdefault(one.removeprefix(".venv/bin/"), (where, one))
+    return list(lines.values())
 
 
 COMMANDS = _commands()
