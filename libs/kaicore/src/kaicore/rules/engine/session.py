@@ -16,7 +16,7 @@ from kaicore.rules.engine.cycle_record import CycleRecord
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
-from kaicore.rules.engine.placement.placer import NEVER, Assignment, Placer, PlacingObserver
+from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, Placer, PlacingObserver
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
@@ -78,7 +78,8 @@ class Session:
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
         self._doubts: Doubts | None = None
-        #: By how many claims of other replicas are respected (`_claims_before`).
+        #: By how many claims of other replicas are respected (`_claims_before`): their rows, and what places elsewhere.
+        self._left: dict[int, Flags | None] = {}
         self._beside: dict[int, Placer | None] = {}
         columns = cycle_input.columns.copy()
         if config.node_pool is not None:
@@ -278,17 +279,20 @@ class Session:
         There are no more than there are other replicas.
         """
         wanted, since = self.cycle_input.excluded_nodes.wanted_by_others, self.cycle_input.now - _STUCK_US
-        return [] if wanted is None else [int(at) for at in np.unique(wanted) if at < NEVER and at * 1_000_000 > since]
+        times: list[int] = [] if wanted is None else np.unique(wanted).tolist()
+        return [at for at in times if at < NO_CLAIM and at * 1_000_000 > since]
 
     def _left_to_others(self, claims: int) -> Flags | None:
         """Return the rows where other replicas are to decide first: about the first so many of `_claims`, too."""
-        excluded = self.cycle_input.excluded_nodes
-        left, wanted = excluded.left_to_others, excluded.wanted_by_others
-        if claims and wanted is not None:
-            until = NEVER - 1 if claims == _ALL else self._claims[claims - 1]
-            closed = (wanted >= (0 if claims == _ALL else self._claims[0])) & (wanted <= until)
-            left = closed if left is None else left | closed
-        return left if left is not None and left.any() else None
+        if claims not in self._left:
+            excluded = self.cycle_input.excluded_nodes
+            left, wanted = excluded.left_to_others, excluded.wanted_by_others
+            if wanted is not None and claims:
+                first, last = (0, NO_CLAIM - 1) if claims == _ALL else (self._claims[0], self._claims[claims - 1])
+                closed = (wanted >= first) & (wanted <= last)
+                left = closed if left is None else left | closed
+            self._left[claims] = left if left is not None and left.any() else None
+        return self._left[claims]
 
     def _beside_others(self, claims: int) -> Placer | None:
         """Return what places pods where no other replica is to decide first; None where no row is left to others."""

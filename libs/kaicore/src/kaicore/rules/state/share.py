@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Set
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.placement.placer import NEVER
+from kaicore.rules.engine.placement.placer import NO_CLAIM
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.group import Group
 from kaicore.rules.numa.zone_arrays import Flags, Ints
@@ -126,20 +126,20 @@ class Share:
         """Return by row since when another replica, which comes before this one there, may be filling it right now.
 
         That is: it has pods of which no recorded cycle tells that it left them waiting, so it decides about them now or
-        next. When the first of these was created, seconds since the epoch; `NEVER` where there is no such replica. None
-        where there is none at any row.
+        next. When the first of these was created, seconds since the epoch; `NO_CLAIM` where there is no such replica.
+        None where there is none at any row.
         """
         if self.alone:
             return None
         names = self._state.columns.names
-        wanted: Ints = np.full(len(self._state.columns.present), NEVER, np.int64)
+        wanted: Ints = np.full(len(self._state.columns.present), NO_CLAIM, np.int64)
         for other in self.replicas:
             groups = self._by_owner.get(other, ()) if other != self.replica else ()
-            since = min(map(self._undecided_since, groups), default=NEVER)
-            if since < NEVER:
+            since = min(map(self._undecided_since, groups), default=NO_CLAIM)
+            if since < NO_CLAIM:
                 before = np.flatnonzero(turns(names, (other, self.replica), self.replica))
                 wanted[before] = np.minimum(wanted[before], since)
-        return wanted if (wanted < NEVER).any() else None
+        return wanted if (wanted < NO_CLAIM).any() else None
 
     def _undecided_since(self, key: str) -> int:
         """Return when the first pod of a waiting group was created of which no cycle has recorded that it left it."""
@@ -151,7 +151,7 @@ class Share:
                 for entry in entries
                 if entry.reported is None and entry.pod.scheduler_name == scheduler
             ),
-            default=NEVER,
+            default=NO_CLAIM,
         )
 
     def _in_pool(self, key: str) -> bool:

@@ -22,8 +22,8 @@ from kaicore.rules.numa.zone_charge import ZoneCharge
 
 _NOTHING = ZoneCharge()
 
-#: Later than the creation of any pod, seconds since the epoch.
-NEVER = 2**63 - 1
+#: Where no other replica may be filling a row: later than the creation of any pod, seconds since the epoch.
+NO_CLAIM = 2**63 - 1
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
@@ -69,7 +69,7 @@ class ExcludedNodes:
         left_to_others: rows where another replica is to decide first about what became free; None where this one has
             all rows.
         wanted_by_others: by row, when the first pod was created for which another replica may be filling it right now,
-            seconds since the epoch, and `NEVER` where there is none; None where there is none anywhere.
+            seconds since the epoch, and `NO_CLAIM` where there is none; None where there is none anywhere.
     """
 
     rejecting: Mapping[str, dict[int, str]] = field(default_factory=dict)
