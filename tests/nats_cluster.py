@@ -1,8 +1,6 @@
 """NATS as a cluster of three real servers, of which one can be killed, stopped, or cut off from the others."""
 
 import asyncio
-import random
-import socket
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -10,6 +8,8 @@ from typing import Self
 
 from kaicore.ledger.bus.nkeys import new_seed
 from kaicore.runtime.embedded import EmbeddedNats
+
+from tests.ports import free_port
 
 _CLUSTER = """
 cluster {{
@@ -159,12 +159,3 @@ class NatsCluster:
 
     def _ways_of(self, server: ClusteredNats) -> Iterable[Way]:
         return [way for one in self.servers for other, way in one.ways.items() if server in (one, other)]
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on, below those that are given to clients."""
-    while True:
-        port = random.randrange(10_240, 32_000)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import socket
 import ssl
 import subprocess
 import time
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.beside.programs import program
 from tests.e2e.cluster import PATIENCE_S
+from tests.ports import free_port
 
 #: Those that pods, Jobs, namespaces and nodes need.
 _CONTROLLERS = (
@@ -132,12 +132,6 @@ def control_plane(root: Path) -> Iterator[Path]:
         yield plane.kubeconfig
     finally:
         plane.stop()
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def _private_file(path: Path) -> Path:

@@ -20,9 +20,10 @@ from kaicore.errors import ClusterUnavailable
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
 
-from tests.beside.control_plane import Program, free_port
+from tests.beside.control_plane import Program
 from tests.beside.programs import KUEUE, required, sources
 from tests.e2e.cluster import PATIENCE_S
+from tests.ports import free_port
 
 Json = dict[str, Any]
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import yaml
 
-from tests.beside.control_plane import Program, free_port
+from tests.beside.control_plane import Program
 from tests.beside.programs import KAI, sources
+from tests.ports import free_port
 
 #: The names under which pods ask for them.
 KUBE, TOPOLOGY_AWARE, KAI_SCHEDULER = "default-scheduler", "topo-aware-scheduler", "kai-scheduler"

@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,7 @@ from kaicore.runtime.embedded import embedded_url_of
 
 from tests.chaos.test_clusters_lost import job
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, running
+from tests.ports import free_port
 from tests.servers import scratch_directory
 
 HUB = Path(__file__).parents[2] / "deploy" / "hub"
@@ -59,12 +59,6 @@ async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(2 * PATIENCE_S):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110  # other processes set no event
             await asyncio.sleep(0.5)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def as_its_manifest_has_it(given: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

@@ -20,9 +20,9 @@ from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health
-from kaicore.runtime.service.http_server import HttpServer
 
 from tests.factory import amounts, node, pod
+from tests.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_shadowing import recorded, seen, shadowing
 
@@ -56,13 +56,8 @@ async def api(postgres_log: EventLog, database_url: str, cluster_name: str) -> A
     health = Health("log")
     health.met("log")
     app = make_app(Inquiry(postgres_log), health, LongAnswers(database_url, at_once=1, most_s=300))
-    server = HttpServer(app, host="127.0.0.1", port=0)
-    stopping = asyncio.Event()
-    serving = asyncio.create_task(server.run(stopping))
-    async with aiohttp.ClientSession() as session:
-        yield Api(f"http://{server.address}", session)
-    stopping.set()
-    await serving
+    async with served_app(app) as url, aiohttp.ClientSession() as session:
+        yield Api(url, session)
 
 
 async def test_question_is_answered_with_the_expected_fields(api: Api, cluster_name: str) -> None:

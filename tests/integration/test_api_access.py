@@ -24,9 +24,9 @@ from kaicore.runtime.access.access_file import AccessFile, read_access_file
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.scopes import View
 from kaicore.runtime.service import Health
-from kaicore.runtime.service.http_server import HttpServer
 
 from tests.factory import pod
+from tests.http_app import served_app
 from tests.integration.scheduling import Facts, scheduling
 
 #: A pod that may have others evicted.
@@ -72,15 +72,9 @@ async def serving(
 ) -> AsyncIterator[Client]:
     access = HttpAccess(anonymous=anonymous, file=AccessFile(file) if file else None, per_s=per_s, burst=burst)
     app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access, views=views)
-    server = HttpServer(app, host="127.0.0.1", port=0)
-    stopping = asyncio.Event()
-    task = asyncio.create_task(server.run(stopping))
-    try:
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
-            yield Client(f"http://{server.address}", session)
-    finally:
-        stopping.set()
-        await task
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with served_app(app) as url, aiohttp.ClientSession(cookie_jar=jar) as session:
+        yield Client(url, session)
 
 
 @pytest.fixture

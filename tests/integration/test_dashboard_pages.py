@@ -16,9 +16,9 @@ from kaicore.rules.events import payloads
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
-from kaicore.runtime.service.http_server import HttpServer
 
 from tests.factory import pod
+from tests.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_api_access import make_key
 
@@ -28,14 +28,10 @@ async def served(log: EventLog, access: HttpAccess | None = None) -> AsyncIterat
     health, live = Health("log"), LiveLog(log)
     health.met("log")
     app = make_app(Inquiry(log), health, LongAnswers("", at_once=1, most_s=1), access, live=live)
-    server = HttpServer(app, host="127.0.0.1", port=0)
-    stopping = asyncio.Event()
-    serving = asyncio.create_task(server.run(stopping))
-    async with aiohttp.ClientSession(f"http://{server.address}", headers={"Accept": "text/html"}) as session:
-        yield session
-    live.close()
-    stopping.set()
-    await serving
+    async with served_app(app) as url:
+        async with aiohttp.ClientSession(url, headers={"Accept": "text/html"}) as session:
+            yield session
+        live.close()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from kaicore.runtime.service.health import with_health
 from kaicore.runtime.service.http_limits import CONNECTION, HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 
+from tests.http_app import served_app
 from tests.integration.scheduling import Facts
 from tests.service_process import ready, service_process
 
@@ -72,14 +73,8 @@ async def get(address: str, path: str) -> int:
 
 @asynccontextmanager
 async def serving(limits: HttpLimits, app: Any = None) -> AsyncIterator[str]:
-    health, stopping = Health(), asyncio.Event()
-    server = HttpServer(app or with_health(health), host="127.0.0.1", port=0, limits=limits)
-    task = asyncio.create_task(server.run(stopping))
-    try:
-        yield server.address
-    finally:
-        stopping.set()
-        await task
+    async with served_app(app or with_health(Health()), limits=limits) as url:
+        yield url.removeprefix("http://")
 
 
 @asynccontextmanager

@@ -1,10 +1,7 @@
 """What services are given to prove who they or their callers are stands nowhere in what they say."""
 
-import asyncio
 import base64
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +25,8 @@ from kaicore.runtime.access.access_file import AccessFile, read_access_file
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.node_tokens import read_secret
 from kaicore.runtime.service import Health
-from kaicore.runtime.service.http_server import HttpServer
 
+from tests.http_app import served_app
 from tests.ingest_service import running_ingest
 
 CANARY = "c4n4ryc4n4ryc4n4ryc4n4ryc4n4ry"
@@ -110,17 +107,6 @@ class Reviewer:
         raise ClusterUnavailable("POST tokenreviews: 503")
 
 
-@asynccontextmanager
-async def served(app: Any) -> AsyncIterator[str]:
-    server, stopping = HttpServer(app, host="127.0.0.1", port=0), asyncio.Event()
-    running = asyncio.create_task(server.run(stopping))
-    try:
-        yield f"http://{server.address}"
-    finally:
-        stopping.set()
-        await running
-
-
 async def approach(url: str, key: str, *paths: str) -> list[str]:
     """Show a credential in every way that there is; what is answered."""
     basic = base64.b64encode(f"user:{key}".encode()).decode()
@@ -158,7 +144,7 @@ async def test_credentials_of_callers_stand_in_no_answer_log_or_event_of_any_ser
         "webhook": (webhook(lambda: None, Health(), scheduler_name="kai-ledger"), ("/validate",)),
     }
     for app, paths in apps.values():
-        async with served(app) as url:
+        async with served_app(app) as url:
             for key in (CANARY, good):
                 answers += await approach(url, key, *paths)
             async with aiohttp.ClientSession() as session:

@@ -29,8 +29,8 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.runtime.service import Health
-from kaicore.runtime.service.http_server import HttpServer
 
+from tests.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.past_runs import busy_cluster
 
@@ -68,14 +68,8 @@ async def served(log: EventLog, database_url: str) -> AsyncIterator[str]:
     health = Health("log")
     health.met("log")
     app = make_app(Inquiry(log), health, LongAnswers(database_url, at_once=1, most_s=300))
-    server = HttpServer(app, host="127.0.0.1", port=0)
-    stopping = asyncio.Event()
-    serving = asyncio.create_task(server.run(stopping))
-    try:
-        yield f"http://{server.address}"
-    finally:
-        stopping.set()
-        await serving
+    async with served_app(app) as url:
+        yield url
 
 
 async def create(facts: Facts, manifest: dict[str, Any]) -> None:

@@ -20,7 +20,8 @@ from kaicore.rules.hub.hub_state import HUB, DispatchStage, cluster_stream
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
-from kaicore.runtime.service.http_server import HttpServer
+
+from tests.http_app import served_app
 
 
 def manifest(name: str, namespace: str | None = None) -> dict[str, Any]:
@@ -66,13 +67,8 @@ async def served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIte
     for name in ("east", "west"):
         await hub.append(cluster_stream(name), ClusterRegistered(cluster=name), subject=name)
     app = make_app(HubLog(log), HttpAccess(anonymous="no", file=AccessFile(file)), Health())
-    server, stopping = HttpServer(app, host="127.0.0.1", port=0), asyncio.Event()
-    running = asyncio.create_task(server.run(stopping))
-    try:
-        yield HubOverHttp(log, f"http://{server.address}", keys, tmp_path)
-    finally:
-        stopping.set()
-        await running
+    async with served_app(app) as url:
+        yield HubOverHttp(log, url, keys, tmp_path)
 
 
 async def test_same_again_changes_nothing_and_another_of_the_name_is_refused(

@@ -22,7 +22,7 @@ import aiohttp
 import yaml
 
 from tests.chaos.link import Link
-from tests.nats_cluster import free_port
+from tests.ports import free_port
 from tests.service_process import ready
 
 ROOT = Path(__file__).parents[3]

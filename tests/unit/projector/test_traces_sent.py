@@ -19,8 +19,8 @@ from kaicore.version import version
 from prometheus_client import CollectorRegistry
 
 from tests.factory import amounts, pod
-from tests.nats_cluster import free_port
 from tests.otel_collector import collecting, collector
+from tests.ports import free_port
 from tests.recorded_history import log_of
 from tests.trace_receiver import trace_receiver
 from tests.workloads import Workloads
