@@ -78,9 +78,8 @@ class Session:
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
         self._doubts: Doubts | None = None
-        #: By how many claims of other replicas are respected (`_claims_before`): their rows, and what places elsewhere.
-        self._left: dict[int, Flags | None] = {}
-        self._beside: dict[int, Placer | None] = {}
+        self._left_by_claims: dict[int, Flags | None] = {}
+        self._beside_by_claims: dict[int, Placer | None] = {}
         columns = cycle_input.columns.copy()
         if config.node_pool is not None:
             columns.present = columns.present & in_pool(columns, config)
@@ -284,24 +283,24 @@ class Session:
 
     def _left_to_others(self, claims: int) -> Flags | None:
         """Return the rows where other replicas are to decide first: about the first so many of `_claims`, too."""
-        if claims not in self._left:
+        if claims not in self._left_by_claims:
             excluded = self.cycle_input.excluded_nodes
             left, wanted = excluded.left_to_others, excluded.wanted_by_others
             if wanted is not None and claims:
                 first, last = (0, NO_CLAIM - 1) if claims == _ALL else (self._claims[0], self._claims[claims - 1])
                 closed = (wanted >= first) & (wanted <= last)
                 left = closed if left is None else left | closed
-            self._left[claims] = left if left is not None and left.any() else None
-        return self._left[claims]
+            self._left_by_claims[claims] = left if left is not None and left.any() else None
+        return self._left_by_claims[claims]
 
     def _beside_others(self, claims: int) -> Placer | None:
         """Return what places pods where no other replica is to decide first; None where no row is left to others."""
-        if claims not in self._beside:
+        if claims not in self._beside_by_claims:
             left = self._left_to_others(claims)
-            self._beside[claims] = (
+            self._beside_by_claims[claims] = (
                 None if left is None else self._placer(self.nodes.statement, self._doubts, rows=~left)
             )
-        return self._beside[claims]
+        return self._beside_by_claims[claims]
 
     @cached_property
     def _trusting(self) -> tuple[Placer, Doubts]:
