@@ -349,6 +349,24 @@ def test_no_zone_is_promised_twice_whatever_is_told_while_a_cycle_runs(layout: l
     check_promises(story)
 
 
+def test_a_zone_that_a_pod_may_have_got_instead_is_not_promised_to_it() -> None:
+    """A pod moved itself onto a full zone, and one ends while a cycle places another: its kubelet may have known.
+
+    Then the full zone is one of those that the kubelet may have taken, and nothing that the cycle promised.
+    """
+    story = Story([([amounts(cpu=5, memory=64), amounts(cpu=5, memory=64)], "best-effort", "container")])
+    specs = [([(ContainerKind.APP, {"cpu": cpu, "memory": 1})], QosClass.GUARANTEED, 0) for cpu in (2, 1, 4, 1)]
+    came, (last,) = [Step("pod", 0, spec) for spec in specs[:3]], [Step("pod", 0, spec) for spec in specs[3:]]
+    moves, ends = (
+        Step("late-cycle", 0, [Step(what, pick)]) for what, pick in (("observe-elsewhere", 0), ("finish", 1))
+    )
+    for step in (*came, Step("cycle", 0), *3 * (Step("bound", 0),), moves, last, ends):
+        story.take(step)
+    (charge,) = (entry.zone_charge for entry in story.state.pods.values() if entry.stage is Stage.PLACED)
+    assert (1, "cpu", 1000) in charge.repeated, "what it shows is there"
+    check_promises(story)
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(nodes, stories())
 def test_state_replays_and_restores_after_any_history(layout: list[Any], sequence: list[Step]) -> None:

@@ -36,6 +36,12 @@ class ZoneCharge:
             total[zone, resource] = total.get((zone, resource), 0) + amount
         return tuple((zone, resource, amount) for (zone, resource), amount in sorted(total.items()) if amount)
 
+    @property
+    def certain(self) -> set[tuple[int, str]]:
+        """The zones and resources of which some is held whatever else may be held instead."""
+        repeated = {(zone, resource): amount for zone, resource, amount in self.repeated}
+        return {(zone, resource) for zone, resource, amount in self.split if amount > repeated.get((zone, resource), 0)}
+
 
 def shared_blocks(
     blocks: tuple[MemoryBlock, ...], wanted: tuple[MemoryBlock, ...]

@@ -160,7 +160,7 @@ class PromiseCheck:
         config = self.state.config()
         if config.numa and config.reconstruct_available:
             # Otherwise the zones were not decided on, or by what an exporter published.
-            taken |= {(zone, resource) for zone, resource, amount in entry.zone_charge.split if amount}
+            taken |= entry.zone_charge.certain
         for cell in sorted(taken & self._too_much(payload.node)):
             self._add(cell, payload.node, OverCommitOrigin.PROMISED, event)
 
