@@ -67,7 +67,7 @@ class Scheduler:
     #: While it waits for events: what ends that.
     _waiting: asyncio.Timeout | None = None
 
-    def __init__(
+    def __init__(  # long: one argument for each part
         self,
         *,
         log: EventLog,
