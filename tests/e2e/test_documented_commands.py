@@ -137,14 +137,14 @@ def is_mention(line: str) -> bool:
     words = spelled_out(next(variants(re.split(r" [>|] ", line)[0].removeprefix("kai "))))
     if not line.startswith("kai ") or words[0] in ("fleet", "--help", "--version"):
         return line in ("kai fleet",)
+    # Names of other clusters, and what is left out.
+    if line in NEEDING_MORE or "research/" in line or "…" in line:
+        return True
     try:
         command, _, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     except MissingArgumentError:
         return True
-    # Names of other clusters, and what is left out.
-    if "research/" in line or "…" in line:
-        return True
-    return line in NEEDING_MORE or command.__name__ == "help_print"
+    return command.__name__ == "help_print"
 
 
 def _commands() -> list[tuple[str, str]]:
@@ -152,9 +152,8 @@ def _commands() -> list[tuple[str, str]]:
     lines: dict[str, tuple[str, str]] = {}
     for where, line in shown():
         for one in meant(line):
-            if not is_mention(one):
-                lines.setdefault(one.removeprefix(".venv/bin/"), (where, one))
-    return list(lines.values())
+            lines.setdefault(one.removeprefix(".venv/bin/"), (where, one))
+    return [(where, one) for where, one in lines.values() if not is_mention(one)]
 
 
 COMMANDS = _commands()
