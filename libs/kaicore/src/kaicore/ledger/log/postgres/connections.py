@@ -24,7 +24,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable, NotMigrated
 from kaicore.ledger.log.postgres.rows import register_loaders
-from kaicore.ledger.log.url_errors import without_login
+from kaicore.ledger.log.url_errors import is_hopeless, see_that_it_may_answer, without_login
 
 Connection = psycopg.AsyncConnection[TupleRow]
 _T = TypeVar("_T")
@@ -162,11 +162,16 @@ class Connections:
             ConfigurationError: the url is none.
             LogUnavailable: the server does not answer, or does not let us in.
         """
+        see_that_it_may_answer(self._url)
         try:
             connection = await self._connect(timeout_s)
         except psycopg.ProgrammingError as error:
             raise ConfigurationError(f"not the url of a Postgres database: {without_login(self._url, error)}") from None
         except psycopg.OperationalError as error:
+            if is_hopeless(error):
+                raise ConfigurationError(
+                    f"not the url of a Postgres database: {without_login(self._url, error)}"
+                ) from None
             # libpq does not say which error it was, so a wrong password looks like a server that is starting up.
             raise LogUnavailable(f"cannot connect to Postgres: {without_login(self._url, error)}") from None
         try:
