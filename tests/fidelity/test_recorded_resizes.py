@@ -51,15 +51,18 @@ def test_policies_that_align_nothing_take_each_resize(file: Path) -> None:
 @pytest.mark.parametrize(
     ("minor", "taken"),
     [
+        (33, [True, False, False]),
         (34, [True, False, False]),
         (35, [False, False, True]),
         (36, [False, False, True]),
+        (37, [True, True, False]),
     ],
 )
-def test_aligning_policies_take_the_first_resize_up_to_1_34_and_none_in_1_35(
+def test_aligning_policies_take_the_first_resize_up_to_1_34_none_in_1_35_each_in_1_37(
     minor: int, taken: list[bool], policy: str
 ) -> None:
-    """`pkg/kubelet/cm/cpumanager/policy_static.go`, guaranteedCPUs: of the status up to 1.34, of the spec after it.
+    """`pkg/kubelet/cm/cpumanager/policy_static.go`, guaranteedCPUs: of the status up to 1.34, of the spec after it;
+    1.37 has no hints for a resize.
 
     A kubelet that has taken one and is restarted refuses the pod, for its CPUs are not as many as it asks for.
     """
