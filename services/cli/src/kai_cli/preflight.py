@@ -10,7 +10,7 @@ import psycopg
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.kube.access import configured_access
-from kaicore.ledger.log.url_errors import see_that_it_may_answer, without_login
+from kaicore.ledger.log.url_errors import check_ports, without_login
 from kaicore.runtime.embedded.nats import greeting
 from kaicore.runtime.shard_settings import read_shard_settings
 
@@ -85,7 +85,7 @@ def check_database(url: str) -> None:
         ConfigurationError: none does, or the URL is none of Postgres.
     """
     try:
-        see_that_it_may_answer(url)
+        check_ports(url)
     except ConfigurationError as error:
         raise ConfigurationError(f"--database-url: {error}") from None
     try:

@@ -14,6 +14,13 @@ _THRESHOLDS = (20_000, 50, 100)
 _ALL_EVERY_S = 3600.0
 
 
+def look_at_few() -> None:
+    """Set aside what there is, and have the collector look at a few new objects at a time."""
+    gc.set_threshold(*_THRESHOLDS)
+    gc.collect()
+    gc.freeze()
+
+
 class Collecting:
     """The collector of a process that is a scheduler and nothing else."""
 
@@ -22,9 +29,7 @@ class Collecting:
         monotonic: seconds that never jump.
         """
         self._monotonic = monotonic
-        gc.set_threshold(*_THRESHOLDS)
-        gc.collect()
-        gc.freeze()
+        look_at_few()
         self._looked_at_s = monotonic()
 
     def cycle_is_over(self) -> None:

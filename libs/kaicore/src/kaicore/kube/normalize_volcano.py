@@ -8,7 +8,7 @@ from kaicore.errors import InvalidObject
 from kaicore.kube.group_objects import VolcanoPodGroup, VolcanoSubGroupPolicy
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_source import count, group_source
-from kaicore.kube.objects import KubernetesObject
+from kaicore.kube.objects import DEFAULT_SCHEDULER, KubernetesObject
 from kaicore.kube.owner_objects import VolcanoJobObject, VolcanoJobSpec
 from kaicore.kube.resources import subject_of
 from kaicore.kube.volcano_tasks import TASK_RANK, ends_whole, network_topology, task_tree, volcano_job_sets
@@ -19,8 +19,6 @@ from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.group_source import SCHEDULER_NAMES, GroupSource, GroupTemplate, SetRule
 from kaicore.rules.model.selector import Requirement
 
-#: Of pods that name none: the API server's (`k8s.io/api/core/v1`, `DefaultSchedulerName`).
-DEFAULT_SCHEDULER = "default-scheduler"
 _PREEMPTABLE = {"true": True, "false": False}
 
 

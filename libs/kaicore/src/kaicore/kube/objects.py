@@ -192,6 +192,10 @@ class SchedulingGroup(Wire):
     pod_group_name: str | None = None
 
 
+#: Of pods that name none: the API server's (`k8s.io/api/core/v1`, `DefaultSchedulerName`).
+DEFAULT_SCHEDULER = "default-scheduler"
+
+
 class PodSpec(Wire):
     """What a pod asks for."""
 

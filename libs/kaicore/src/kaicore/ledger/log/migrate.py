@@ -7,7 +7,7 @@ installed wheel in `kaicore/_migrations`.
 from pathlib import Path
 
 from kaicore.errors import ConfigurationError, LogError, LogUnavailable
-from kaicore.ledger.log.url_errors import is_hopeless, see_that_it_may_answer, without_login
+from kaicore.ledger.log.url_errors import check_ports, is_hopeless, without_login
 
 #: Key of the advisory lock that lets one process migrate while the others wait.
 _LOCK = 0x6B61692D6C6F67
@@ -35,7 +35,7 @@ def upgrade(url: str) -> None:
     from sqlalchemy import create_engine, text  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    see_that_it_may_answer(url)
+    check_ports(url)
     config = Config()
     config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")

@@ -17,8 +17,8 @@ _UNREADABLE = re.compile(r"invalid (port number|integer value|\w+ value)")
 _PORTS = range(1, 65536)
 
 
-def see_that_it_may_answer(url: str) -> None:
-    """See that a url has ports that a server may have: psycopg takes any other for a host that cannot be found now.
+def check_ports(url: str) -> None:
+    """See that a url's ports are such as servers have: psycopg takes any other for a host that cannot be found now.
 
     Raises:
         ConfigurationError: naming the port.
