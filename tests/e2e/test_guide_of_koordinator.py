@@ -142,7 +142,7 @@ async def _all(cluster: Cluster, live: LiveStack) -> None:
         place = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs"
         await client.delete(f"{place}/huge?propagationPolicy=Background")
         await until_pods(cluster, lambda items: not any(one["metadata"]["name"].startswith("huge") for one in items))
-        await live.create(job("huge", "kai-ledger", pods=3, gpus=4, metadata=gang("huge", 3)))
+        await live.create(job("huge", "kai-ledger", pods=3, gpus=1, metadata=gang("huge", 3)))
         await _show(cluster, "ALL")
         await live.until(of_ours("huge", 3))
     placements_are_right(live)
