@@ -33,6 +33,7 @@ class LoggedPod:
         zones: what it holds of zones: zone and resource to amount.
         over: whether it has ended, or is gone.
         leaving: whether it is to go: queues do not count it any more, nodes do.
+        deleting: whether the API server deletes it, which no failed eviction takes back.
     """
 
     uid: str
@@ -46,6 +47,7 @@ class LoggedPod:
     zones: dict[tuple[str, str], int] = field(default_factory=dict)
     over: bool = False
     leaving: bool = False
+    deleting: bool = False
     succeeded: bool = False
     phase: str = ""
 
@@ -211,7 +213,8 @@ class Checker:
         pod.requests = requests_of(seen["containers"])
         if seen.get("node_name"):
             pod.node, pod.bound = seen["node_name"], True
-        pod.leaving = pod.leaving or seen.get("deletion_at") is not None
+        pod.deleting = pod.deleting or seen.get("deletion_at") is not None
+        pod.leaving = pod.leaving or pod.deleting
         if pod.phase in _OVER:
             pod.over = True
             pod.succeeded = pod.phase == "Succeeded"
@@ -225,8 +228,10 @@ class Checker:
         self._pod(body["uid"]).leaving = True
 
     def _eviction_failed(self, event: Event, body: Json) -> None:
+        """The pod stays, unless it is gone already, or is being deleted for another reason."""
         del event
-        self._pod(body["uid"]).leaving = False
+        pod = self._pod(body["uid"])
+        pod.leaving = pod.deleting or bool(body.get("gone"))
 
     def _pod_placed(self, event: Event, body: Json) -> None:
         pod, node = self._pod(body["uid"]), body["node"]

@@ -1,6 +1,7 @@
 """What goes wrong, and how it is healed."""
 
 from collections.abc import Callable
+from functools import partial
 
 from tests.simulation.loop import Process
 from tests.simulation.network import Link
@@ -93,31 +94,33 @@ class Faults:
         self._until(fault.seconds, back)
 
     def _node_loss(self, fault: Fault) -> None:
-        """A node goes silent; the control plane gives it up, and its pods; then it comes back."""
+        """A node goes silent; the control plane gives it up, and its pods; then it comes back.
+
+        The supervisor may start it meanwhile, after an earlier crash: then it is silent no more, and not given up.
+        """
         world, role = self._world, f"kubelet-{fault.target}"
         process = world.roles[role].process
         if process is not None:
             process.kill()
         condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "silent"}
-        back = [False]
+        starts = world.roles[role].starts
+
+        def silent() -> bool:
+            return world.roles[role].starts == starts
 
         def unknown() -> None:
-            if not back[0]:
+            if silent():
                 body = {"status": {"conditions": [condition]}}
                 world.sites[0].api.patch("", "nodes", fault.target, body, subresource="status")
 
         def gone() -> None:
             pods = [pod.name for pod in world.sites[0].checker.api_pods.values() if pod.node == fault.target]
-            for name in pods if not back[0] else ():
+            for name in pods if silent() else ():
                 world.sites[0].api.delete("pods", name, grace_s=0)
-
-        def again() -> None:
-            back[0] = True
-            world.start_again(role)
 
         world.loop.call_later(_UNKNOWN_S, unknown)
         world.loop.call_later(_GONE_S, gone)
-        self._until(fault.seconds, again)
+        self._until(fault.seconds, partial(world.start_again, role))
 
     # --- links ------------------------------------------------------------------------------------------------------
 

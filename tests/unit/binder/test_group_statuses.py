@@ -168,6 +168,19 @@ def test_a_native_group_that_was_once_scheduled_stays_so() -> None:
     assert native.conditions() == {"PodGroupScheduled": SCHEDULED}, "also after a snapshot"
 
 
+def test_a_status_that_is_first_told_after_a_restart_has_the_logs_time() -> None:
+    native = Native()
+    native.group()
+    native.pod("a", 4)
+    native.world.cycle()
+    for event in native.world.events:
+        native.projection.fold(event)
+    restarted = BinderProjection.restored(native.projection.snapshot())
+    (told,), (told_again,) = native.projection.groups.news(), restarted.groups.news()
+    assert told.status["conditions"][0]["lastTransitionTime"] > "2020"
+    assert told_again.status == told.status
+
+
 def test_another_native_group_of_the_name_begins_anew() -> None:
     native = Native()
     native.group()

@@ -91,6 +91,7 @@ class GroupStatusesRecord(msgspec.Struct):
     pods: list[_Member] = []
     names: list[str] = []
     standings: dict[str, _LastStatus] = {}
+    now: int = 0
 
 
 class GroupStatuses:
@@ -275,6 +276,7 @@ class GroupStatuses:
             list(self._pods.values()),
             sorted(self._names),
             self._standings,
+            self._now,
         )
 
     @classmethod
@@ -286,7 +288,7 @@ class GroupStatuses:
         for member in record.pods:
             statuses._pods[member.pod.uid] = member
             statuses._table.pod_seen(member.pod)
-        statuses._names, statuses._standings = set(record.names), record.standings
+        statuses._names, statuses._standings, statuses._now = set(record.names), record.standings, record.now
         statuses._table.changed.clear()
         statuses._due.update(statuses._table.groups)
         return statuses
