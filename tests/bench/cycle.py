@@ -1,10 +1,9 @@
 """Folding and deciding, without any server: events folded per second, and the duration of a cycle."""
 
-import gc
 import time
 from collections.abc import Iterator
 
-from kai_scheduler.main import GC_THRESHOLDS
+from kai_scheduler.collecting import look_at_few
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.state.cluster_state import ClusterState
@@ -41,7 +40,7 @@ def filled(nodes: int, pods: int, *, classes: int) -> Cluster:
 
 def figures() -> Iterator[Figure]:
     """Measure, with the collector as the scheduler sets it."""
-    gc.set_threshold(*GC_THRESHOLDS)
+    look_at_few()
     for nodes, pods, classes in ((1_000, 3_000, 4), (1_000, 3_000, 40), (10_000, 10_000, 40)):
         cluster = filled(nodes, pods, classes=classes)
         size = f"{nodes} nodes, {pods} pods, {classes} classes"

@@ -20,14 +20,21 @@ def kai(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
-@pytest.fixture
-def stack() -> Iterator[LiveStack]:
+@pytest.fixture(scope="module")
+def of_all_tests() -> Iterator[LiveStack]:
     with scratch_directory() as root:
         live = LiveStack(root)
-        live.start()
         yield live
         if live.alive:
             live.interrupt()
+
+
+@pytest.fixture
+def stack(of_all_tests: LiveStack) -> LiveStack:
+    """A stack that runs: one for the module, which is started again only after a test that has killed it."""
+    if not of_all_tests.alive:
+        of_all_tests.start()
+    return of_all_tests
 
 
 def test_a_second_kai_on_a_directory_in_use_is_refused_and_the_first_loses_nothing(stack: LiveStack) -> None:

@@ -137,14 +137,14 @@ def is_mention(line: str) -> bool:
     words = spelled_out(next(variants(re.split(r" [>|] ", line)[0].removeprefix("kai "))))
     if not line.startswith("kai ") or words[0] in ("fleet", "--help", "--version"):
         return line in ("kai fleet",)
+    # Names of other clusters, and what is left out.
+    if line in NEEDING_MORE or "research/" in line or "…" in line:
+        return True
     try:
         command, _, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     except MissingArgumentError:
         return True
-    # Names of other clusters, and what is left out.
-    if "research/" in line or "…" in line:
-        return True
-    return line in NEEDING_MORE or command.__name__ == "help_print"
+    return command.__name__ == "help_print"
 
 
 def _commands() -> list[tuple[str, str]]:
@@ -152,9 +152,8 @@ def _commands() -> list[tuple[str, str]]:
     lines: dict[str, tuple[str, str]] = {}
     for where, line in shown():
         for one in meant(line):
-            if not is_mention(one):
-                lines.setdefault(one.removeprefix(".venv/bin/"), (where, one))
-    return list(lines.values())
+            lines.setdefault(one.removeprefix(".venv/bin/"), (where, one))
+    return [(where, one) for where, one in lines.values() if not is_mention(one)]
 
 
 COMMANDS = _commands()
@@ -292,8 +291,11 @@ def beside(demonstration: Shell) -> Iterator[Shell]:
 
 
 def _words(line: str) -> set[str]:
-    """The words of a line without a profile that comes with the product: one of them is as good as another."""
-    return set(re.sub(r" --profile [^/ ]+(?= |$)", "", line).split())
+    """The words of a line without a profile that comes with the product: one of them is as good as another.
+
+    `kai fleet` is `kai-fleet`, and `tests/e2e/cluster.py` starts it for whole stacks.
+    """
+    return set(re.sub(r" --profile [^/ ]+(?= |$)", "", line.replace("kai fleet", "kai-fleet")).split())
 
 
 def _is_part_of_another(line: str) -> bool:
@@ -301,15 +303,16 @@ def _is_part_of_another(line: str) -> bool:
 
 
 #: Whole stacks that other tests start: `tests/chaos/test_second_instances.py`, `tests/chaos/test_agent_dials_out.py`,
-#: `tests/e2e/test_shadow.py`. Here only with KAI_TEST_LONG=1.
-STARTED_ELSEWHERE = ("--ha", "--schedulers", "--shadow")
+#: `tests/e2e/test_shadow.py`; that of one kubeconfig per service by `tests/e2e/test_stack.py`, while
+#: `tests/unit/cli/test_kubeconfigs.py` says which one a service gets that is not named. Here only with KAI_TEST_LONG=1.
+STARTED_ELSEWHERE = ("--ha", "--schedulers", "--shadow", "watcher=")
 
 LONGER = [
     (where, line)
     for where, line in LONG
     if not line.startswith("kai-apiserver")
     and not _is_part_of_another(line)
-    and ("KAI_TEST_LONG" in os.environ or not any(flag in line.split() for flag in STARTED_ELSEWHERE))
+    and ("KAI_TEST_LONG" in os.environ or not any(f" {flag}" in line for flag in STARTED_ELSEWHERE))
 ]
 # With --install-crds first: without, a fleet ends on a server that has none yet.
 LONGER.sort(key=lambda item: ("fleet" not in item[1], "--install-crds" not in item[1]))

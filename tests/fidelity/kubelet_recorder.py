@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.fidelity.resize_scenarios import resize_scenarios
 from tests.fidelity.vectors import Record
 from tests.fidelity.version_scenarios import scenario
 
@@ -111,11 +112,23 @@ def _write_modules(folder: Path, version: str, kubernetes: str) -> None:
 def record(version: str, count: int) -> list[Record]:
     """Return scenarios with what a version decides on them; those that it cannot be asked are left out."""
     minor = int(version.split(".")[1])
-    lines = b"".join(msgspec.json.encode(scenario(seed, minor)) + b"\n" for seed in range(count))
+    answers = _answers(version, [scenario(seed, minor) for seed in range(count)])
+    return [_tidied(one, version) for one in answers if "unsupported" not in one]
+
+
+def write_resizes(version: str) -> Path:
+    """Record what a version does of pods with exclusive CPUs that are resized in place; return the file."""
+    answers = _answers(version, resize_scenarios())
+    path = RECORDED / f"resizes-{version}.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in answers))
+    return path
+
+
+def _answers(version: str, scenarios: list[Record]) -> list[Record]:
+    lines = b"".join(msgspec.json.encode(one) + b"\n" for one in scenarios)
     command = ["unshare", "--mount", "bash", "-c", _RUN, str(built(version))]
     done = subprocess.run(command, input=lines, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    answers: list[Record] = [msgspec.json.decode(line) for line in done.stdout.splitlines()]
-    return [_tidied(one, version) for one in answers if "unsupported" not in one]
+    return [msgspec.json.decode(line) for line in done.stdout.splitlines()]
 
 
 def _tidied(answer: Record, version: str) -> Record:
@@ -151,8 +164,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("versions", nargs="+", help="such as v1.37.2")
     parser.add_argument("--count", type=int, default=200, help="how many scenarios")
+    parser.add_argument(
+        "--resizes", action="store_true", help="resizes in place instead, which few versions tell apart"
+    )
     arguments = parser.parse_args()
     for version in arguments.versions:
+        if arguments.resizes:
+            print(write_resizes(version))
+            continue
         scenarios = record(version, arguments.count)
         print(f"{write(version, scenarios)}: {len(scenarios)} scenarios")
     return 0

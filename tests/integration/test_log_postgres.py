@@ -32,6 +32,9 @@ async def test_what_cannot_be_opened_is_said_at_once(module_database_url: str, e
     user = urlsplit(module_database_url).username
     for url, error, problem in (
         ("not a url", ConfigurationError, "not the url of a Postgres database"),
+        ("postgresql://kai@localhost:5432a/kai", ConfigurationError, 'port "5432a" is no number from 1 to 65535'),
+        ("postgresql://kai@localhost:99999/kai", ConfigurationError, 'port "99999" is no number from 1 to 65535'),
+        ("postgresql://kai@localhost:5432/kai?sslmode=on", ConfigurationError, "invalid sslmode value"),
         (empty_database_url, ConfigurationError, "has no log of this version, migrate it"),
         (changed(module_database_url, login=f"{user}:wrong"), LogUnavailable, "cannot connect to Postgres: .*password"),
         (changed(module_database_url, path="/nowhere"), LogUnavailable, "cannot connect to Postgres: .*nowhere"),

@@ -229,9 +229,10 @@ class Checker:
 
     def _eviction_failed(self, event: Event, body: Json) -> None:
         """The pod stays, unless it is gone already, or is being deleted for another reason."""
-        del event
-        pod = self._pod(body["uid"])
-        pod.leaving = pod.deleting or bool(body.get("gone"))
+        pod, gone = self._pod(body["uid"]), bool(body.get("gone"))
+        if gone and body["uid"] in self.api_pods:
+            self.wrong(f"event {event.position}: pod {pod.name} is told to be gone, and is there")
+        pod.leaving = pod.deleting or gone
 
     def _pod_placed(self, event: Event, body: Json) -> None:
         pod, node = self._pod(body["uid"]), body["node"]

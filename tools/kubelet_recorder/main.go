@@ -38,9 +38,13 @@ import (
 
 const (
 	devicePlugins = "/var/lib/kubelet/device-plugins/"
-	// operationAdd is what lifecycle.AddOperation is, in versions that have it (1.35 on).
-	operationAdd = "add"
+	// What lifecycle.AddOperation and lifecycle.ResizeOperation are, in versions that have them (1.35 on).
+	operationAdd    = "add"
+	operationResize = "resize"
 )
+
+// operation is what the managers are asked for.
+var operation = operationAdd
 
 var (
 	contextType = reflect.TypeOf((*context.Context)(nil)).Elem()
@@ -60,7 +64,7 @@ func call(function any, arguments ...any) []reflect.Value {
 		case want == contextType:
 			in = append(in, reflect.ValueOf(context.Background()))
 		case want.Name() == "Operation":
-			in = append(in, reflect.ValueOf(operationAdd).Convert(want))
+			in = append(in, reflect.ValueOf(operation).Convert(want))
 		case arguments[0] == nil:
 			in = append(in, reflect.Zero(want))
 			arguments = arguments[1:]
@@ -282,6 +286,7 @@ func makePod(e *event) *v1.Pod {
 // kubelet holds the managers of one node.
 type kubelet struct {
 	scenario *scenario
+	dir      string
 	topology topologymanager.Manager
 	cpus     cpumanager.Manager
 	memory   memorymanager.Manager
@@ -290,11 +295,11 @@ type kubelet struct {
 	active   map[string]*v1.Pod
 }
 
-func start(s *scenario, dir string) (*kubelet, error) {
+func start(s *scenario, dir string, active map[string]*v1.Pod) (*kubelet, error) {
 	n := s.Node
 	info := machine(n, reflect.TypeOf(cpumanager.NewManager).In(machinePlace()).Elem())
 	zones := info.Elem().FieldByName("Topology").Interface()
-	k := &kubelet{scenario: s, zoneOf: map[int]int{}, active: map[string]*v1.Pod{}}
+	k := &kubelet{scenario: s, dir: dir, zoneOf: map[int]int{}, active: active}
 	perZone := 0
 	for zone := 0; zone < n.Zones; zone++ {
 		for range n.Capacity["cpu"][zone] / 1000 {
@@ -384,6 +389,10 @@ func (k *kubelet) run() {
 		case "remove":
 			delete(k.active, e.Pod)
 			delete(held, e.Pod)
+		case "resize":
+			k.resize(e)
+		case "restart":
+			k.restart(e)
 		case "start":
 			k.startContainers(k.active[e.Pod], true)
 		default:
@@ -398,14 +407,7 @@ func (k *kubelet) admit(e *event, held map[string]amounts) {
 	k.free()
 	before := k.reserved()
 	k.active[e.Pod] = pod
-	attributes := &lifecycle.PodAdmitAttributes{Pod: pod}
-	if operation := reflect.ValueOf(attributes).Elem().FieldByName("Operation"); operation.IsValid() {
-		operation.SetString(operationAdd)
-	}
-	result := call(k.topology.Admit, attributes)[0].Interface().(lifecycle.PodAdmitResult)
-	e.Admit = result.Admit
-	if !result.Admit {
-		e.Reason, e.Message = result.Reason, result.Message
+	if !k.ask(e, pod) {
 		delete(k.active, e.Pod)
 		return
 	}
@@ -413,6 +415,63 @@ func (k *kubelet) admit(e *event, held map[string]amounts) {
 	k.record(e, pod, before)
 	if len(pod.Spec.InitContainers) == 0 {
 		k.startContainers(pod, false)
+	}
+}
+
+// ask asks the Topology Manager whether it takes a pod.
+func (k *kubelet) ask(e *event, pod *v1.Pod) bool {
+	attributes := &lifecycle.PodAdmitAttributes{Pod: pod}
+	if field := reflect.ValueOf(attributes).Elem().FieldByName("Operation"); field.IsValid() {
+		field.SetString(operation)
+	}
+	result := call(k.topology.Admit, attributes)[0].Interface().(lifecycle.PodAdmitResult)
+	e.Admit = result.Admit
+	if !result.Admit {
+		e.Reason, e.Message = result.Reason, result.Message
+	}
+	return result.Admit
+}
+
+// resize asks for a running pod with other amounts, as canResizePod and its successors do: the spec has what is
+// wanted, the status what is set aside so far.
+func (k *kubelet) resize(e *event) {
+	pod, before := makePod(e), k.reserved()
+	setAside(pod, k.active[e.Pod])
+	operation = operationResize
+	taken := k.ask(e, pod)
+	operation = operationAdd
+	if taken {
+		k.active[e.Pod] = pod
+	}
+	k.record(e, pod, before)
+}
+
+// restart makes the managers anew from their state files, and admits a pod again with what is set aside for it.
+// Managers that have started without it would forget it.
+func (k *kubelet) restart(e *event) {
+	pod := k.active[e.Pod].DeepCopy()
+	setAside(pod, pod)
+	again, err := start(k.scenario, k.dir, map[string]*v1.Pod{e.Pod: pod})
+	check(err)
+	*k = *again
+	before := k.reserved()
+	for _, one := range pod.Spec.Containers {
+		e.Containers = append(e.Containers, container{Name: one.Name, Kind: "app", Req: amounts{
+			"cpu": one.Resources.Requests.Cpu().MilliValue(), "memory": one.Resources.Requests.Memory().Value(),
+		}})
+	}
+	k.ask(e, pod)
+	k.record(e, pod, before)
+}
+
+// setAside has a pod's status tell what another, the same one before, asks for.
+func setAside(pod, before *v1.Pod) {
+	pod.Status.Phase = v1.PodRunning
+	pod.Status.ContainerStatuses = nil
+	for _, one := range before.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{
+			Name: one.Name, AllocatedResources: one.Resources.Requests.DeepCopy(),
+		})
 	}
 }
 
@@ -588,7 +647,7 @@ func record(s *scenario) {
 	dir, err := os.MkdirTemp("", "kubelet")
 	check(err)
 	defer os.RemoveAll(dir)
-	k, err := start(s, dir)
+	k, err := start(s, dir, map[string]*v1.Pod{})
 	if err != nil {
 		s.Unsupported = err.Error()
 		return

@@ -1,5 +1,6 @@
 """Resource claims get the devices that were decided, before their pod is bound, and are let go where it is not."""
 
+import asyncio
 from typing import Any
 
 from kai_binder.resource_claims import FINALIZER
@@ -8,7 +9,7 @@ from kaicore.rules.model.device import AllocatedDevice, Allocation, DeviceReques
 from kaicore.rules.model.selector import Requirement
 
 from tests.devices import DRIVER
-from tests.integration.binder.conftest import Scene
+from tests.integration.binder.conftest import PATIENCE_S, Scene
 from tests.kube import PODS, Json
 
 GROUP = "/apis/resource.k8s.io/v1"
@@ -108,6 +109,22 @@ async def test_claim_for_extended_resources_is_gone_when_the_pod_is_not_bound(sc
     await scene.decide((pod, "n1"), devices=DEVICES, extended_claim=EXTENDED)
     assert isinstance((await scene.outcomes(1))["a"], BindFailed)
     assert not await scene.api.items(CLAIMS)
+
+
+async def test_claim_for_extended_resources_goes_when_the_api_server_answers_again_after_the_pod_was_given_back(
+    scene: Scene,
+) -> None:
+    await scene.api.post(f"{GROUP}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": {}})
+    pod = await scene.api.pod("a")
+    await scene.api.bind("a", "n2")
+    scene.api.faults(verb="delete", resource="resourceclaims", kind="internal-error", times=6)
+    # Time for four tries to take the claim away.
+    scene.start(volumes_give_up_s=0.5)
+    await scene.decide((pod, "n1"), devices=DEVICES, extended_claim=EXTENDED)
+    assert isinstance((await scene.outcomes(1))["a"], BindFailed)
+    async with asyncio.timeout(PATIENCE_S):
+        while await scene.api.items(CLAIMS):  # noqa: ASYNC110 - the API server's to change
+            await asyncio.sleep(0.02)
 
 
 async def test_claim_of_that_name_which_is_not_the_pods_own_is_left_alone(scene: Scene) -> None:

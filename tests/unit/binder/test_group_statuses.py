@@ -211,3 +211,69 @@ def test_a_native_group_that_makes_way_is_a_target_of_disruption() -> None:
         "PodGroupScheduled": SCHEDULED,
         "DisruptionTarget": ("True", "PreemptionByScheduler"),
     }
+
+
+VOLCANOS = """\
+---
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: j, uid: uid-j}
+spec: {minAvailable: 1, JOB}
+"""
+VOLCANOS_GROUP = """\
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata:
+  name: j-uid
+  ownerReferences: [{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: j, uid: uid-j, controller: true}]
+spec: {minMember: 1}
+"""
+NOBODYS_GROUP = (
+    "---\napiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\nspec: {minMember: 1}\n"
+)
+OF_TASK = "{name: t, template: {spec: {schedulerName: NAME}}}"
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        ("schedulerName: volcano", False),
+        ("schedulerName: kai-ledger", True),
+        ("", False),
+        (f"schedulerName: volcano, tasks: [{OF_TASK.replace('NAME', 'kai-ledger')}, {{name: u}}]", True),
+        (f"schedulerName: kai-ledger, tasks: [{OF_TASK.replace('NAME', 'volcano')}]", False),
+    ],
+)
+@pytest.mark.parametrize("job_first", [True, False])
+def test_a_volcano_jobs_group_without_pods_is_told_where_its_pods_will_be_ours(
+    job: str, told: bool, job_first: bool
+) -> None:
+    world = World()
+    world.add_node("n1", cpu=64)
+    world.apply("---\napiVersion: v1\nkind: Pod\nmetadata: {name: other}\nspec: {containers: [{name: c}]}\n")
+    world.cycle()
+    texts = [VOLCANOS.replace("JOB", job), VOLCANOS_GROUP]
+    for text in texts if job_first else reversed(texts):
+        world.apply(text)
+    assert names_told(world, empty_groups=True) == (["j-uid"] if told else [])
+    assert names_told(world, empty_groups=False) == []
+
+
+def test_a_group_without_pods_and_owner_is_told_where_an_operator_says_so() -> None:
+    world = World()
+    world.apply(NOBODYS_GROUP)
+    assert names_told(world, empty_groups=True) == ["g"]
+    assert names_told(world, empty_groups=False) == []
+
+
+def names_told(world: World, *, empty_groups: bool) -> list[str]:
+    """The PodGroups of which a binder tells, one that was started again in the middle."""
+    projection, told = BinderProjection(empty_groups=empty_groups), list[str]()
+    for event in world.events:
+        projection.fold(event)
+        for news in projection.groups.news():
+            projection.groups.mark_written(news)
+            told.append(news.name)
+        projection = BinderProjection.restored(projection.snapshot(), empty_groups=empty_groups)
+    return sorted(set(told))

@@ -36,7 +36,7 @@ from tests.servers import scratch_directory
         ({"nats_url": "localhost"}, "--nats-url localhost: must be nats://HOST:PORT"),
         ({"nats_url": "nats://127.0.0.1:1"}, "--nats-url nats://127.0.0.1:1: Connection refused"),
         ({"database_url": "postgresql://a:secret@127.0.0.1:1/x"}, "--database-url: connection failed"),
-        ({"database_url": "garbage"}, "--database-url: missing"),
+        ({"database_url": "garbage"}, "--database-url: not the url of a Postgres database: missing"),
     ],
 )
 def test_up_with_something_wrong_says_so_and_leaves_nothing_behind(given: dict[str, object], problem: str) -> None:

@@ -8,6 +8,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -26,6 +28,12 @@ def build(project: Path, into: Path) -> Path:
     return into
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the production wheel unpacks to."""
+    return build(ROOT, tmp_path_factory.mktemp("wheel") / "site")
+
+
 def run(*command: str, path: list[Path], cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run Python with what was unpacked and with the libraries, but without this checkout (`-S`)."""
     places = [*path, Path(sysconfig.get_path("purelib"))]
@@ -39,8 +47,7 @@ def run(*command: str, path: list[Path], cwd: Path) -> subprocess.CompletedProce
     )
 
 
-def test_production_wheel_carries_no_tool_and_says_where_it_is_missed(tmp_path: Path) -> None:
-    installed = build(ROOT, tmp_path / "site")
+def test_production_wheel_carries_no_tool_and_says_where_it_is_missed(installed: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in installed.iterdir() if path.suffix != ".dist-info") == [
         "kai_api",
         "kai_binder",
@@ -63,8 +70,7 @@ def test_production_wheel_carries_no_tool_and_says_where_it_is_missed(tmp_path: 
     assert "is not installed: pip install 'kai-ledger[demo]'" in done.stderr
 
 
-def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(tmp_path: Path) -> None:
-    installed = build(ROOT, tmp_path / "site")
+def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(installed: Path, tmp_path: Path) -> None:
     tools = [build(ROOT / "tools" / name, tmp_path / name) for name in ("fleet", "apiserver")]
     examples = installed / "kai_cli" / "_examples"
     assert {path.name for path in examples.iterdir()} == {path.name for path in (ROOT / "examples").iterdir()}
@@ -82,7 +88,8 @@ def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(tm
     )
     done = run("-c", where, path=[installed, *tools], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert all(line.startswith(str(tmp_path)) for line in done.stdout.splitlines()), done.stdout
+    places = (str(installed), str(tmp_path))
+    assert all(line.startswith(places) for line in done.stdout.splitlines()), done.stdout
 
 
 def test_extras_are_what_one_service_alone_needs_and_who_misses_one_is_told_its_name(tmp_path: Path) -> None:

@@ -67,14 +67,19 @@ def test_its_story_says_so(cluster: Cluster) -> None:
     assert told[-1] == "resized in place: main: cpu=6 memory=4Gi"
 
 
-def wire(spec_cpu: str, allocated: str, *, version: int = 1, reason: str = "", node: str = "n1") -> dict[str, object]:
+def wire(
+    spec_cpu: str, allocated: str, *, version: int = 1, reason: str = "", node: str = "n1", running: str | None = None
+) -> dict[str, object]:
     resources = {"requests": {"cpu": spec_cpu, "memory": "1Gi"}, "limits": {"cpu": spec_cpu, "memory": "1Gi"}}
     conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+    container_status: dict[str, object] = {"name": "main", "allocatedResources": {"cpu": allocated, "memory": "1Gi"}}
+    if running is not None:
+        container_status["resources"] = {"requests": {"cpu": running, "memory": "1Gi"}}
     status = {
         "phase": "Running",
         "qosClass": "Guaranteed",
         "conditions": conditions,
-        "containerStatuses": [{"name": "main", "allocatedResources": {"cpu": allocated, "memory": "1Gi"}}],
+        "containerStatuses": [container_status],
     }
     return {
         "metadata": {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": str(version)},
@@ -94,8 +99,26 @@ def wire(spec_cpu: str, allocated: str, *, version: int = 1, reason: str = "", n
     ],
 )
 def test_what_a_pod_holds_while_it_is_resized(spec: str, allocated: str, reason: str, held: int) -> None:
-    """KEP-1287; `Infeasible` is what kubelets up to 1.37 say of exclusive CPUs (kubernetes/kubernetes#128287)."""
+    """KEP-1287; `Infeasible` is said of Guaranteed pods beside static managers (kubernetes/kubernetes#128287)."""
     seen = PODS.decode(msgspec.json.encode(wire(spec, allocated, reason=reason)))
+    assert normalize_pod(seen).containers[0].requests == {"cpu": held, "memory": 2**30}
+
+
+@pytest.mark.parametrize(
+    ("spec", "allocated", "running", "reason", "held"),
+    [
+        ("4", "4", "4000m", "", 4000),
+        ("2", "2", "4", "", 4000),
+        ("6", "6", "4", "", 6000),
+        ("6", "4", "2", "Infeasible", 4000),
+        ("6", "2", "4", "Infeasible", 4000),
+    ],
+)
+def test_a_pod_that_shrinks_holds_what_its_runtime_has(
+    spec: str, allocated: str, running: str, reason: str, held: int
+) -> None:
+    """`k8s.io/component-helpers` v0.34.4, `resource/helpers.go`: determineContainerReqs."""
+    seen = PODS.decode(msgspec.json.encode(wire(spec, allocated, running=running, reason=reason)))
     assert normalize_pod(seen).containers[0].requests == {"cpu": held, "memory": 2**30}
 
 

@@ -175,6 +175,7 @@ class Binder:
             self._side_writes.run(),
             self._hub_side.run(),
             self._provisioning.work(),
+            self._claims.clear(),
             *(self._evicting.work() for _ in range(self._options.evictions)),
             *(self._work() for _ in range(self._options.concurrency)),
         )

@@ -8,17 +8,17 @@ is given back and may go elsewhere. A pod that was bound before its volume is th
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 from kaicore.backoff import backoff
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject
 from kaicore.kube.client import KubeClient
 from kaicore.kube.normalize_storage import SELECTED_NODE_ANNOTATION, normalize_claim, normalize_volume
-from kaicore.kube.resources import CLAIMS, VOLUMES
+from kaicore.kube.resources import CLAIMS, PODS, VOLUMES
 from kaicore.rules.events.payloads import BindFailed
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
+from kai_binder.attempt import pod_path
 from kai_binder.claim_steps import Next, Refused
 from kai_binder.extended_claims import ExtendedAllocation
 from kai_binder.projection import PodBinding
@@ -29,7 +29,7 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.05, 2.0
 
 #: Says that no user chose the volume: a controller that undoes the binding takes `claimRef` off as well.
 _BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-_CONFLICT = 409
+_NOT_FOUND, _CONFLICT = 404, 409
 
 
 def what_next(claim: PersistentVolumeClaim, *, node: str, selected: bool) -> Next:
@@ -77,6 +77,7 @@ class Claims:
         self._patience_s = patience_s
         self._is_open = is_open
         self._resource_claims = ServedClaims(client)
+        self._left: asyncio.Queue[PodBinding] = asyncio.Queue()
 
     async def prepare(self, binding: PodBinding) -> BindFailed | None:
         """Have a decision's claims bound; None when they are, or when nothing is left to do about it."""
@@ -110,12 +111,27 @@ class Claims:
     async def release(self, binding: PodBinding) -> None:
         """Have a pod that is not bound use its resource claims no more; what it alone used has no devices again.
 
-        What cannot be told to the API server is left to kube-controller-manager, which knows that the pod has no node.
+        What cannot be told to the API server is left to kube-controller-manager, which knows that the pod has no node;
+        but a claim for extended resources, which goes with its pod alone there, is left to `clear`.
         """
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(self._patience_s):
                 for name in (*binding.decision.devices, *binding.decision.reserved_claims):
                     await self._let_go(binding, name)
+        except TimeoutError:
+            if binding.decision.extended_claim is not None:
+                self._left.put_nowait(binding)
+
+    async def clear(self) -> None:
+        """Have claims for extended resources gone that `release` could not tell of, for as long as that takes.
+
+        The name of such a claim is its decision's, so no later decision of the pod uses it.
+        """
+        while True:
+            binding = await self._left.get()
+            extended = binding.decision.extended_claim
+            if extended is not None:
+                await self._let_go(binding, extended.name, only_unbound=True)
 
     def _step(self, binding: PodBinding, name: str) -> ClaimAllocation:
         """Return what is to be done about a resource claim of a decision."""
@@ -124,11 +140,13 @@ class Claims:
             return ExtendedAllocation(self._client, self._resource_claims, binding, extended)
         return ClaimAllocation(self._resource_claims, binding, name)
 
-    async def _let_go(self, binding: PodBinding, name: str) -> None:
+    async def _let_go(self, binding: PodBinding, name: str, *, only_unbound: bool = False) -> None:
         looks = 0
         while True:
             looks += 1
             try:
+                if only_unbound and await self._came_after_all(binding):
+                    return
                 await self._step(binding, name).release()
             except (ApiStatus, InvalidObject) as error:
                 if not isinstance(error, ApiStatus) or error.code != _CONFLICT:
@@ -138,6 +156,17 @@ class Claims:
             else:
                 return
             await asyncio.sleep(backoff(looks, first=FIRST_LOOK_S, most=LAST_LOOK_S))
+
+    async def _came_after_all(self, binding: PodBinding) -> bool:
+        """Tell whether a pod that was given back is on its decision's node: another request was carried out late."""
+        decision = binding.decision
+        try:
+            pod = PODS.decode(await self._client.get(pod_path(decision.namespace, decision.name)))
+        except ApiStatus as error:
+            if error.code != _NOT_FOUND:
+                raise
+            return False
+        return pod.metadata.uid == decision.uid and pod.spec.node_name == decision.node
 
     async def _repeat(self, binding: PodBinding, name: str, look: Callable[[], Awaitable[Next]]) -> None:
         """Look at a claim, and write what is to be written, until it is bound."""

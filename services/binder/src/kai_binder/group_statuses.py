@@ -1,7 +1,8 @@
 """How PodGroups fare, as their statuses are to say it: folded from the log like all that is left to do.
 
-Told are the PodGroups that have pods of ours: with a `schedulerName` that a scheduler of this cluster has recorded. A
-status is worked out when it is asked for, once for all that happened since.
+Told are the PodGroups that have pods of ours: with a `schedulerName` that a scheduler of this cluster has recorded.
+Where an operator says so, those without pods are ours as well, but for those of a Volcano Job whose pods will be
+others'. A status is worked out when it is asked for, once for all that happened since.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,7 @@ import msgspec
 from kaicore.rules.engine.explain.waiting_reasons import reasons_in_short
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.groups.kinds import NATIVE_POD_GROUP, POD_GROUPS
+from kaicore.rules.groups.kinds import NATIVE_POD_GROUP, POD_GROUPS, VOLCANO_JOB
 from kaicore.rules.groups.membership import named_membership
 from kaicore.rules.groups.status import (
     Disruption,
@@ -26,7 +27,7 @@ from kaicore.rules.groups.status import (
 )
 from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.group import Group
-from kaicore.rules.model.group_source import GroupSource, source_key
+from kaicore.rules.model.group_source import SCHEDULER_NAMES, GroupSource, source_key
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.reason import Reason
 
@@ -92,6 +93,7 @@ class GroupStatusesRecord(msgspec.Struct):
     names: list[str] = []
     standings: dict[str, _LastStatus] = {}
     now: int = 0
+    schedulers: dict[str, tuple[str, ...]] = {}
 
 
 class GroupStatuses:
@@ -109,6 +111,10 @@ class GroupStatuses:
         #: `schedulerName`s that are ours.
         self._names: set[str] = set()
         self._standings: dict[str, _LastStatus] = {}
+        #: By the uid of a Volcano Job, the `schedulerName`s of the pods that it will make; none where it does not say.
+        self._schedulers: dict[str, tuple[str, ...]] = {}
+        #: By the uid of a Volcano Job that was not seen yet, the groups that are to be looked at once it is.
+        self._ahead: dict[str, set[str]] = {}
         #: Groups of which something has changed.
         self._due: set[str] = set()
         self._now = 0
@@ -129,7 +135,12 @@ class GroupStatuses:
                 self._table.source_seen(source)
                 # Another one of the name may have a status of its own.
                 self._due.add(source.key)
+            case payloads.GroupSourceObserved(source) if source.kind == VOLCANO_JOB:
+                names = source.kept.get(SCHEDULER_NAMES, "")
+                self._schedulers[source.uid] = tuple(filter(None, names.split(",")))
+                self._due |= self._ahead.pop(source.uid, set())
             case payloads.GroupSourceDeleted(kind, uid, namespace, name):
+                self._schedulers.pop(uid, None)
                 self._table.source_gone(source_key(kind, namespace, name), uid)
             case payloads.EvictionDecided(group=key, shrinks=False) if key in self._standings:
                 self._disrupted(key, payload)
@@ -232,8 +243,21 @@ class GroupStatuses:
     def _is_ours(self, key: str) -> bool:
         uids = self._table.pods_of(key)
         if not uids:
-            return self._empty_groups or key in self._standings
+            return (self._empty_groups or key in self._standings) and self._will_be_ours(key)
         return any(self._pods[uid].pod.scheduler_name in self._names for uid in uids)
+
+    def _will_be_ours(self, key: str) -> bool:
+        """Tell whether the pods of a group that has none yet will be ours, as far as its owner says."""
+        source = self._table.sources.get(key)
+        owner = source.owner if source is not None else None
+        if owner is None or f"{owner.kind}.{owner.api_version.partition('/')[0]}" != VOLCANO_JOB:
+            return True
+        names = self._schedulers.get(owner.uid)
+        if names is None:
+            self._ahead.setdefault(owner.uid, set()).add(key)
+            return False
+        # A watcher that was here before this version did not say.
+        return not names or not self._names.isdisjoint(names)
 
     def _set_of(self, member: _Member) -> str:
         place = self._table.place_of(member.pod.uid)
@@ -277,6 +301,7 @@ class GroupStatuses:
             sorted(self._names),
             self._standings,
             self._now,
+            self._schedulers,
         )
 
     @classmethod
@@ -289,6 +314,7 @@ class GroupStatuses:
             statuses._pods[member.pod.uid] = member
             statuses._table.pod_seen(member.pod)
         statuses._names, statuses._standings, statuses._now = set(record.names), record.standings, record.now
+        statuses._schedulers = record.schedulers
         statuses._table.changed.clear()
         statuses._due.update(statuses._table.groups)
         return statuses

@@ -27,7 +27,7 @@ from kai_binder.waiting_pods import WaitingPods
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-15"
+SNAPSHOT_SCHEMA = "binder-16"
 
 #: The events that matter here.
 EVENT_TYPES = tuple(

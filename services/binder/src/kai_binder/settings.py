@@ -37,7 +37,9 @@ class BinderSettings(ServiceSettings):
         "is where no other controller has written their status",
     )
     empty_groups: bool = Field(
-        False, description="also into those without pods; set it where no other scheduler uses PodGroups"
+        False,
+        description="also into those without pods, but for those of a Volcano Job whose pods are to be another "
+        "scheduler's; set it where no other scheduler uses PodGroups by themselves",
     )
     pod_conditions: bool = Field(True, description="write into waiting pods why they wait (condition PodScheduled)")
     failed_scheduling_events: bool = Field(True, description="tell why a pod waits by a Kubernetes event")

@@ -10,7 +10,7 @@ import psycopg
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.kube.access import configured_access
-from kaicore.ledger.log.url_errors import without_login
+from kaicore.ledger.log.url_errors import check_ports, without_login
 from kaicore.runtime.embedded.nats import greeting
 from kaicore.runtime.shard_settings import read_shard_settings
 
@@ -84,6 +84,10 @@ def check_database(url: str) -> None:
     Raises:
         ConfigurationError: none does, or the URL is none of Postgres.
     """
+    try:
+        check_ports(url)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--database-url: {error}") from None
     try:
         psycopg.connect(url, connect_timeout=int(_ANSWER_S)).close()
     except psycopg.Error as error:

@@ -1,7 +1,6 @@
 """`kai-scheduler`: one shard's scheduler as a process."""
 
 import asyncio
-import gc
 import os
 import socket
 import sys
@@ -24,6 +23,7 @@ from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.announcing import Announcer
+from kai_scheduler.collecting import Collecting, look_at_few
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace, Scheduler
 from kai_scheduler.shadowing import Shadow, read_schedulers
@@ -62,11 +62,6 @@ class SchedulerSettings(LeaseSettings):
         3000, ge=0, description="how long to leave the shard to another scheduler of it, where the bus does not tell"
     )
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")
-
-
-#: The state is long-lived and without cycles; collecting it again and again only delays decisions. What a cycle makes
-#: is gone after it: there is room for that of several cycles of 10,000 pods before any of it is looked at.
-GC_THRESHOLDS = (200_000, 5, 100)
 
 
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
@@ -125,13 +120,13 @@ async def _schedule(
         instance=instance,
         context=context,
         metrics=SchedulerMetrics(),
+        collecting=Collecting(),
         pace=CyclePace(
             period_s=settings.period_ms / 1000,
             standby_s=pace_s,
             snapshot_events=settings.snapshot_events,
         ),
     )
-    gc.set_threshold(*GC_THRESHOLDS)
     stopping = asyncio.ensure_future(context.stopping.wait())
     stopping.add_done_callback(lambda _: scheduler.look())
     try:
@@ -166,7 +161,7 @@ async def _shadow(
         metrics=SchedulerMetrics(),
         pace=pace,
     )
-    gc.set_threshold(*GC_THRESHOLDS)
+    look_at_few()
     try:
         await shadow.begin()
         await shadow.run()

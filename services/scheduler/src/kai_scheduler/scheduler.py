@@ -33,6 +33,7 @@ from kaicore.rules.state.share import Share
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext
 
+from kai_scheduler.collecting import Collecting
 from kai_scheduler.log_clock import LogClock
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Live, ReplicaList
@@ -66,7 +67,7 @@ class Scheduler:
     #: While it waits for events: what ends that.
     _waiting: asyncio.Timeout | None = None
 
-    def __init__(
+    def __init__(  # long: one argument for each part
         self,
         *,
         log: EventLog,
@@ -81,6 +82,7 @@ class Scheduler:
         context: ServiceContext,
         metrics: SchedulerMetrics,
         pace: CyclePace | None = None,
+        collecting: Collecting | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,6 +99,7 @@ class Scheduler:
         context: of the service.
         metrics: where figures go.
         pace: see `CyclePace`.
+        collecting: the garbage collector of this process; None where others are in it, too.
         clock: this machine's, microseconds since the epoch; cycles go by the log's (`LogClock`).
         monotonic: seconds that never jump.
         """
@@ -108,6 +111,7 @@ class Scheduler:
         self._actor = f"scheduler/{self._shard}/{instance}"
         self._context, self._metrics = context, metrics
         self._pace = pace or CyclePace()
+        self._collecting = collecting
         self._clock = LogClock(clock, monotonic)
         self._monotonic = monotonic
         self._decided_at_revision = -1
@@ -140,7 +144,10 @@ class Scheduler:
         self._context.health.met("state")
         self._context.log.info("state folded", position=self.state.position, pods=len(self.state.pods))
         while not self._context.stopping.is_set():
-            self._fold(await self._next_events())
+            events = await self._next_events()
+            if not events and self._collecting is not None:
+                self._collecting.idle()
+            self._fold(events)
             while batch := await self._feed.next_batch(timeout_s=0):
                 self._fold(batch)
             await self._keep_list()
@@ -265,6 +272,8 @@ class Scheduler:
         decided = self._monotonic()
         self._decided_at_revision = revision
         await self._append(proposal)
+        if self._collecting is not None:
+            self._collecting.cycle_is_over()
         self._retry_at = next_retry(self.state, self._config, now=now, due=proposal.result.due)
         self._metrics.cycle(
             proposal.result, decide_s=decided - started, append_s=self._monotonic() - decided, shard=self._shard

@@ -12,6 +12,7 @@ import msgspec
 from kaicore.errors import InvalidObject, OverlappingDomains
 from kaicore.kube.group_kinds import group_kind
 from kaicore.kube.kind import Kind
+from kaicore.kube.objects import DEFAULT_SCHEDULER
 from kaicore.kube.topology_kinds import topology_kind
 from kaicore.rules.model import network_topology
 from kaicore.rules.model.group_source import GroupSource
@@ -141,7 +142,7 @@ def _scheduler_names(value: Any) -> Iterator[str]:
             yield from _scheduler_names(item)
     elif isinstance(value, dict):
         if isinstance(value.get("containers"), list):
-            yield str(value.get("schedulerName") or "default-scheduler")
+            yield str(value.get("schedulerName") or DEFAULT_SCHEDULER)
             return
         for item in value.values():
             yield from _scheduler_names(item)

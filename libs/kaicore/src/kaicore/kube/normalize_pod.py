@@ -13,6 +13,7 @@ from kaicore.kube.normalize_fields import amounts, controller, int32, seconds
 from kaicore.kube.normalize_resize import resized
 from kaicore.kube.normalize_rules import claim_uses, pod_rules, required_nodes
 from kaicore.kube.objects import (
+    DEFAULT_SCHEDULER,
     PodObject,
     PodSpec,
     PodToleration,
@@ -128,7 +129,7 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
         name=metadata.name,
         resource_version=metadata.resource_version,
         created_at=seconds(metadata.creation_timestamp) or 0,
-        scheduler_name=spec.scheduler_name or "default-scheduler",
+        scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
         qos=_QOS_CLASSES.get(status.qos_class or "", qos),
         containers=containers,
         phase=status.phase or "Pending",

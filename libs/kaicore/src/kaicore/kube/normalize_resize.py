@@ -1,16 +1,19 @@
-"""What containers hold while a pod is resized in place (KEP-1287): what is asked for, or what is set aside for them.
+"""What containers hold while a pod is resized in place (KEP-1287): what is asked for, set aside, or had by the runtime.
 
-As kube-scheduler counts it: the larger of both while a resize is under way or deferred; what is set aside where the
-kubelet will never do it (`Infeasible`), which it says of exclusive CPUs and memory of zones.
+As kube-scheduler counts it: the largest of the three while a resize is under way or deferred, so a pod that shrinks
+holds the old amount until its runtime has followed; without what is asked for where the kubelet will never do it
+(`Infeasible`), which it says of Guaranteed pods beside static managers.
 
-Source: `k8s.io/component-helpers` v0.37.2, `resource/helpers.go`, determineContainerReqs.
+Source: `k8s.io/component-helpers`, `resource/helpers.go`: determineContainerReqs up to v0.34 and then
+determineEffectiveRequests. v0.37 takes the largest of sums over containers, which is less only where one container
+grows while another shrinks.
 """
 
 import msgspec
 
 from kaicore.kube.losses import Lost
 from kaicore.kube.normalize_fields import amounts
-from kaicore.kube.objects import PodStatus
+from kaicore.kube.objects import PodStatus, Quantities
 from kaicore.rules.model.pod import Amounts, Container
 from kaicore.rules.model.quantity import CPU, MEMORY
 
@@ -26,24 +29,34 @@ def resized(containers: tuple[Container, ...], status: PodStatus, *, subject: st
         subject: the pod, for what is lost.
         lost: is told of amounts that are none.
     """
-    allocated: dict[str, Amounts] = {}
+    held: dict[str, Amounts] = {}
     for field, group in (
         ("initContainerStatuses", status.init_container_statuses),
         ("containerStatuses", status.container_statuses),
     ):
         for one in group or ():
-            if one.allocated_resources:
-                where = f"status.{field}[{one.name}].allocatedResources"
-                allocated[one.name] = amounts(one.allocated_resources, subject=subject, field=where, lost=lost)
-    if not allocated:
+            running = one.resources.requests if one.resources is not None else None
+            if one.allocated_resources or running:
+                where = f"status.{field}[{one.name}]"
+                held[one.name] = _held(one.allocated_resources, running, subject=subject, where=where, lost=lost)
+    if not held:
         return containers
     conditions = status.conditions or ()
     infeasible = any(one.type == "PodResizePending" and one.reason == "Infeasible" for one in conditions)
-    return tuple(_resized(item, allocated.get(item.name, {}), infeasible=infeasible) for item in containers)
+    return tuple(_resized(item, held.get(item.name, {}), infeasible=infeasible) for item in containers)
 
 
-def _resized(container: Container, allocated: Amounts, *, infeasible: bool) -> Container:
-    held = {name: allocated[name] for name in _RESIZABLE if name in allocated and name in container.requests}
+def _held(allocated: Quantities | None, running: Quantities | None, *, subject: str, where: str, lost: Lost) -> Amounts:
+    """Return the larger of what is set aside and what the runtime has; nearly always they are written alike."""
+    both = amounts(allocated, subject=subject, field=f"{where}.allocatedResources", lost=lost)
+    if running and running != allocated:
+        has = amounts(running, subject=subject, field=f"{where}.resources.requests", lost=lost)
+        both = both | {name: max(amount, both.get(name, 0)) for name, amount in has.items()}
+    return both
+
+
+def _resized(container: Container, of_status: Amounts, *, infeasible: bool) -> Container:
+    held = {name: of_status[name] for name in _RESIZABLE if name in of_status and name in container.requests}
     if not infeasible:
         held = {name: max(amount, container.requests[name]) for name, amount in held.items()}
     if all(container.requests[name] == amount for name, amount in held.items()):

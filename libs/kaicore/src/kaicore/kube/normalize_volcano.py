@@ -8,15 +8,15 @@ from kaicore.errors import InvalidObject
 from kaicore.kube.group_objects import VolcanoPodGroup, VolcanoSubGroupPolicy
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_source import count, group_source
-from kaicore.kube.objects import KubernetesObject
-from kaicore.kube.owner_objects import VolcanoJobObject
+from kaicore.kube.objects import DEFAULT_SCHEDULER, KubernetesObject
+from kaicore.kube.owner_objects import VolcanoJobObject, VolcanoJobSpec
 from kaicore.kube.resources import subject_of
 from kaicore.kube.volcano_tasks import TASK_RANK, ends_whole, network_topology, task_tree, volcano_job_sets
 from kaicore.rules.groups.kinds import VOLCANO_JOB, VOLCANO_POD_GROUP
 from kaicore.rules.groups.making import VOLCANO_PREEMPTABLE
 from kaicore.rules.groups.selecting import OPERATORS
 from kaicore.rules.model.group import PodSet
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate, SetRule
+from kaicore.rules.model.group_source import SCHEDULER_NAMES, GroupSource, GroupTemplate, SetRule
 from kaicore.rules.model.selector import Requirement
 
 _PREEMPTABLE = {"true": True, "false": False}
@@ -78,7 +78,14 @@ def normalize_volcano_job(wire: VolcanoJobObject, lost: Lost = unheard) -> Group
         priority_class=spec.priority_class_name,
         preemptible=_preemptable(wire),
         ends_whole=ends_whole(spec) or None,
+        kept={SCHEDULER_NAMES: ",".join(_scheduler_names(spec))},
     )
+
+
+def _scheduler_names(spec: VolcanoJobSpec) -> list[str]:
+    own = spec.scheduler_name or DEFAULT_SCHEDULER
+    templates = [task.template.spec for task in spec.tasks or () if task.template is not None]
+    return sorted({(one.scheduler_name if one is not None else None) or own for one in templates} or {own})
 
 
 def _rule(one: VolcanoSubGroupPolicy, *, subject: str, field: str) -> SetRule:

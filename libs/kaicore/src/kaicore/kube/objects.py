@@ -192,6 +192,10 @@ class SchedulingGroup(Wire):
     pod_group_name: str | None = None
 
 
+#: Of pods that name none: the API server's (`k8s.io/api/core/v1`, `DefaultSchedulerName`).
+DEFAULT_SCHEDULER = "default-scheduler"
+
+
 class PodSpec(Wire):
     """What a pod asks for."""
 
@@ -216,11 +220,18 @@ class PodSpec(Wire):
     active_deadline_seconds: int | None = None
 
 
+class RunningResources(Wire):
+    """What a container's runtime has given it."""
+
+    requests: Quantities | None = None
+
+
 class ContainerStatus(Wire):
-    """What became of a container; `allocated_resources` is what its kubelet has set aside for it (since 1.27)."""
+    """What became of a container: `allocated_resources` its kubelet has set aside, `resources` its runtime has."""
 
     name: str = ""
     allocated_resources: Quantities | None = None
+    resources: RunningResources | None = None
 
 
 class PodCondition(Wire):

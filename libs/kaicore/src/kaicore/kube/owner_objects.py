@@ -100,10 +100,23 @@ class VolcanoLifecyclePolicy(Wire):
     events: list[str] | None = None
 
 
+class VolcanoPodSpec(Wire):
+    """Who schedules the pods of a task; empty where the Job says it."""
+
+    scheduler_name: str | None = None
+
+
+class VolcanoPodTemplate(Wire):
+    """What the pods of a task are made of."""
+
+    spec: VolcanoPodSpec | None = None
+
+
 class VolcanoTask(Wire):
     """Pods of a Volcano Job that are alike."""
 
     name: str = ""
+    template: VolcanoPodTemplate | None = None
     replicas: int | None = None
     min_available: int | None = None
     policies: list[VolcanoLifecyclePolicy] | None = None
@@ -117,6 +130,7 @@ class VolcanoJobSpec(Wire):
     tasks: list[VolcanoTask] | None = None
     policies: list[VolcanoLifecyclePolicy] | None = None
     queue: str | None = None
+    scheduler_name: str | None = None
     priority_class_name: str | None = None
     network_topology: VolcanoNetworkTopologies = None
 

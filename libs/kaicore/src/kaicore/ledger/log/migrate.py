@@ -7,7 +7,7 @@ installed wheel in `kaicore/_migrations`.
 from pathlib import Path
 
 from kaicore.errors import ConfigurationError, LogError, LogUnavailable
-from kaicore.ledger.log.url_errors import without_login
+from kaicore.ledger.log.url_errors import check_ports, is_hopeless, without_login
 
 #: Key of the advisory lock that lets one process migrate while the others wait.
 _LOCK = 0x6B61692D6C6F67
@@ -23,7 +23,7 @@ def upgrade(url: str) -> None:
 
     Raises:
         LogUnavailable: no server answers.
-        ConfigurationError: the database was migrated by a newer version, or the scripts are missing.
+        ConfigurationError: the url is none, the database was migrated by a newer version, or the scripts are missing.
         LogError: the server refuses a step, such as for lack of a privilege.
     """
     # Half a second of imports that no reader or writer of the log needs.
@@ -35,6 +35,7 @@ def upgrade(url: str) -> None:
     from sqlalchemy import create_engine, text  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
+    check_ports(url)
     config = Config()
     config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -48,7 +49,8 @@ def upgrade(url: str) -> None:
     except CommandError as error:
         raise ConfigurationError(f"the database was migrated by a newer kai-ledger: {error}") from error
     except sqlalchemy.exc.OperationalError as error:
-        raise LogUnavailable(f"cannot migrate: {without_login(url, error.orig)}") from None
+        kind = ConfigurationError if is_hopeless(error.orig) else LogUnavailable
+        raise kind(f"cannot migrate: {without_login(url, error.orig)}") from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise LogError(f"cannot migrate: {without_login(url, error)}") from None
 

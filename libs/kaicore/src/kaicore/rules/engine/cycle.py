@@ -56,4 +56,6 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     Repair(session).run()
     Provision(session).run()
     cycle_input.accounts.undo(before)
-    return session.result()
+    result = session.result()
+    session.end()
+    return result

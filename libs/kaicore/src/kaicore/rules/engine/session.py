@@ -127,6 +127,13 @@ class Session:
             strategy=config.topology_strategy,
         )
 
+    def end(self) -> None:
+        """Let go of all; the session must not be asked any more.
+
+        Its parts know of each other. As they are, only the garbage collector would find them, and they are large.
+        """
+        vars(self).clear()
+
     def start(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> None:
         """Decide that steps start.
 

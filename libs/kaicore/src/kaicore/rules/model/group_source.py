@@ -65,6 +65,11 @@ class JobFailures(msgspec.Struct, frozen=True, omit_defaults=True):
     per_index: bool = False
 
 
+#: In what is kept of a Volcano Job (`GroupSource.kept`): the `schedulerName`s of the pods that it will make, divided by
+#: commas.
+SCHEDULER_NAMES = "schedulerNames"
+
+
 class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """An object that says how pods belong together.
 

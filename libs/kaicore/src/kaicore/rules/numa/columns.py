@@ -7,7 +7,7 @@ allocatable - used, where `used` is what the known placements hold, for memory a
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -180,9 +180,11 @@ class ZoneColumns(ZoneArrays):
             return None
         if before.beside_memory == after.beside_memory and len(kept) == len(before.blocks):
             return before
-        self.release(row, replace(before, blocks=shared_blocks(before.blocks, kept)[1]), releasing=releasing)
+        self.release(
+            row, msgspec.structs.replace(before, blocks=shared_blocks(before.blocks, kept)[1]), releasing=releasing
+        )
         self._add(row, after, 1, releasing=releasing)
-        return replace(after, blocks=kept)
+        return msgspec.structs.replace(after, blocks=kept)
 
     def restore_charge(self, row: int, charge: ZoneCharge, *, releasing: bool) -> None:
         """Count a pod's holdings again on a row whose memory is as it was saved already."""

@@ -7,16 +7,16 @@ Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/`, the file of each po
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.numa.masks import lowest_place
 from kaicore.rules.numa.zones import NodeZones
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
+class Hints(msgspec.Struct, frozen=True, gc=False):
     """One provider's answer, as sets of masks; a provider without an opinion gives none.
 
     Attributes:
@@ -32,8 +32,7 @@ class Hints:
     width: int
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True, gc=False):
     """The merged hint.
 
     Attributes:

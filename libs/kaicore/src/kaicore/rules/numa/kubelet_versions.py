@@ -117,9 +117,18 @@ CHANGES = (
     Change(
         33,
         Matter.RUNNING,
-        "Pods are resized in place; what has exclusive CPUs or memory of zones is not (Infeasible).",
-        "KEP-1287, kubernetes/kubernetes#128287",
-        "",
+        "Pods are resized in place. A Guaranteed pod never is (Infeasible) beside a static CPU or memory manager, "
+        "whatever of it is to change, and whether its CPUs are exclusive or not.",
+        "KEP-1287, kubernetes/kubernetes#128287, `pkg/kubelet/kubelet.go`",
+        "gate InPlacePodVerticalScalingExclusiveCPUs off (the default)",
+    ),
+    Change(
+        34,
+        Matter.RUNNING,
+        "A Guaranteed pod is resized beside a static CPU manager where its CPUs stay as they are, and beside a static "
+        "memory manager where its memory does; before, it was not resized at all.",
+        "KEP-1287, `pkg/kubelet/allocation/allocation_manager.go`",
+        "gates InPlacePodVerticalScalingExclusiveCPUs and InPlacePodVerticalScalingExclusiveMemory off (the default)",
     ),
     Change(
         34,
@@ -148,6 +157,14 @@ CHANGES = (
         "podresources serves Get, of one pod.",
         "KEP-3695, kubernetes/kubernetes#132940",
         "gate KubeletPodResourcesGet (on by default)",
+    ),
+    Change(
+        35,
+        Matter.RUNNING,
+        "A resize of exclusive CPUs is Deferred, for its hints are of another number of CPUs than the container has; "
+        "before, the first one was taken, the CPUs stayed, and the next was Deferred.",
+        "KEP-1287, `pkg/kubelet/cm/cpumanager/policy_static.go`",
+        "gate InPlacePodVerticalScalingExclusiveCPUs, policies restricted and single-numa-node",
     ),
     Change(
         36,
@@ -194,6 +211,14 @@ CHANGES = (
         "KEP-5554, CPUManagerCheckpointV4 and MemoryManagerCheckpointV3",
     ),
     Change(
+        37,
+        Matter.RUNNING,
+        "A resize of exclusive CPUs is taken and the CPUs stay, under every policy. After a restart of the kubelet the "
+        "pod is admitted again with another number of CPUs than it has, which restricted and single-numa-node refuse.",
+        "KEP-5554, `pkg/kubelet/cm/cpumanager/policy_static.go`",
+        "gate InPlacePodVerticalScalingExclusiveCPUs",
+    ),
+    Change(
         38,
         Matter.ZONES,
         "CPUs are spread over all zones of the affinity mask; before, over as few as have them.",
@@ -203,8 +228,8 @@ CHANGES = (
     Change(
         38,
         Matter.RUNNING,
-        "Exclusive CPUs follow a resize in place, and keep those that the container started with; before, with the "
-        "gate, the resize was taken and the CPUs stayed.",
+        "Exclusive CPUs follow a resize in place, and keep those that the container started with; before, the CPUs "
+        "stayed.",
         "KEP-5554",
         "gate InPlacePodVerticalScalingExclusiveCPUs (off by default)",
     ),

@@ -15,14 +15,14 @@ Source: Kubernetes v1.36, `pkg/kubelet/cm/memorymanager/policy_static.go`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import combinations
+
+import msgspec
 
 from kaicore.rules.numa.masks import MaskTable, zones_of
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBlock:
+class MemoryBlock(msgspec.Struct, frozen=True, gc=False):
     """A piece of memory, or of hugepages of one size, that a container holds.
 
     Attributes:
@@ -40,8 +40,7 @@ class MemoryBlock:
     drawn: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryHints:
+class MemoryHints(msgspec.Struct, frozen=True, gc=False):
     """Masks that could serve a request of all memory types together.
 
     Attributes:
@@ -59,8 +58,7 @@ class MemoryHints:
 _OTHER = 1 << 32
 
 
-@dataclass(slots=True)
-class MemoryZones:
+class MemoryZones(msgspec.Struct, gc=False):
     """The zones of one node as its memory manager counts them.
 
     Attributes:

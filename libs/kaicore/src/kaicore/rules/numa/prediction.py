@@ -1,7 +1,8 @@
 """What an admission leaves behind: the placement for the record, by zone names, and the charge, by zone indices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind
@@ -10,8 +11,7 @@ from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
-@dataclass(frozen=True, slots=True)
-class PredictedPlacement:
+class PredictedPlacement(msgspec.Struct, frozen=True, gc=False):
     """A pod's predicted zones on one node: by name for the record, by index for the accounts."""
 
     placement: Placement

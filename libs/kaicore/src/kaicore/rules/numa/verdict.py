@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from kaicore.rules.numa.evaluators import Hints
 from kaicore.rules.numa.memory_manager import MemoryBlock
 from kaicore.rules.numa.requests import AlignedContainer
@@ -15,8 +17,7 @@ EMPTY_POD_SHARED_POOL = "EmptyPodSharedPoolError"
 POD_LEVEL_RESOURCES = "PodLevelResourcesNotSupported"
 
 
-@dataclass(slots=True)
-class Holding:
+class Holding(msgspec.Struct, gc=False):
     """What a container gets.
 
     Attributes:
@@ -28,13 +29,12 @@ class Holding:
 
     container: AlignedContainer
     mask: int
-    amounts: dict[str, list[int]] = field(default_factory=dict)
-    blocks: list[MemoryBlock] = field(default_factory=list)
-    uncertain: set[str] = field(default_factory=set)
+    amounts: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    blocks: list[MemoryBlock] = msgspec.field(default_factory=list)
+    uncertain: set[str] = msgspec.field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, gc=False):
     """The kubelet would admit the pod.
 
     Attributes:
@@ -47,7 +47,7 @@ class Admitted:
 
     holdings: tuple[Holding, ...]
     lent: dict[str, list[int]]
-    perhaps: dict[str, list[int]] = field(default_factory=dict)
+    perhaps: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
 """What one pod holds of one node's zones, by zone index."""
 
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 from kaicore.rules.numa.memory_manager import MemoryBlock
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneCharge:
+class ZoneCharge(msgspec.Struct, frozen=True, gc=False):
     """What one pod holds of one node's zones.
 
     Attributes:

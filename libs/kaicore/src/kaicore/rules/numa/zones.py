@@ -1,14 +1,13 @@
 """One node's zones as plain numbers: what an admission walks over, and changes as it goes."""
 
-from dataclasses import dataclass, field, replace
+import msgspec
 
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.masks import MaskTable, mask_table
 from kaicore.rules.numa.memory_manager import MemoryZones
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDevices:
+class NodeDevices(msgspec.Struct, frozen=True, gc=False):
     """Devices of one resource on a node whose zones' figures do not add up to the node's: some are of several zones,
     some of none.
 
@@ -21,8 +20,7 @@ class NodeDevices:
     free: int
 
 
-@dataclass(slots=True)
-class NodeZones:
+class NodeZones(msgspec.Struct, gc=False):
     """The zones of one node.
 
     Attributes:
@@ -44,11 +42,11 @@ class NodeZones:
     free: dict[str, list[int]]
     memory: MemoryZones
     broken: list[int]
-    devices: dict[str, NodeDevices] = field(default_factory=dict)
+    devices: dict[str, NodeDevices] = msgspec.field(default_factory=dict)
     uncertain: frozenset[str] = frozenset()
-    repeated: dict[str, list[int]] = field(default_factory=dict)
+    repeated: dict[str, list[int]] = msgspec.field(default_factory=dict)
     distances: tuple[tuple[int, ...], ...] = ()
-    perhaps_held: dict[str, list[int]] = field(default_factory=dict)
+    perhaps_held: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
     @property
     def table(self) -> MaskTable:
@@ -63,7 +61,7 @@ class NodeZones:
         """Return the zones as they most likely are: without what may be held and may not; this one is used up."""
         for resource, amounts in self.repeated.items():
             self.free[resource] = [free + more for free, more in zip(self.free[resource], amounts, strict=True)]
-        return replace(self, repeated={}, perhaps_held=self.repeated)
+        return msgspec.structs.replace(self, repeated={}, perhaps_held=self.repeated)
 
     def distance(self, mask_zones: tuple[int, ...]) -> int:
         """Sum the distances over all ordered pairs of zones; among masks of equally many zones it ranks as the mean."""

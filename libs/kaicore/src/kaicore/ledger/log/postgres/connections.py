@@ -24,7 +24,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable, NotMigrated
 from kaicore.ledger.log.postgres.rows import register_loaders
-from kaicore.ledger.log.url_errors import without_login
+from kaicore.ledger.log.url_errors import check_ports, is_hopeless, without_login
 
 Connection = psycopg.AsyncConnection[TupleRow]
 _T = TypeVar("_T")
@@ -119,6 +119,7 @@ class Connections:
             ConfigurationError: the url is none, or the database has no log in it.
             LogUnavailable: the server does not answer, or does not let us in.
         """
+        check_ports(self._url)
         connection = await self.connect()
         try:
             await connection.execute("SELECT FROM log_head, event_id, seal LIMIT 0")
@@ -164,11 +165,12 @@ class Connections:
         """
         try:
             connection = await self._connect(timeout_s)
-        except psycopg.ProgrammingError as error:
-            raise ConfigurationError(f"not the url of a Postgres database: {without_login(self._url, error)}") from None
-        except psycopg.OperationalError as error:
+        except (psycopg.ProgrammingError, psycopg.OperationalError) as error:
+            said = without_login(self._url, error)
+            if isinstance(error, psycopg.ProgrammingError) or is_hopeless(error):
+                raise ConfigurationError(f"not the url of a Postgres database: {said}") from None
             # libpq does not say which error it was, so a wrong password looks like a server that is starting up.
-            raise LogUnavailable(f"cannot connect to Postgres: {without_login(self._url, error)}") from None
+            raise LogUnavailable(f"cannot connect to Postgres: {said}") from None
         try:
             await _configure(connection)
         except BaseException as error:

@@ -4,7 +4,7 @@ Filters that no charge of a cycle changes are masks, ANDed once to the eligible 
 rows that are left, when they are asked.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class ClassFilters:
             *self.constraints.unreachable,
             self._rejections(rejecting),
         ]
-        self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), self._gap)
+        self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
         self.eligible: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved], rows)
 
     def in_order(self) -> Iterator[NodeFilter]:
@@ -171,8 +171,9 @@ class ClassFilters:
         waits: Flags = zones.unknown[: len(self._columns.present)] > 0
         return waits
 
-    def _gap(self, row: int) -> dict[str, str]:
-        return {"gap": history_gap(self._columns, row)}
+
+def _gap(columns: NodeColumns) -> Callable[[int], dict[str, str]]:
+    return lambda row: {"gap": history_gap(columns, row)}
 
 
 def _taint_text(taint: Taint) -> str:

@@ -1,5 +1,6 @@
 """What kubelets make of one class of pods, with a memory: nodes that are alike are asked once."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,15 +152,15 @@ class NumaVerdicts:
         kind = self._states.kind(row)
         fit = self._fits.get(kind)
         if fit is None:
-            likeness = self._columns.likeness(row, published=not self._reconstruct)
+            likeness = self._likeness(row)
             fit = self._met_fits.get(likeness)
             if fit is None:
-                fit = self._met_fits[likeness] = self._fit_of(row)
+                fit = self._met_fits[likeness] = self._fit_of(row, likeness)
             self._fits[kind] = fit
         return fit
 
-    def _fit_of(self, row: int) -> tuple[bool, bool, int]:
-        verdict, zones = self.verdict(row), self._columns.zones
+    def _fit_of(self, row: int, likeness: Hashable) -> tuple[bool, bool, int]:
+        verdict, zones = self._verdict(row, likeness), self._columns.zones
         if isinstance(verdict, Rejected):
             return False, False, 0
         value = 0
@@ -234,17 +235,24 @@ class NumaVerdicts:
         Where it is open what some pods keep (`NodeZones.repeated`), or whether cores have one CPU or two, it must fit
         whichever is so: a pod that fits one way only is refused.
         """
+        return self._verdict(row)
+
+    def _verdict(self, row: int, likeness: Hashable = None) -> Admitted | Rejected:
+        """Return `verdict`; a row's likeness is looked up where it is not given."""
         if self._nothing_asked or not self._columns.zones.zone_count[row]:
             return _NOTHING
         kind = self._states.kind(row)
         verdict = self._verdicts.get(kind)
         if verdict is None:
-            likeness = self._columns.likeness(row, published=not self._reconstruct)
+            likeness = self._likeness(row) if likeness is None else likeness
             verdict = self._met.get(likeness)
             if verdict is None:
                 verdict = self._met[likeness] = self._admit(row, empty=False)
             self._verdicts[kind] = verdict
         return verdict
+
+    def _likeness(self, row: int) -> Hashable:
+        return self._columns.likeness(row, published=not self._reconstruct)
 
     def likeliest(self, row: int) -> Admitted | Rejected:
         """Return what a node's kubelet most likely makes of such a pod, though it is not certain to."""

@@ -28,6 +28,8 @@ class Ranking:
         self._blocks: Ints = np.full((count, _BLOCK), NEVER)
         self._highest: Ints = np.full(count, NEVER)
         self.by_row: Ints = self._blocks.reshape(-1)[:rows]
+        #: By block, whether its highest rank is perhaps lower than `_highest` says.
+        self._lower: list[bool] = [False] * count
         #: The row of the highest rank as it was found last, and its rank; -1 where it is to be looked for.
         self._first, self._first_rank = -1, NEVER
 
@@ -38,6 +40,10 @@ class Ranking:
         if not len(self._highest):
             return None
         block = int(self._highest.argmax())
+        while self._lower[block]:
+            self._lower[block] = False
+            self._highest[block] = np.maximum.reduce(self._blocks[block])
+            block = int(self._highest.argmax())
         highest = int(self._highest[block])
         if highest == NEVER:
             return None
@@ -52,18 +58,19 @@ class Ranking:
             elif rank >= self._first_rank:
                 self._first, self._first_rank = row, rank
         block = row // _BLOCK
-        highest, before = self._highest[block], self.by_row[row]
+        highest = self._highest[block]
+        if rank >= highest:
+            self._highest[block], self._lower[block] = rank, False
+        elif self.by_row[row] == highest:
+            self._lower[block] = True
         self.by_row[row] = rank
-        if rank > highest:
-            self._highest[block] = rank
-        elif before == highest:
-            self._highest[block] = np.maximum.reduce(self._blocks[block])
 
     def set_first(self, ranks: Ints) -> None:
         """Set the ranks of the first rows."""
         self._first = -1
         self.by_row[: len(ranks)] = ranks
         self._highest = np.maximum.reduce(self._blocks, axis=1)
+        self._lower = [False] * len(self._highest)
 
     def set_many(self, rows: Ints, ranks: Ints) -> None:
         """Set the ranks of rows; a row that is there twice has the same rank twice."""
@@ -73,3 +80,5 @@ class Ranking:
         changed[rows // _BLOCK] = True
         blocks = np.flatnonzero(changed)
         self._highest[blocks] = np.maximum.reduce(self._blocks[blocks], axis=1)
+        for block in blocks.tolist():
+            self._lower[block] = False

@@ -1,0 +1,45 @@
+"""When Python's garbage collector looks at a scheduler, which holds millions of objects and makes no cycles.
+
+What is there after a cycle is the state: it is set aside (`gc.freeze`), which takes no time, and not looked at again.
+So the collector sees no more than one cycle makes. An error, or a task that was given up, may leave objects that only
+the collector finds: in an idle moment, once an hour, it looks at all.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+
+#: After so many new containers those that are new are looked at: few enough to be in the processor's cache still.
+_THRESHOLDS = (20_000, 50, 100)
+_ALL_EVERY_S = 3600.0
+
+
+def look_at_few() -> None:
+    """Set aside what there is, and have the collector look at a few new objects at a time."""
+    gc.set_threshold(*_THRESHOLDS)
+    gc.collect()
+    gc.freeze()
+
+
+class Collecting:
+    """The collector of a process that is a scheduler and nothing else."""
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Args:
+        monotonic: seconds that never jump.
+        """
+        self._monotonic = monotonic
+        look_at_few()
+        self._looked_at_s = monotonic()
+
+    def cycle_is_over(self) -> None:
+        """Set aside what is there."""
+        gc.freeze()
+
+    def idle(self) -> None:
+        """Look at all if that is due: some 15 us for each node and pod."""
+        if self._monotonic() - self._looked_at_s >= _ALL_EVERY_S:
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+            self._looked_at_s = self._monotonic()
