@@ -63,9 +63,7 @@ VOLCANO = Peer(
     "v1.10.0",
     {"vc-scheduler": "./cmd/scheduler", "vc-controller-manager": "./cmd/controller-manager"},
 )
-KOORDINATOR = Peer(
-    "github.com/koordinator-sh/koordinator", "v1.8.0", {"koord-scheduler": "./cmd/koord-scheduler"}
-)
+KOORDINATOR = Peer("github.com/koordinator-sh/koordinator", "v1.8.0", {"koord-scheduler": "./cmd/koord-scheduler"})
 HELM = Peer("helm.sh/helm/v3", "v3.22.0", {"helm": "./cmd/helm"})
 _PEERS = {name: peer for peer in (KAI, SCHEDULER_PLUGINS, KUEUE, VOLCANO, KOORDINATOR, HELM) for name in peer.programs}
 

@@ -1,9 +1,9 @@
-"""The steps that all migration guides have (`docs/tutorial/migrate.md`), on a cluster where the other scheduler runs itself."""
+"""The steps that all migration guides have (`docs/tutorial/migrate.md`), where the other scheduler runs itself."""
 
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,6 @@ groups:
     nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
     timing: {terminationSeconds: 100ms}
 """
-#: GPUs of those nodes.
-ALL_GPUS = 32
 
 
 async def created(cluster: Cluster, *documents: Json) -> None:
@@ -51,11 +49,51 @@ async def until_items(client: KubeClient, path: str, holds: Callable[[list[Json]
     items: list[Json] = []
     try:
         async with asyncio.timeout(PATIENCE_S):
-            while not holds(items := (await object_at(client, path))["items"]):
+            while not holds(items := (await object_at(client, path))["items"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
     except TimeoutError:
         raise AssertionError(f"{path}: {yaml.safe_dump(items)[:6000]}") from None
     return items
+
+
+async def settled(cluster: Cluster, path: str) -> dict[str, Json]:
+    """Wait until nobody has written the objects of a list for three seconds, as two writers that disagree never do.
+
+    Returns:
+        The objects by name.
+    """
+    last, since = None, 0.0
+    async with cluster.client() as client, asyncio.timeout(PATIENCE_S):
+        while True:
+            items = {one["metadata"]["name"]: one for one in (await object_at(client, path))["items"]}
+            versions = {name: one["metadata"]["resourceVersion"] for name, one in items.items()}
+            now = asyncio.get_running_loop().time()
+            if versions != last:
+                last, since = versions, now
+            elif now - since >= 3:
+                return items
+            await asyncio.sleep(0.3)
+
+
+def written_by_us(objects: Iterable[Json]) -> list[str]:
+    """Names of the objects that the binder has written to."""
+    return sorted(
+        one["metadata"]["name"]
+        for one in objects
+        if any(by["manager"] == "kai-binder" for by in one["metadata"]["managedFields"])
+    )
+
+
+async def gone(cluster: Cluster, path: str, prefix: str) -> None:
+    """Delete an object, and wait until the pods whose names begin so are gone."""
+    async with cluster.client() as client:
+        await client.delete(f"{path.format(namespace=cluster.namespace)}?propagationPolicy=Background")
+    await until_pods(cluster, lambda items: names_of(items, prefix) == [])
+
+
+def names_of(pods: list[Json], prefix: str) -> list[str]:
+    """Names of pods that begin so."""
+    return [one["metadata"]["name"] for one in pods if one["metadata"]["name"].startswith(prefix)]
 
 
 def run(scheduler: str, count: int, prefix: str = "") -> Callable[[list[Json]], bool]:
@@ -72,14 +110,24 @@ def run(scheduler: str, count: int, prefix: str = "") -> Callable[[list[Json]], 
     return holds
 
 
-def read_what_is_there(cluster: Cluster, scheduler: str, work: list[Json]) -> tuple[Json, list[str]]:
-    """Step 1: dump the cluster and simulate new work on it; the answer, and the warnings."""
+def new_work_fits(cluster: Cluster, scheduler: str, work: Json, *, pods: int) -> None:
+    """Step 1 and its check: the cluster is dumped, new work is simulated on it, and there is no warning."""
+    answer, warnings = _simulated(cluster, scheduler, work)
+    assert warnings == []
+    prefix = f"{work['metadata']['name']}-"
+    there = [one for one in answer["pods"] if one["namespace"] == "default" and one["name"].startswith(prefix)]
+    assert len(there) == pods, answer
+    assert all(one["node"] and one["zones"] for one in there), answer
+
+
+def _simulated(cluster: Cluster, scheduler: str, work: Json) -> tuple[Json, list[str]]:
     dump, more = cluster.root / "cluster.json", cluster.root / "new-job.yaml"
     dumped = _kai("dump", "--kubeconfig", cluster.kubeconfig)
     assert dumped.returncode == 0, dumped.stderr
     dump.write_text(dumped.stdout)
-    more.write_text(yaml.safe_dump_all(work))
+    more.write_text(yaml.safe_dump(work))
     done = _kai("simulate", dump, more, "--scheduler-name", scheduler, "-o", "json")
+    assert done.returncode == 0, done.stderr
     return msgspec.json.decode(done.stdout), done.stderr.splitlines()
 
 

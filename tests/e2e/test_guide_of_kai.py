@@ -6,32 +6,34 @@ What is in the cluster is what KAI's own pod-grouper, queue-controller and binde
 import asyncio
 import os
 from contextlib import ExitStack
-from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from kai_cli.load import Loader
-from kaicore.kube.client import KubeClient
 from kaicore.kube.workloads.kubeflow import training_job_pods
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.beside.peers import KAI_SCHEDULER, kai_definitions, run_peer
 from tests.e2e.cluster import Cluster, Json
 from tests.e2e.guide_steps import (
     FOUR_ALIGNED_NODES,
     created,
+    gone,
     job,
+    names_of,
+    new_work_fits,
     of_ours,
     placements_are_right,
-    read_what_is_there,
     reasons_of,
     run,
+    settled,
     shadow_is_right,
     until_items,
     until_pods,
+    written_by_us,
 )
 from tests.e2e.live_stack import LiveStack, ours, running
-from tests.e2e.test_adopting import decided, object_at, take_away, until_served, work_of
+from tests.e2e.test_adopting import decided, until_served, work_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,7 +42,6 @@ pytestmark = [
 
 _GROUPS = "/apis/scheduling.run.ai/v2alpha2/namespaces/{namespace}/podgroups"
 _QUEUES = "/apis/scheduling.run.ai/v2/queues"
-_BIND_REQUESTS = "/apis/scheduling.run.ai/v1alpha2/bindrequests"
 
 #: Enough of Kubeflow's for KAI's pod-grouper, which reads the owner of a pod.
 _PYTORCH_JOBS = {
@@ -116,10 +117,8 @@ def test_the_guide_of_kai_is_followed_beside_kai_itself(cluster: Cluster, monkey
     with ExitStack() as kai:
         run_peer(kai, cluster.root, cluster.tls_kubeconfig, KAI_SCHEDULER)
         asyncio.run(_before(cluster))
-        simulated, warnings = read_what_is_there(
-            cluster, KAI_SCHEDULER, [job("new", KAI_SCHEDULER, pods=2, gpus=2, metadata=in_queue("research"))]
-        )
-        print(simulated, warnings)
+        new = job("new", KAI_SCHEDULER, pods=2, gpus=2, metadata=in_queue("research"))
+        new_work_fits(cluster, KAI_SCHEDULER, new, pods=2)
         with running(LiveStack(root, cluster, shadow=KAI_SCHEDULER, observed=True)) as shadow:
             asyncio.run(_in_shadow(cluster, shadow))
         monkeypatch.setenv("KAI_QUEUE_STATUSES", "false")
@@ -149,11 +148,22 @@ async def _before(cluster: Cluster) -> None:
     await made_pytorch_job(cluster, "torch", KAI_SCHEDULER, workers=2)
     await until_pods(cluster, run(KAI_SCHEDULER, 5))
     async with cluster.client() as client:
-        await until_items(client, _GROUPS.format(namespace=cluster.namespace), lambda items: len(items) == 3)
+        groups = await until_items(client, _GROUPS.format(namespace=cluster.namespace), lambda items: len(items) == 3)
+        least = sorted((_work_of_group(one), one["spec"]["minMember"]) for one in groups)
+        assert least == [("kai-train", 1), ("kai-train", 1), ("torch", 3)], (
+            "a group per pod of a Job, as the guide says"
+        )
         await until_items(client, _QUEUES, lambda items: _allocated(items, "research") == "10")
 
 
+def _work_of_group(group: Json) -> str:
+    (owner,) = group["metadata"]["ownerReferences"]
+    name: str = owner["name"]
+    return name
+
+
 def _allocated(queues: list[Json], name: str) -> str:
+    """GPUs that a Queue's status says its work holds."""
     (status,) = [one.get("status", {}) for one in queues if one["metadata"]["name"] == name]
     return str(status.get("allocated", {}).get("nvidia.com/gpu", ""))
 
@@ -163,11 +173,20 @@ async def _in_shadow(cluster: Cluster, shadow: LiveStack) -> None:
     await created(cluster, job("more", KAI_SCHEDULER, pods=2, gpus=2, metadata=in_queue("research")))
     await until_pods(cluster, run(KAI_SCHEDULER, 7))
     await made_pytorch_job(cluster, "late", KAI_SCHEDULER, workers=2)
-    state = await shadow.until(lambda state: decided([KAI_SCHEDULER])(state) and len(state.pods) >= 10)
+    await shadow.until(lambda state: decided([KAI_SCHEDULER])(state) and len(state.pods) == 10)
     told = await reasons_of(shadow, "late-worker-1")
-    print("SHADOW", told, shadow_is_right(shadow, KAI_SCHEDULER, pods=2))
-    print("GROUPS", state.groups)
+    assert told == {"OverLimit": "queue research would be 4 gpu over its limit: 6 gpu asked for, 2 left"}
+    async with cluster.client() as client:
+        await until_items(client, _GROUPS.format(namespace=cluster.namespace), _late_is_over_its_limit)
+    shadow_is_right(shadow, KAI_SCHEDULER, pods=2)
     await shadow.check()
+    assert written_by_us((await settled(cluster, _QUEUES)).values()) == []
+
+
+def _late_is_over_its_limit(groups: list[Json]) -> bool:
+    (late,) = [one for one in groups if _work_of_group(one) == "late"]
+    conditions = late.get("status", {}).get("schedulingConditions", [])
+    return "OverLimit" in [reason["reason"] for one in conditions for reason in one["reasons"]]
 
 
 async def _one_queue(cluster: Cluster, live: LiveStack) -> None:
@@ -176,48 +195,55 @@ async def _one_queue(cluster: Cluster, live: LiveStack) -> None:
     await live.create(job("ours", "kai-ledger", pods=2, gpus=4, metadata=mine))
     await live.create(job("big", "kai-ledger", pods=1, gpus=8, metadata=in_queue("mine")))
     state = await live.until(of_ours("ours", 2))
-    (big,) = await until_pods_of(cluster, "big")
-    print("WHY", await reasons_of(live, big))
-    print("QUEUES", live.ask("get", "queues"))
+    assert _least_of(state, "ours") == 2
+    (big,) = names_of(await until_pods(cluster, lambda items: names_of(items, "big") != []), "big")
+    assert (await reasons_of(live, big)).keys() == {"NumaNeverFits"}
+    queues = {one["name"]: one["running"] for one in live.ask("get", "queues")["items"]}
+    assert queues == {"department": 9, "mine": 2, "research": 7}
     placements_are_right(live)
-    async with cluster.client() as client:
-        print("THEIR QUEUES", [(q["metadata"]["name"], q.get("status")) for q in (await object_at(client, _QUEUES))["items"]])
-        print("GROUPS", [(g["metadata"]["name"], g["spec"], g["status"]) for g in (await object_at(client, _GROUPS.format(namespace=cluster.namespace)))["items"]])
+    groups = await settled(cluster, _GROUPS.format(namespace=cluster.namespace))
+    assert {_work_of_group(one) for one in groups.values()} == {"kai-train", "torch", "more", "late"}
+    there = await settled(cluster, _QUEUES)
+    assert [_allocated([*there.values()], name) for name in ("research", "mine")] == ["14", ""]
+    assert written_by_us(there.values()) == []
     assert state.counters.rejections == {}
     await live.check()
 
 
-async def until_pods_of(cluster: Cluster, prefix: str) -> list[str]:
-    def there(items: list[Json]) -> bool:
-        return any(one["metadata"]["name"].startswith(prefix) for one in items)
-    return [one["metadata"]["name"] for one in await until_pods(cluster, there) if one["metadata"]["name"].startswith(prefix)]
+def _least_of(state: ClusterState, prefix: str) -> int:
+    """How many pods of ours must start together."""
+    (key,) = {entry.pod.group for entry in ours(state, prefix)}
+    (pods,) = state.groups[key].sets
+    return pods.min_pods
 
 
 async def _all(cluster: Cluster, live: LiveStack) -> None:
-    """KAI is stopped, its objects are left; work that waited there is made anew with the other name."""
+    """KAI is stopped, its objects are left; work that waited there is made anew with the other name.
+
+    What KAI runs counts in no limit of ours: the queue may hold its 16 GPUs once more.
+    """
+    await gone(cluster, "/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/late", "late")
+    await made_pytorch_job(cluster, "late", "kai-ledger", workers=2)
+    state = await live.until(of_ours("late", 3))
+    assert _least_of(state, "late") == 3
+    over = {**in_queue("research"), "annotations": {"kai.scheduler/batch-min-member": "6"}}
+    await live.create(job("over", "kai-ledger", pods=6, gpus=2, metadata=over))
+    name, *_ = names_of(await until_pods(cluster, lambda items: len(names_of(items, "over")) == 6), "over")
+    assert (await reasons_of(live, name))["OverLimit"] == (
+        "queue research would be 2 gpu over its limit: 12 gpu asked for, 10 left"
+    )
     async with cluster.client() as client:
-        await _delete(client, cluster, "/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/late")
-        await until_pods(cluster, lambda items: not any(one["metadata"]["name"].startswith("late") for one in items))
-        await made_pytorch_job(cluster, "late", "kai-ledger", workers=2)
-        print("WHY", await reasons_of(live, "late-worker-1"))
-        await _delete(client, cluster, "/apis/batch/v1/namespaces/{namespace}/jobs/kai-train")
-        await live.until(of_ours("late", 3))
-        await asyncio.sleep(5)
-        print("THEIR QUEUES", [(q["metadata"]["name"], q.get("status")) for q in (await object_at(client, _QUEUES))["items"]])
-        print("GROUPS", [(g["metadata"]["name"], g["spec"], g["status"]) for g in (await object_at(client, _GROUPS.format(namespace=cluster.namespace)))["items"]])
-    print("QUEUES", live.ask("get", "queues"))
+        await until_items(client, _QUEUES, lambda items: _allocated(items, "research") == "6")
+        await until_items(client, _QUEUES, lambda items: _allocated(items, "mine") == "8")
     placements_are_right(live)
-    state = await live.check()
     assert state.counters.rejections == {}
-
-
-async def _delete(client: KubeClient, cluster: Cluster, path: str) -> None:
-    await client.delete(f"{path.format(namespace=cluster.namespace)}?propagationPolicy=Background")
+    await live.check()
 
 
 async def _back(cluster: Cluster) -> None:
+    """New work is KAI's again, and so are the Queues' statuses; what we placed goes on."""
     await created(cluster, job("back", KAI_SCHEDULER, pods=1, gpus=2, metadata=in_queue("research")))
     await until_pods(cluster, run(KAI_SCHEDULER, 1, "back"))
     async with cluster.client() as client:
-        await asyncio.sleep(3)
-        print("THEIR QUEUES", [(q["metadata"]["name"], q.get("status")) for q in (await object_at(client, _QUEUES))["items"]])
+        await until_items(client, _QUEUES, lambda items: _allocated(items, "research") == "16")
+    await until_pods(cluster, run("kai-ledger", 5))

@@ -15,17 +15,21 @@ from tests.e2e.cluster import Cluster, Json
 from tests.e2e.guide_steps import (
     FOUR_ALIGNED_NODES,
     created,
+    gone,
     job,
+    names_of,
+    new_work_fits,
     of_ours,
     placements_are_right,
-    read_what_is_there,
     reasons_of,
     run,
+    settled,
     shadow_is_right,
     until_pods,
+    written_by_us,
 )
 from tests.e2e.live_stack import LiveStack, running
-from tests.e2e.test_adopting import decided, object_at, until_served, work_of
+from tests.e2e.test_adopting import JOBS, decided, until_served, work_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,7 +71,7 @@ def test_the_guide_of_koordinator_is_followed_beside_koordinator_itself(cluster:
         run_peer(koordinator, cluster.root, cluster.tls_kubeconfig, KOORDINATOR_SCHEDULER)
         asyncio.run(_before(cluster))
         new = job("new", KOORDINATOR_SCHEDULER, pods=2, gpus=2, metadata=gang("new", 2))
-        print("SIM", read_what_is_there(cluster, KOORDINATOR_SCHEDULER, [new]))
+        new_work_fits(cluster, KOORDINATOR_SCHEDULER, new, pods=2)
         with running(LiveStack(root, cluster, shadow=KOORDINATOR_SCHEDULER, observed=True)) as shadow:
             asyncio.run(_in_shadow(cluster, shadow))
         with running(LiveStack(root, cluster)) as live:
@@ -88,40 +92,31 @@ async def _define(cluster: Cluster) -> None:
     await created(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "koordinator-system"}})
 
 
-async def _show(cluster: Cluster, at: str) -> None:
-    print(at)
-    async with cluster.client() as client:
-        for one in (await object_at(client, _GROUPS.format(namespace=cluster.namespace)))["items"]:
-            m = one["metadata"]
-            print("  PG", m["name"], m.get("annotations"), one["spec"], one.get("status"), [f["manager"] for f in m["managedFields"]])
-        for one in (await object_at(client, f"/api/v1/namespaces/{cluster.namespace}/pods"))["items"]:
-            m = one["metadata"]
-            print("  POD", m["name"], m.get("annotations"), m.get("labels"), one["spec"].get("nodeName"), one["status"].get("phase"), one["status"].get("reason"))
-
-
 async def _before(cluster: Cluster) -> None:
     """Koordinator alone: the guide's gang by annotations, and one by a PodGroup."""
     await created(cluster, *work_of("koordinator", cluster.namespace))
     await until_pods(cluster, run(KOORDINATOR_SCHEDULER, 2))
-    await created(cluster, pod_group("first", 2), job("first", KOORDINATOR_SCHEDULER, pods=2, gpus=2, metadata=in_group("first")))
+    work = job("first", KOORDINATOR_SCHEDULER, pods=2, gpus=2, metadata=in_group("first"))
+    await created(cluster, pod_group("first", 2), work)
     await until_pods(cluster, run(KOORDINATOR_SCHEDULER, 4))
-    await _show(cluster, "BEFORE")
 
 
 async def _in_shadow(cluster: Cluster, shadow: LiveStack) -> None:
+    """A gang more starts; one that is too large waits, and the shadow tells why."""
     await created(cluster, job("second", KOORDINATOR_SCHEDULER, pods=2, gpus=2, metadata=gang("second", 2)))
     await until_pods(cluster, run(KOORDINATOR_SCHEDULER, 6))
     await created(cluster, job("huge", KOORDINATOR_SCHEDULER, pods=7, gpus=4, metadata=gang("huge", 7)))
     await shadow.until(decided([KOORDINATOR_SCHEDULER]))
-    pods = await until_pods(cluster, lambda items: len(items) == 13)
-    name = next(one["metadata"]["name"] for one in pods if one["metadata"]["name"].startswith("huge"))
-    print("WHY", await reasons_of(shadow, name))
-    await _show(cluster, "SHADOW")
-    print(shadow_is_right(shadow, KOORDINATOR_SCHEDULER, pods=2))
+    name, *_ = names_of(await until_pods(cluster, lambda items: len(items) == 13), "huge")
+    assert "nvidia.com/gpu: 4 needed" in (await reasons_of(shadow, name))["InsufficientResource"]
+    shadow_is_right(shadow, KOORDINATOR_SCHEDULER, pods=2)
     await shadow.check()
+    groups = await settled(cluster, _GROUPS.format(namespace=cluster.namespace))
+    assert written_by_us(groups.values()) == []
 
 
 async def _one_namespace(cluster: Cluster, live: LiveStack) -> None:
+    """Gangs of ours beside Koordinator's; it writes the statuses of all PodGroups, and so do we of ours."""
     await live.create(
         job("ours", "kai-ledger", pods=2, gpus=3, metadata=gang("ours", 2)),
         pod_group("grouped", 2),
@@ -129,8 +124,10 @@ async def _one_namespace(cluster: Cluster, live: LiveStack) -> None:
     )
     await live.until(of_ours("ours", 2))
     state = await live.until(of_ours("grouped", 2))
-    await asyncio.sleep(5)
-    await _show(cluster, "OURS")
+    groups = await settled(cluster, _GROUPS.format(namespace=cluster.namespace))
+    phases = {name: (one["status"]["phase"], one["status"]["running"]) for name, one in groups.items()}
+    assert phases == {"first": ("Running", 2), "grouped": ("Running", 2)}
+    assert written_by_us(groups.values()) == ["grouped"]
     placements_are_right(live)
     assert state.counters.rejections == {}
     await live.check()
@@ -138,19 +135,16 @@ async def _one_namespace(cluster: Cluster, live: LiveStack) -> None:
 
 async def _all(cluster: Cluster, live: LiveStack) -> None:
     """Koordinator is stopped; the work that waited for it is made anew with the other name, under the same gang."""
-    async with cluster.client() as client:
-        place = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs"
-        await client.delete(f"{place}/huge?propagationPolicy=Background")
-        await until_pods(cluster, lambda items: not any(one["metadata"]["name"].startswith("huge") for one in items))
-        await live.create(job("huge", "kai-ledger", pods=3, gpus=1, metadata=gang("huge", 3)))
-        await _show(cluster, "ALL")
-        await live.until(of_ours("huge", 3))
+    await gone(cluster, f"{JOBS}/huge", "huge")
+    await live.create(job("huge", "kai-ledger", pods=3, gpus=1, metadata=gang("huge", 3)))
+    state = await live.until(of_ours("huge", 3))
     placements_are_right(live)
-    state = await live.check()
     assert state.counters.rejections == {}
+    await live.check()
 
 
 async def _back(cluster: Cluster) -> None:
+    """New gangs are Koordinator's again, and what we placed goes on."""
     await created(cluster, job("back", KOORDINATOR_SCHEDULER, pods=2, gpus=1, metadata=gang("back", 2)))
     await until_pods(cluster, run(KOORDINATOR_SCHEDULER, 2, "back"))
-    await _show(cluster, "BACK")
+    await until_pods(cluster, run("kai-ledger", 7))
