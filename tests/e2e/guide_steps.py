@@ -150,18 +150,19 @@ def placements_are_right(live: LiveStack) -> None:
     live.ask("audit", "placements")
 
 
-async def reasons_of(live: LiveStack, name: str) -> dict[str, str]:
-    """Ask why a pod waits until there is an answer; messages by code."""
+async def told(live: LiveStack, name: str, code: str) -> str:
+    """Ask why a pod waits until a reason of that code is told; its message."""
     why: Any = None
     try:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 why = await asyncio.to_thread(live.ask, "why", f"{live.namespace}/{name}")
-                if why["reasons"]:
-                    return {one["code"]: one["message"] for one in why["reasons"]}
+                for reason in why["reasons"]:
+                    if reason["code"] == code:
+                        return str(reason["message"])
                 await asyncio.sleep(0.5)
     except TimeoutError:
-        raise AssertionError(f"no reason is told: {why}") from None
+        raise AssertionError(f"{name} does not wait for {code}: {why}") from None
 
 
 def of_ours(prefix: str, count: int) -> Callable[[ClusterState], bool]:

@@ -21,10 +21,10 @@ from tests.e2e.guide_steps import (
     new_work_fits,
     of_ours,
     placements_are_right,
-    reasons_of,
     run,
     settled,
     shadow_is_right,
+    told,
     until_pods,
     written_by_us,
 )
@@ -108,7 +108,7 @@ async def _in_shadow(cluster: Cluster, shadow: LiveStack) -> None:
     await created(cluster, job("huge", KOORDINATOR_SCHEDULER, pods=7, gpus=4, metadata=gang("huge", 7)))
     await shadow.until(decided([KOORDINATOR_SCHEDULER]))
     name, *_ = names_of(await until_pods(cluster, lambda items: len(items) == 13), "huge")
-    assert "nvidia.com/gpu: 4 needed" in (await reasons_of(shadow, name))["InsufficientResource"]
+    assert "nvidia.com/gpu: 4 needed" in await told(shadow, name, "InsufficientResource")
     shadow_is_right(shadow, KOORDINATOR_SCHEDULER, pods=2)
     await shadow.check()
     groups = await settled(cluster, _GROUPS.format(namespace=cluster.namespace))
