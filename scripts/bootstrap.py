@@ -5,8 +5,10 @@ wheel. It needs neither a compiler nor this checkout afterwards.
 
 Standard library only, because it runs before anything is installed. It installs from the hash-checked lock in
 `requirements/`, so two machines get the same bytes, and it uses whatever index and certificates pip is configured with.
+pip fetches uv, which installs the rest in a seventh of the time; where uv cannot, pip does it all.
 """
 
+import ast
 import hashlib
 import os
 import re
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +30,38 @@ MINIMUM = (3, 11)
 #: The pip that is fetched where Python brings none, as on a bare Debian.
 PIP_WHEEL = "pip-25.3-py3-none-any.whl"
 PIP_SHA256 = "9655943313a94722b7774661c21049070f6bbb0a1516bf02f7c8d5d9201514cd"
+#: What uv calls what pip is configured with, and what parts the values of a list for it.
+UV_VARIABLES = {
+    "cert": ("SSL_CERT_FILE", ""),
+    "default-timeout": ("UV_HTTP_TIMEOUT", ""),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "index-url": ("UV_DEFAULT_INDEX", ""),
+    "proxy": ("ALL_PROXY", ""),
+    "retries": ("UV_HTTP_RETRIES", ""),
+    "timeout": ("UV_HTTP_TIMEOUT", ""),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+}
+#: What pip is configured with and no variable tells uv, or uv need not know.
+PIPS_OWN = {
+    "break-system-packages",
+    "cache-dir",
+    "disable-pip-version-check",
+    "no-cache-dir",
+    "no-color",
+    "no-compile",
+    "no-index",
+    "no-input",
+    "no-python-version-warning",
+    "prefer-binary",
+    "progress-bar",
+    "quiet",
+    "require-virtualenv",
+    "root-user-action",
+    "user",
+    "verbose",
+}
+TRUE = {"1", "on", "t", "true", "y", "yes"}
 
 
 def run(*command: str | Path) -> None:
@@ -97,54 +132,108 @@ def main() -> None:
         )
     # As root pip warns about root; in an environment of our own that is noise.
     os.environ["PIP_ROOT_USER_ACTION"] = "ignore"
-    if sys.argv[1:]:
-        install_for_production(Path(sys.argv[1]).absolute())
-    else:
-        install(VENV, "dev.lock")
-        pip(VENV, "--no-deps", "--no-build-isolation", *(part for path in EDITABLE for part in ("--editable", path)))
-
-
-def install(venv: Path, lock: str) -> None:
-    """Create an environment with what a lock file names."""
-    create_venv(venv)
-    locked = ("--require-hashes", "--only-binary", ":all:", "-r", REQUIREMENTS / lock)
-    if sys.stderr.isatty():
-        show_installing(venv, *locked)
-    else:
-        pip(venv, *locked)
-
-
-def show_installing(venv: Path, *arguments: str | Path) -> None:
-    """Install, and show on a terminal how far it is."""
-    lock = Path(arguments[-1])
-    there_are = sum("==" in line and not line.startswith((" ", "#")) for line in lock.read_text().splitlines())
-    command = [str(python_of(venv)), "-m", "pip", "--disable-pip-version-check", "install", *map(str, arguments)]
-    fetched, last_lines = 0, []
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
-        for line in running.stdout or ():
-            last_lines = [*last_lines[-20:], line]
-            if line.startswith("Collecting "):
-                fetched += 1
-                sys.stderr.write(f"\r\x1b[2Kinstalling into {venv.name}: {fetched} of {there_are}, {line.split()[1]}")
-            elif line.startswith("Installing collected"):
-                sys.stderr.write(f"\r\x1b[2Kinstalling into {venv.name}: unpacking {fetched} packages")
-            sys.stderr.flush()
-    sys.stderr.write("\r\x1b[2K")
-    if running.returncode != 0:
-        sys.exit(f"bootstrap: {' '.join(command)} failed:\n{''.join(last_lines)}")
-
-
-def install_for_production(venv: Path) -> None:
-    install(venv, "runtime.lock")
     with tempfile.TemporaryDirectory() as directory:
-        build, wheels = Path(directory) / "build", Path(directory) / "wheels"
-        install(build, "build.lock")
-        run(python_of(build), "-m", "hatchling", "build", "-t", "wheel", "-d", wheels)
-        pip(venv, "--no-deps", *wheels.glob("*.whl"))
+        if sys.argv[1:]:
+            install_for_production(Path(sys.argv[1]).absolute(), Path(directory))
+        else:
+            create_venv(VENV)
+            installer = Installer(VENV, Path(directory))
+            installer.install(VENV, *locked("dev.lock"))
+            ours = (part for path in EDITABLE for part in ("--editable", path))
+            installer.install(VENV, "--no-deps", "--no-build-isolation", *ours)
 
 
-def pip(venv: Path, *arguments: str | Path) -> None:
-    run(python_of(venv), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *arguments)
+def locked(lock: str) -> tuple[str | Path, ...]:
+    """What an installer is told to install what a lock file names, and nothing else."""
+    return ("--require-hashes", "--only-binary", ":all:", "-r", REQUIREMENTS / lock)
+
+
+class Installer:
+    """Installs into environments: uv, or pip where uv cannot be had or fails."""
+
+    def __init__(self, venv: Path, directory: Path) -> None:
+        """Args:
+        venv: an environment with pip.
+        directory: where uv may be put.
+        """
+        self._uv: list[str] = []
+        configured = pip_configuration(venv)
+        variables = uv_variables(configured)
+        if variables is None:
+            return
+        wanted = directory / "uv.lock"
+        wanted.write_text(uv_requirement((REQUIREMENTS / "dev.lock").read_text()))
+        fetched = ("--require-hashes", "--only-binary", ":all:", "--target", directory / "uv", "-r", wanted)
+        if self._tried(str(python_of(venv)), "-m", "pip", "install", "--quiet", *fetched):
+            os.environ.update(variables)
+            shown = [] if sys.stderr.isatty() else ["--quiet"]
+            no_index = ["--no-index"] if configured.get("no-index", "0").lower() in TRUE else []
+            # Like pip, it takes a package from any index that has it; the hash says whether it is the right one.
+            strategy = ["--index-strategy", "unsafe-best-match"]
+            self._uv = [str(directory / "uv/bin/uv"), "pip", "install", "--no-config", *shown, *no_index, *strategy]
+
+    def install(self, venv: Path, *arguments: str | Path) -> None:
+        """Raises CalledProcessError where pip fails too; it has said why."""
+        python = str(python_of(venv))
+        if not (self._uv and self._tried(*self._uv, "--python", python, *arguments)):
+            run(python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *arguments)
+
+    def _tried(self, *command: str | Path) -> bool:
+        try:
+            run(*command)
+        except (subprocess.CalledProcessError, OSError) as error:
+            sys.stderr.write(f"bootstrap: {error}; pip installs what is missing, which takes some minutes\n")
+            return False
+        return True
+
+
+def pip_configuration(venv: Path) -> dict[str, str]:
+    """What pip is configured with for installing: by files, and by the environment, which wins."""
+    asked = subprocess.run(
+        [str(python_of(venv)), "-m", "pip", "config", "list"], check=False, capture_output=True, text=True
+    )
+    sections: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in asked.stdout.splitlines():
+        name, _, value = line.partition("=")
+        section, _, option = name.rpartition(".")
+        if section in sections:
+            sections[section][option] = str(ast.literal_eval(value))
+    return sections["global"] | sections["install"] | sections[":env:"]
+
+
+def uv_variables(configured: Mapping[str, str]) -> dict[str, str] | None:
+    """What tells uv what pip is configured with; None where pip has an option that uv has not."""
+    if set(configured) - set(UV_VARIABLES) - PIPS_OWN:
+        return None
+    return {
+        variable: separator.join(configured[option].split()) if separator else configured[option]
+        for option, (variable, separator) in UV_VARIABLES.items()
+        if option in configured
+    }
+
+
+def uv_requirement(lock: str) -> str:
+    """The lines of a lock file that are uv's."""
+    return "".join(re.findall(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.MULTILINE))
+
+
+def install_for_production(venv: Path, directory: Path) -> None:
+    """Create an environment without the tools of development.
+
+    Args:
+        venv: the environment's folder.
+        directory: for what is needed meanwhile.
+    """
+    create_venv(venv)
+    build, wheels = directory / "build", directory / "wheels"
+    create_venv(build)
+    installer = Installer(build, directory)
+    # Its folder may be read-only where it runs, so what is not compiled now would be compiled at each start.
+    os.environ["UV_COMPILE_BYTECODE"] = "1"
+    installer.install(venv, *locked("runtime.lock"))
+    installer.install(build, *locked("build.lock"))
+    run(python_of(build), "-m", "hatchling", "build", "-t", "wheel", "-d", wheels)
+    installer.install(venv, "--no-deps", *wheels.glob("*.whl"))
 
 
 if __name__ == "__main__":

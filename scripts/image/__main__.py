@@ -24,9 +24,6 @@ from scripts.image.layout import Layout
 ROOT = Path(__file__).resolve().parents[2]
 _TESTS = ("tests/integration/test_image.py", "tests/integration/test_registry.py")
 LOCK = ROOT / "deploy/image/base.lock"
-_HEAD = """# The base of the image: Debian packages by hash, for `make image`; renewed by `make image ARGS=--lock`.
-# architecture name version sha256
-"""
 
 
 def main() -> int:
@@ -40,8 +37,7 @@ def main() -> int:
     archive = base.Archive(given.cache / "debian", os.environ.get("KAI_DEBIAN_MIRROR", ""))
     try:
         if given.lock:
-            lines = (f"{one.architecture} {one.name} {one.version} {one.sha256}\n" for one in archive.newest())
-            LOCK.write_text(_HEAD + "".join(lines))
+            LOCK.write_text(base.written_lock(archive.newest(), datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")))
         else:
             sys.stdout.write(f"{build(ROOT, given.output, given.cache, archive)}\n")
             sys.stdout.flush()
@@ -72,8 +68,9 @@ def build(root: Path, output: Path, cache: Path, archive: base.Archive) -> str:
         LookupError: something is not to be had, or this machine cannot build.
     """
     host = host_architecture()
-    packages = base.read_lock(root / "deploy/image/base.lock")
-    debs = archive.fetch(packages)
+    lock = root / "deploy/image/base.lock"
+    packages = base.read_lock(lock)
+    debs = archive.fetch(packages, base.made_at(lock))
     bases = {
         architecture: base.unpacked([debs[one.sha256] for one in base.of(packages, architecture)])
         for architecture in base.ARCHITECTURES

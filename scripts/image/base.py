@@ -1,7 +1,7 @@
 """What the services stand on: Python and the libraries that it needs, from packages of Debian, by hash.
 
 `deploy/image/base.lock` names each file by its SHA-256. apt-get downloads it; nothing of it is run while the image is
-built, no maintainer script either.
+built, no maintainer script either. What Debian's archive has dropped since comes from its snapshot of the lock's day.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,10 @@ _LEFT_OUT = re.compile(
     r"usr/lib/python3\.13/(test|idlelib|ensurepip|turtledemo|config-)|var/(backups|spool|mail|local|lock|run))"
 )
 _USER = 65532
+#: Debian's archives as they were at any time.
+_SNAPSHOTS = "http://snapshot.debian.org/archive"
+_TITLE = "# The base of the image: Debian packages by hash, for `make image`; renewed by `make image ARGS=--lock`."
+_MADE_AT = "# as Debian had them at "
 #: Folders that volumes are mounted on take their owner from here: those of the Compose file.
 _FOLDERS = ("data", "kubeconfig", "node-tokens", "podresources")
 
@@ -61,6 +65,18 @@ def read_lock(path: Path) -> list[Package]:
     return [Package(*line) for line in lines]
 
 
+def made_at(path: Path) -> str:
+    """Return when a lock file was made, such as 20261123T190000Z; empty where it does not say so."""
+    said = (line for line in path.read_text().splitlines() if line.startswith(_MADE_AT))
+    return next(said, "").removeprefix(_MADE_AT).strip()
+
+
+def written_lock(packages: list[Package], at: str) -> str:
+    """Return the text of a lock file of packages, which was made at a time like 20261123T190000Z."""
+    lines = [f"{one.architecture} {one.name} {one.version} {one.sha256}" for one in packages]
+    return "\n".join((_TITLE, _MADE_AT + at, "# architecture name version sha256", *lines, ""))
+
+
 class Archive:
     """Debian's packages, by apt-get with a state of its own.
 
@@ -73,26 +89,38 @@ class Archive:
         self._cache = cache
         self._mirror = mirror
 
-    def fetch(self, packages: list[Package]) -> dict[str, bytes]:
-        """Return the files of packages by their hashes; those that are not in the cache are downloaded."""
-        missing = [package for package in packages if not self._file(package).exists()]
-        if missing:
-            self._update()
-            self._download([_request(one) for one in missing])
-        files = {package.sha256: self._file(package) for package in packages}
-        if absent := [str(package) for package in packages if not files[package.sha256].exists()]:
+    def fetch(self, packages: list[Package], at: str = "") -> dict[str, bytes]:
+        """Return the files of packages by their hashes; those that are not in the cache are downloaded.
+
+        Args:
+            packages: of the lock.
+            at: when the lock was made, as `made_at`; empty: what is not in the archive now is not to be had.
+
+        Raises:
+            LookupError: some are in no archive, or none answers.
+        """
+        refusals: list[str] = []
+        tries = [self._sources(), *([_snapshot(at)] if at and not self._mirror else [])]
+        for sources in tries:
+            if missing := [package for package in packages if not self._file(package).exists()]:
+                try:
+                    self._update(sources)
+                    self._download([_request(one) for one in missing])
+                except LookupError as error:
+                    refusals.append(str(error))
+        if absent := [str(package) for package in packages if not self._file(package).exists()]:
             raise LookupError(
-                f"not to be had: {', '.join(absent)}; renew the lock (make image ARGS=--lock), or name an archive of "
-                "an earlier day (KAI_DEBIAN_MIRROR)"
+                f"not to be had: {', '.join(absent)} ({'; '.join(refusals)}); renew the lock (make image ARGS=--lock), "
+                "or name an archive that has them (KAI_DEBIAN_MIRROR)"
             )
-        return {sha256: file.read_bytes() for sha256, file in files.items()}
+        return {package.sha256: self._file(package).read_bytes() for package in packages}
 
     def _file(self, package: Package) -> Path:
         return self._cache / f"{package.sha256}.deb"
 
     def newest(self) -> list[Package]:
         """Return what a lock that is made now would name."""
-        self._update()
+        self._update(self._sources())
         names = [f"{name}:{architecture}" for architecture in ARCHITECTURES for name in _PACKAGES]
         files = self._download([*_INDEPENDENT, *names])
         return sorted((_described(file) for file in files), key=lambda one: (one.architecture, one.name))
@@ -110,13 +138,13 @@ class Archive:
         options = [f"-o{name}={value}" for name, value in settings.items()]
         return [*options, *(f"-oAPT::Architectures::={architecture}" for architecture in ARCHITECTURES)]
 
-    def _update(self) -> None:
+    def _update(self, sources: Iterable[str]) -> None:
         if shutil.which("apt-get") is None:
             raise LookupError("apt-get is not installed here; the packages of deploy/image/base.lock come by it")
         state = self._cache / "apt"
         for name in ("lists/partial", "cache/archives/partial"):
             (state / name).mkdir(parents=True, exist_ok=True)
-        (state / "sources.sources").write_text("\n\n".join(self._sources()))
+        (state / "sources.sources").write_text("\n\n".join(sources))
         self._run("update", "-q")
 
     def _sources(self) -> Iterator[str]:
@@ -127,9 +155,7 @@ class Archive:
         ).stdout.split()  # fmt: skip
         sites = [self._mirror] if self._mirror else sorted({site for site in listed if "debian" in site})
         for site in sites:
-            security = "security" in site
-            suites = f"{SUITE}-security" if security else f"{SUITE} {SUITE}-updates"
-            yield f"Types: deb\nURIs: {site}\nSuites: {suites}\nComponents: main\nSigned-By: {_KEYRING}\n"
+            yield _source(site)
 
     def _download(self, names: list[str]) -> list[Path]:
         into = self._cache / "new"
@@ -145,6 +171,17 @@ class Archive:
         )
         if done.returncode != 0:
             raise LookupError(f"apt-get {arguments[0]}: {done.stderr.strip().splitlines()[-1]}")
+
+
+def _source(site: str, options: str = "") -> str:
+    suites = f"{SUITE}-security" if "security" in site else f"{SUITE} {SUITE}-updates"
+    return f"Types: deb\nURIs: {site}\nSuites: {suites}\nComponents: main\nSigned-By: {_KEYRING}\n{options}"
+
+
+def _snapshot(at: str) -> Iterator[str]:
+    """What Debian had at a time; its lists were valid for a week, so that is not looked at."""
+    for archive in ("debian", "debian-security"):
+        yield _source(f"{_SNAPSHOTS}/{archive}/{at}", "Check-Valid-Until: no\n")
 
 
 def _request(package: Package) -> str:

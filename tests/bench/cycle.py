@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from kai_scheduler.collecting import look_at_few
+from kai_scheduler.collecting import look_at_new
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.state.cluster_state import ClusterState
@@ -40,7 +40,7 @@ def filled(nodes: int, pods: int, *, classes: int) -> Cluster:
 
 def figures() -> Iterator[Figure]:
     """Measure, with the collector as the scheduler sets it."""
-    look_at_few()
+    look_at_new()
     for nodes, pods, classes in ((1_000, 3_000, 4), (1_000, 3_000, 40), (10_000, 10_000, 40)):
         cluster = filled(nodes, pods, classes=classes)
         size = f"{nodes} nodes, {pods} pods, {classes} classes"

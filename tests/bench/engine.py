@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kai_scheduler.collecting import look_at_few
+from kai_scheduler.collecting import look_at_new
 from kaicore.rules.engine import cycle_record
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
@@ -96,7 +96,7 @@ def busy(count: int) -> Workloads:
 
 def figures() -> Iterator[Figure]:
     """Measure, with the collector as the scheduler sets it."""
-    look_at_few()
+    look_at_new()
     for count in (1_000, 3_000, 10_000, 30_000):
         cluster = busy(count)
         took, proposal = timed(cluster)

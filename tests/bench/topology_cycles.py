@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from kai_scheduler.collecting import look_at_few
+from kai_scheduler.collecting import look_at_new
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet, TopologyConstraint
@@ -133,7 +133,7 @@ SHAPES: tuple[Callable[[], tuple[str, Workloads]], ...] = (
 
 def figures() -> Iterator[Figure]:
     """Measure, with the collector as the scheduler sets it."""
-    look_at_few()
+    look_at_new()
     for shape in SHAPES:
         name, cluster = shape()
         took, proposal = timed(cluster)

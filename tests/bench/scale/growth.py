@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 import uvloop
-from kai_scheduler.collecting import look_at_few
+from kai_scheduler.collecting import look_at_new
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import Proposal, decide
@@ -77,7 +77,7 @@ _COSTS = (
 
 def costs(count: int) -> Costs:
     """Measure one size, in this process."""
-    look_at_few()
+    look_at_new()
     cluster = _running(count)
     gc.collect()
     before = _resident_bytes()

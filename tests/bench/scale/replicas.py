@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kai_scheduler.collecting import look_at_few
+from kai_scheduler.collecting import look_at_new
 
 from tests.bench.figures import Figure
 from tests.bench.scale.shapes import shape
@@ -94,7 +94,7 @@ def placed(*, nodes: int, pods: int, replicas: int, gangs: bool) -> Placed:
 
 def figures(size: Size = FULL) -> Iterator[Figure]:
     """Measure."""
-    look_at_few()
+    look_at_new()
     for replicas in (count for count in size.replicas if count > 1):
         run = placed(nodes=size.overfull_nodes, pods=size.overfull_pods, replicas=replicas, gangs=False)
         what = (

@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,7 +31,7 @@ from kaicore.rules.events.payloads import NodeCharged, PodObserved, PodPlaced
 
 from tests.bench import apiserver
 from tests.bench.figures import Figure, figure
-from tests.bench.scale.instances import Template
+from tests.bench.scale.instances import Fault, Template
 from tests.bench.scale.one_scheduler import fill, nodes, waiting_pods
 from tests.bench.scale.services import Servers, durable_servers, recorded
 from tests.bench.scale.takeover_clients import of_api, of_ingest
@@ -46,6 +47,10 @@ _NODES_AT_ONCE = 16
 #: `KAI_BENCH_TAKEOVERS=100` faults of each kind, and then there is a p99.
 FULL = Size(faults=int(os.environ.get("KAI_BENCH_TAKEOVERS", "5")))
 
+#: A file to which each takeover is written; those that are there already count too. So a long measurement is made of
+#: several short ones.
+_KEPT = os.environ.get("KAI_BENCH_TAKEOVERS_KEPT", "")
+
 #: Pairs of each service side by side.
 _PAIRS = int(os.environ.get("KAI_BENCH_TAKEOVERS_PAIRS", "1"))
 
@@ -57,6 +62,14 @@ _FOR_P99 = 100
 
 #: Seconds between two looks at how late timers are.
 _TICK_S = 0.05
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """One takeover of a service, in seconds, as it is written to a file."""
+
+    service: str
+    fault: str
+    seconds: float
 
 
 async def of_scheduler(servers: Servers, cluster: str, size: Size) -> Seconds:
@@ -222,13 +235,13 @@ MEASURED = {
 async def _measured(size: Size, pairs: int) -> tuple[dict[str, Seconds], list[float]]:
     """Return the seconds by service, and how late timers were."""
     chosen = [name for name in MEASURED if name.startswith(_ONLY)]
-    part = Size(-(-size.faults // pairs), size.kinds)
+    faults = -(-size.faults // pairs)
     late: list[float] = []
     async with AsyncExitStack() as stack:
         places = [await stack.enter_async_context(durable_servers()) for _ in range(pairs)]
         ticking = asyncio.create_task(_tick(late))
         each = [
-            MEASURED[name](servers, f"takeover-{number}", part)
+            MEASURED[name](servers, f"takeover-{number}", Size(faults, size.kinds, partial(_keep, name)))
             for number, name in enumerate(chosen)
             for servers in places
         ]
@@ -242,6 +255,22 @@ async def _measured(size: Size, pairs: int) -> tuple[dict[str, Seconds], list[fl
     return seconds, late
 
 
+def _keep(service: str, fault: Fault, seconds: float) -> None:
+    if _KEPT:
+        with Path(_KEPT).open("ab") as kept:
+            kept.write(msgspec.json.encode(_Kept(service, fault.value, seconds)) + b"\n")
+
+
+def _kept() -> dict[str, Seconds]:
+    """Return the seconds by service of a file of takeovers; none where no file is named."""
+    seconds: dict[str, Seconds] = {}
+    if _KEPT and Path(_KEPT).exists():
+        for line in Path(_KEPT).read_bytes().splitlines():
+            one = msgspec.json.decode(line, type=_Kept)
+            seconds.setdefault(one.service, {}).setdefault(Fault(one.fault), []).append(one.seconds)
+    return seconds
+
+
 async def _tick(late: list[float]) -> None:
     while True:
         due = time.perf_counter() + _TICK_S
@@ -252,6 +281,7 @@ async def _tick(late: list[float]) -> None:
 def figures(size: Size = FULL, pairs: int = _PAIRS) -> Iterator[Figure]:
     """Measure; all services side by side, since nearly all of the time is waiting."""
     services, late = uvloop.run(_measured(size, pairs))
+    services |= _kept()
     for service, by_fault in services.items():
         for fault, seconds in by_fault.items():
             what = f"scale: takeover, {service}, {fault}"

@@ -10,13 +10,21 @@ from tests.bench.scale.instances import Fault, Template
 #: Seconds that a second instance is given to see, once it is ready, that the first one leads.
 _SETTLES_S = 1.0
 
+#: Seconds after which work counts as never done: a server of the bench itself is gone, most likely.
+_NEVER_S = 120.0
+
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: so many faults of each kind."""
+    """How much is measured: so many faults of each kind.
+
+    Attributes:
+        measured: is told of each takeover when it is over, with its seconds.
+    """
 
     faults: int
     kinds: tuple[Fault, ...] = tuple(Fault)
+    measured: Callable[[Fault, float], None] = lambda fault, seconds: None
 
     @property
     def together(self) -> int:
@@ -48,24 +56,36 @@ async def taken_over(  # long: six keywords, each told of
         size: how many faults.
         replicas: whether each instance has a name of its own.
         told: is called with the addresses of the instances, that first to which something is about to happen.
+
+    Raises:
+        TimeoutError: work was not done within two minutes; names module and fault.
     """
     seconds: Seconds = {fault: [] for fault in size.kinds}
     async with Template(module) as template:
         names = (dict(settings) | ({"REPLICA": f"r{number}"} if replicas else {}) for number in range(size.together))
         leader = await template.start(next(names))
         told((leader.address,))
-        await work()
+        await _in_time(work, f"{module}, before any fault")
         for number in range(size.faults * len(size.kinds)):
             fault = size.kinds[number % len(size.kinds)]
             next_one = await template.start(next(names))
             told((leader.address, next_one.address))
             await asyncio.sleep(_SETTLES_S)
             # So the second one has just seen that the first one is there.
-            await work()
+            await _in_time(work, f"{module}, before fault {number}")
             began = time.perf_counter()
             leader.strike(fault)
-            await work()
+            await _in_time(work, f"{module}, after fault {number}, {fault}")
             seconds[fault].append(time.perf_counter() - began)
+            size.measured(fault, seconds[fault][-1])
             await leader.end()
             leader = next_one
     return seconds
+
+
+async def _in_time(work: Work, when: str) -> None:
+    try:
+        async with asyncio.timeout(_NEVER_S):
+            await work()
+    except TimeoutError as error:
+        raise TimeoutError(f"{when}: not done within {_NEVER_S:.0f} s") from error

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.bootstrap import locked, uv_requirement, uv_variables
+
 ROOT = Path(__file__).parents[3]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 
@@ -19,5 +21,36 @@ def test_every_locked_package_has_a_version_and_hashes(lock: Path) -> None:
 
 
 def test_installation_takes_wheels_with_these_hashes_and_nothing_else() -> None:
-    (flags,) = re.findall(r"locked = \((.*)\)", (ROOT / "scripts/bootstrap.py").read_text())
-    assert flags.startswith('"--require-hashes", "--only-binary", ":all:", "-r"')
+    assert locked("dev.lock")[:3] == ("--require-hashes", "--only-binary", ":all:")
+
+
+def test_uv_is_fetched_by_its_hashes() -> None:
+    wanted = uv_requirement((ROOT / "requirements/dev.lock").read_text())
+    assert wanted.startswith("uv==")
+    assert wanted.count("==") == 1
+    assert wanted.count("--hash=sha256:") > 2
+
+
+@pytest.mark.parametrize(
+    ("configured", "told"),
+    [
+        ({}, {}),
+        ({"index-url": "https://mirror/simple"}, {"UV_DEFAULT_INDEX": "https://mirror/simple"}),
+        ({"extra-index-url": "https://a/simple\nhttps://b/simple"}, {"UV_INDEX": "https://a/simple https://b/simple"}),
+        ({"find-links": "/opt/wheels /srv/wheels"}, {"UV_FIND_LINKS": "/opt/wheels,/srv/wheels"}),
+        (
+            {"cert": "/etc/ca with spaces.pem", "timeout": "180"},
+            {"SSL_CERT_FILE": "/etc/ca with spaces.pem", "UV_HTTP_TIMEOUT": "180"},
+        ),
+        (
+            {"trusted-host": "mirror:8080", "proxy": "http://p:3128"},
+            {"UV_INSECURE_HOST": "mirror:8080", "ALL_PROXY": "http://p:3128"},
+        ),
+        ({"disable-pip-version-check": "1", "no-index": "true"}, {}),
+        ({"client-cert": "/etc/mine.pem"}, None),
+    ],
+)
+def test_uv_is_told_what_pip_is_configured_with_or_is_not_used(
+    configured: dict[str, str], told: dict[str, str] | None
+) -> None:
+    assert uv_variables(configured) == told

@@ -1,7 +1,9 @@
 """Parts of `make image`: the same files give the same layers, and what is in an image is told of by hash."""
 
+import hashlib
 import io
 import json
+import os
 import tarfile
 import zipfile
 from pathlib import Path
@@ -128,3 +130,53 @@ def test_package_that_is_not_to_be_had_is_named_with_what_to_do(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LookupError, match="apt-get is not installed here"):
         base.Archive(tmp_path).fetch(LOCK)
+
+
+#: An archive that has dropped what the lock names, and its snapshot, which has it. The real one is on the internet.
+APT_GET = """#!/bin/sh
+for argument; do case "$argument" in -oDir::Etc::sourcelist=*) sources="${argument#*=}";; esac; done
+case "$*" in
+*indextargets*) echo http://deb.debian.org/debian;;
+*download*) grep -q snapshot "$sources" || { echo "E: Version '1' for 'libc6:arm64' was not found" >&2; exit 100; }
+  cp "$sources" libc6_1_arm64.deb;;
+esac
+"""
+
+
+@pytest.fixture
+def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin/apt-get"
+    program.parent.mkdir()
+    program.write_text(APT_GET)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+SNAPSHOT = "\n\n".join(
+    "Types: deb\n"
+    f"URIs: http://snapshot.debian.org/archive/{archive}/20261123T190000Z\n"
+    f"Suites: {suites}\n"
+    "Components: main\n"
+    "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
+    "Check-Valid-Until: no\n"
+    for archive, suites in (("debian", "trixie trixie-updates"), ("debian-security", "trixie-security"))
+)
+
+
+@pytest.mark.usefixtures("apt_get")
+def test_package_that_the_archive_has_dropped_comes_from_its_snapshot_of_the_locks_day(tmp_path: Path) -> None:
+    lock = tmp_path / "base.lock"
+    libc6 = base.Package("arm64", "libc6", "1", hashlib.sha256(SNAPSHOT.encode()).hexdigest())
+    lock.write_text(base.written_lock([libc6], "20261123T190000Z"))
+    assert base.read_lock(lock) == [libc6]
+    fetched = base.Archive(tmp_path / "cache").fetch(base.read_lock(lock), base.made_at(lock))
+    assert fetched == {libc6.sha256: SNAPSHOT.encode()}
+
+
+@pytest.mark.usefixtures("apt_get")
+def test_package_that_no_archive_has_is_named_with_what_to_do(tmp_path: Path) -> None:
+    libc6 = base.Package("arm64", "libc6", "1", "0" * 64)
+    with pytest.raises(
+        LookupError, match=r"not to be had: .*libc6.*was not found.*make image ARGS=--lock.*KAI_DEBIAN_MIRROR"
+    ):
+        base.Archive(tmp_path / "cache").fetch([libc6])

@@ -9,13 +9,14 @@ import gc
 import time
 from collections.abc import Callable
 
-#: After so many new containers those that are new are looked at: few enough to be in the processor's cache still.
-_THRESHOLDS = (20_000, 50, 100)
+#: After so many new containers those that are new are looked at: more than the cycles of a busy cluster make, so that
+#: what they make is set aside, or gone, before it is looked at.
+_THRESHOLDS = (200_000, 5, 100)
 _ALL_EVERY_S = 3600.0
 
 
-def look_at_few() -> None:
-    """Set aside what there is, and have the collector look at a few new objects at a time."""
+def look_at_new() -> None:
+    """Set aside what there is, and have the collector look at new objects when there are many."""
     gc.set_threshold(*_THRESHOLDS)
     gc.collect()
     gc.freeze()
@@ -29,7 +30,7 @@ class Collecting:
         monotonic: seconds that never jump.
         """
         self._monotonic = monotonic
-        look_at_few()
+        look_at_new()
         self._looked_at_s = monotonic()
 
     def cycle_is_over(self) -> None:

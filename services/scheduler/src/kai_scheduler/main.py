@@ -23,7 +23,7 @@ from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.announcing import Announcer
-from kai_scheduler.collecting import Collecting, look_at_few
+from kai_scheduler.collecting import Collecting, look_at_new
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace, Scheduler
 from kai_scheduler.shadowing import Shadow, read_schedulers
@@ -161,7 +161,7 @@ async def _shadow(
         metrics=SchedulerMetrics(),
         pace=pace,
     )
-    look_at_few()
+    look_at_new()
     try:
         await shadow.begin()
         await shadow.run()
