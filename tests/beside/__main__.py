@@ -1,7 +1,8 @@
 """`make beside`: the same work under the real kube-scheduler, under ours, and under both; figures as JSON lines.
 
 The API server is Kubernetes' own, or the simulated one (`--simulated`); the kubelets are the simulated fleet. At last
-the guides are followed there (`tests/e2e/test_adopting.py`), and Kueue itself admits what we place
+the guides are followed there (`tests/e2e/test_adopting.py`), and where the scheduler that a guide is about runs itself
+(`tests/e2e/test_guide_of_kai.py`), and Kueue itself admits what we place
 (`tests/e2e/test_under_kueue.py`, `tests/e2e/test_checks_of_kueue.py`), and Helm itself installs, upgrades, rolls back
 and uninstalls the chart (`tests/e2e/test_helm.py`).
 """
@@ -19,19 +20,22 @@ import msgspec
 from tests.beside.arms import ARMS, run_arm
 from tests.beside.control_plane import control_plane
 from tests.beside.kueue import kueue
-from tests.beside.programs import program
+from tests.beside.programs import KAI, KOORDINATOR, VOLCANO, program, sources
 
 _GUIDES, _KUEUE, _HELM = "guides", "kueue", "helm"
+#: Guides followed where the scheduler that they are about runs itself.
+_GUIDE_OF = {"guide-kai": KAI, "guide-volcano": VOLCANO, "guide-koordinator": KOORDINATOR}
 #: What the simulated API server cannot do for them.
 _REAL = {
     _KUEUE: "its definitions need an API server that converts by webhooks",
     _HELM: "its Jobs, Deployments and DaemonSets need Kubernetes' own controllers",
+    **dict.fromkeys(_GUIDE_OF, "the other scheduler's own controllers need Kubernetes' own API server"),
 }
 
 
 def main() -> int:
     """Run what is asked for; 1 if something is wrong."""
-    names = [*(arm.value for arm in ARMS), _GUIDES, _KUEUE, _HELM]
+    names = [*(arm.value for arm in ARMS), _GUIDES, *_GUIDE_OF, _KUEUE, _HELM]
     parser = argparse.ArgumentParser(prog="make beside", description=__doc__)
     parser.add_argument("--simulated", action="store_true", help="on the simulated API server")
     parser.add_argument("--only", nargs="*", choices=names, default=names, help="by default all")
@@ -63,6 +67,13 @@ def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
             stack.callback(os.environ.pop, "KAI_TEST_KUBECONFIG")
         if name == _GUIDES:
             return _fails("KAI_TEST_LONG", "tests/e2e/test_adopting.py")
+        if name in _GUIDE_OF:
+            # Here, so that a machine without Go skips them: the tests take both for granted.
+            sources(_GUIDE_OF[name])
+            for one in _GUIDE_OF[name].programs:
+                program(one)
+            guide = name.removeprefix("guide-")
+            return _fails("KAI_TEST_GUIDE", f"tests/e2e/test_guide_of_{guide}.py", value=guide)
         if name == _HELM:
             if "KAI_TEST_HELM" not in os.environ:
                 os.environ["KAI_TEST_HELM"] = str(program("helm"))
@@ -76,9 +87,9 @@ def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
     return bool(result.wrong)
 
 
-def _fails(asked_for_by: str, *tests: str) -> bool:
+def _fails(asked_for_by: str, *tests: str, value: str = "1") -> bool:
     command = [sys.executable, "-m", "pytest", "--quiet", *tests]
-    return subprocess.run(command, check=False, env={**os.environ, asked_for_by: "1"}).returncode != 0
+    return subprocess.run(command, check=False, env={**os.environ, asked_for_by: value}).returncode != 0
 
 
 if __name__ == "__main__":

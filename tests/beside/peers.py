@@ -7,11 +7,12 @@ from typing import Any
 import yaml
 
 from tests.beside.control_plane import Program
-from tests.beside.programs import KAI, sources
+from tests.beside.programs import KAI, KOORDINATOR, VOLCANO, Peer, sources
 from tests.ports import free_port
 
 #: The names under which pods ask for them.
 KUBE, TOPOLOGY_AWARE, KAI_SCHEDULER = "default-scheduler", "topo-aware-scheduler", "kai-scheduler"
+VOLCANO_SCHEDULER, KOORDINATOR_SCHEDULER = "volcano", "koord-scheduler"
 
 #: The queue of all work where KAI runs. Only queues below another one take work in KAI v0.12.
 QUEUE, _ABOVE = "default-queue", "default-parent-queue"
@@ -49,8 +50,31 @@ def kai_definitions() -> list[dict[str, Any]]:
     Raises:
         FileNotFoundError: there is no Go to fetch them with.
     """
-    folder = sources(KAI) / "deployments/kai-scheduler/crds"
-    return [one for file in sorted(folder.glob("*.yaml")) for one in yaml.safe_load_all(file.read_text()) if one]
+    return _documents(KAI, "deployments/kai-scheduler/crds")
+
+
+def volcano_definitions() -> list[dict[str, Any]]:
+    """Return Volcano's definitions as it ships them.
+
+    Raises:
+        FileNotFoundError: there is no Go to fetch them with.
+    """
+    return _documents(VOLCANO, "config/crd/volcano/bases") + _documents(VOLCANO, "config/crd/jobflow/bases")
+
+
+def koordinator_definitions() -> list[dict[str, Any]]:
+    """Return Koordinator's definitions as it ships them, without NodeResourceTopology, which the nodes' publisher has.
+
+    Raises:
+        FileNotFoundError: there is no Go to fetch them with.
+    """
+    definitions = _documents(KOORDINATOR, "config/crd/bases")
+    return [one for one in definitions if one["spec"]["group"] != "topology.node.k8s.io"]
+
+
+def _documents(peer: Peer, folder: str) -> list[dict[str, Any]]:
+    files = sorted((sources(peer) / folder).glob("*.yaml"))
+    return [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
 
 
 def kai_queues() -> list[dict[str, Any]]:
@@ -70,8 +94,8 @@ def kai_queues() -> list[dict[str, Any]]:
 
 def run_peer(stack: ExitStack, root: Path, kubeconfig: Path, scheduler: str) -> None:
     """Run what schedules the pods of a name, until the stack ends; KAI's definitions have to be there."""
-    if scheduler == KAI_SCHEDULER:
-        _run_kai(stack, root, kubeconfig)
+    if scheduler in _RUN:
+        _RUN[scheduler](stack, root, kubeconfig)
         return
     flags = ["--leader-elect=false", "--secure-port=0", "--v=2"]
     name = "kube-scheduler"
@@ -83,6 +107,35 @@ def run_peer(stack: ExitStack, root: Path, kubeconfig: Path, scheduler: str) -> 
     else:
         flags += ["--kubeconfig", str(kubeconfig)]
     stack.callback(Program(root, name, *flags).stop)
+
+
+def run_volcanos_controllers(stack: ExitStack, root: Path, kubeconfig: Path) -> None:
+    """Run what makes PodGroups, and the pods of Volcano's Jobs, until the stack ends.
+
+    Its admission webhooks are off: what they write into a Job (queue, least available pods) is written in the Job.
+    """
+    flags = ("--leader-elect=false", "--kubeconfig", str(kubeconfig), "--v=3")
+    stack.callback(Program(root, "vc-controller-manager", *flags).stop)
+
+
+def _run_volcano(stack: ExitStack, root: Path, kubeconfig: Path) -> None:
+    """Its scheduler, with the configuration of its chart."""
+    config = sources(VOLCANO) / "installer/helm/chart/volcano/config/volcano-scheduler.conf"
+    flags = (
+        *("--leader-elect=false", "--kubeconfig", str(kubeconfig), "--scheduler-conf", str(config), "--v=3"),
+        *("--cache-dumper=false", f"--listen-address=127.0.0.1:{free_port()}"),
+    )
+    stack.callback(Program(root, "vc-scheduler", *flags).stop)
+
+
+def _run_koordinator(stack: ExitStack, root: Path, kubeconfig: Path) -> None:
+    """Its scheduler, with the configuration of its manifests."""
+    shipped = yaml.safe_load((sources(KOORDINATOR) / "config/manager/scheduler-config.yaml").read_text())
+    config = yaml.safe_load(shipped["data"]["koord-scheduler-config"])
+    config |= {"leaderElection": {"leaderElect": False}, "clientConnection": {"kubeconfig": str(kubeconfig)}}
+    (root / "koordinator.yaml").write_text(yaml.safe_dump(config))
+    flags = ("--config", str(root / "koordinator.yaml"), "--secure-port=0", f"--port={free_port()}", "--v=2")
+    stack.callback(Program(root, "koord-scheduler", *flags).stop)
 
 
 def _run_kai(stack: ExitStack, root: Path, kubeconfig: Path) -> None:
@@ -100,3 +153,10 @@ def _run_kai(stack: ExitStack, root: Path, kubeconfig: Path) -> None:
     }
     for name, flags in services.items():
         stack.callback(Program(root, name, *flags, environment={"KUBECONFIG": str(kubeconfig)}).stop)
+
+
+_RUN = {
+    KAI_SCHEDULER: _run_kai,
+    VOLCANO_SCHEDULER: _run_volcano,
+    KOORDINATOR_SCHEDULER: _run_koordinator,
+}

@@ -58,8 +58,14 @@ SCHEDULER_PLUGINS = Peer(
     "-s -w -X k8s.io/component-base/version.gitVersion=v1.33.5",
 )
 KUEUE = Peer("sigs.k8s.io/kueue", "v0.17.0", {"kueue": "./cmd/kueue"})
+VOLCANO = Peer(
+    "volcano.sh/volcano",
+    "v1.10.0",
+    {"vc-scheduler": "./cmd/scheduler", "vc-controller-manager": "./cmd/controller-manager"},
+)
+KOORDINATOR = Peer("github.com/koordinator-sh/koordinator", "v1.8.0", {"koord-scheduler": "./cmd/koord-scheduler"})
 HELM = Peer("helm.sh/helm/v3", "v3.22.0", {"helm": "./cmd/helm"})
-_PEERS = {name: peer for peer in (KAI, SCHEDULER_PLUGINS, KUEUE, HELM) for name in peer.programs}
+_PEERS = {name: peer for peer in (KAI, SCHEDULER_PLUGINS, KUEUE, VOLCANO, KOORDINATOR, HELM) for name in peer.programs}
 
 
 def program(name: str) -> Path:
