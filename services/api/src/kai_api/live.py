@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-import structlog
 from kaicore.errors import EventsRetired, KaiError, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
+from kaicore.runtime.service.logs import get_logger
 
-_logger = structlog.get_logger()
+_logger = get_logger()
 
 #: Events kept of each cluster, and read at once.
 _KEPT, _PAGE = 2000, 500

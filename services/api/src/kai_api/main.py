@@ -1,7 +1,6 @@
 """`kai-api`: the API as a process."""
 
 import asyncio
-import gc
 import sys
 from pathlib import Path
 
@@ -28,8 +27,6 @@ from kai_api.replays import keep_replaying
 
 #: Manifests that are asked about are larger than other requests.
 _LIMITS = HttpLimits(body_bytes=4 << 20)
-
-_GC_THRESHOLDS = (50_000, 20, 100)
 
 
 class ApiSettings(ServiceSettings):
@@ -90,8 +87,6 @@ async def _answer(context: ServiceContext, settings: ApiSettings, access: HttpAc
         inquiry = Inquiry(log)
         REGISTRY.register(KeptStates(inquiry))
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
-        # The states are long-lived and without cycles: collecting them again and again only delays answers.
-        gc.set_threshold(*_GC_THRESHOLDS)
         live = LiveLog(log)
         beside = [asyncio.create_task(_end_streams(context, live))]
         if settings.replay_every_s:

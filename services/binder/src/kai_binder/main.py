@@ -1,6 +1,5 @@
 """`kai-binder`: one cluster's binder as a process."""
 
-import gc
 import os
 import socket
 import sys
@@ -71,8 +70,6 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
                 observer=FeedMetrics().of(settings.cluster),
                 share=None if store is None else WorkShare(_members(store, settings)),
             )
-            # What is left to do has no cycles; looking through it again and again finds nothing.
-            gc.set_threshold(50_000, 20, 100)
             try:
                 await binder.run()
             finally:

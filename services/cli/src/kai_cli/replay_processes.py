@@ -1,7 +1,6 @@
 """A replay in several processes: each takes a part of the range, from the nearest snapshot on."""
 
 import asyncio
-import gc
 import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
@@ -14,9 +13,6 @@ from kaicore.rules.state.replay_report import ReplayReport, merged
 
 from kai_cli.log_access import open_log
 from kai_cli.source import LogSource
-
-#: Of a process that folds and decides: its state is long-lived and without cycles.
-GC_THRESHOLDS = (50_000, 20, 100)
 
 #: What a part tells: how far it is, its report, or why there is none.
 _Message = int | ReplayReport | str
@@ -89,7 +85,6 @@ def _collect(
 def _replay_part(connection: Connection, source: LogSource, cluster: str, part: Range) -> None:
     # Ctrl-C reaches all processes of a terminal; the one that began this ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.set_threshold(*GC_THRESHOLDS)
     try:
         connection.send(asyncio.run(_replay(connection, source, cluster, part)))
     except KaiError as error:

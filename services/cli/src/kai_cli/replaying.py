@@ -1,7 +1,6 @@
 """`kai replay`: a log, a range of it, or one cycle, run again."""
 
 import asyncio
-import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
@@ -25,7 +24,7 @@ from kai_cli.exporting import FromFlag, ToFlag, moments_of
 from kai_cli.log_access import open_log, opened_source
 from kai_cli.printing import Output, OutputFlag, print_answers, print_data, table
 from kai_cli.progress import Progress
-from kai_cli.replay_processes import GC_THRESHOLDS, replay_in_processes
+from kai_cli.replay_processes import replay_in_processes
 from kai_cli.source import LogSource, LogSourceFlags
 
 #: Events that are worth a second process, which takes about two seconds to start.
@@ -61,7 +60,6 @@ def replay(
     if cycle is not None and (begin is not None or to is not None):
         raise ConfigurationError("--cycle means one cycle: it goes without --from and --to")
     moments = moments_of(begin, to)
-    gc.set_threshold(*GC_THRESHOLDS)
     return asyncio.run(_replay(source or LogSource(), cycle, moments, processes, output))
 
 

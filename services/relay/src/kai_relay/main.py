@@ -45,9 +45,8 @@ async def serve(context: ServiceContext, settings: RelaySettings) -> None:
                 readiness=Readiness(context.health),
                 logger=context.log,
             )
-            # What is there now stays, and events come and go without cycles; looking through them only delays them.
+            # What is there now stays; looking through it only delays events.
             gc.freeze()
-            gc.set_threshold(50_000, 20, 100)
             await _beside(relay.run(context.stopping), sealer_of(context, settings, log, relay))
         finally:
             await bus.close()

@@ -1,7 +1,6 @@
 """`kai-watcher`: one cluster's watcher as a process."""
 
 import asyncio
-import gc
 import os
 import socket
 import sys
@@ -63,8 +62,6 @@ async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
             )
             await watcher.run()
 
-        # What is known of objects lives long and has no cycles; looking through it again and again finds nothing.
-        gc.set_threshold(50_000, 20, 100)
         async with leadership(
             context,
             settings,

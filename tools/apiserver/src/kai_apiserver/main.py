@@ -8,9 +8,6 @@ from kaicore.runtime.service import ServiceContext, run_service
 from kai_apiserver.server import ApiServer
 from kai_apiserver.settings import ApiServerSettings
 
-#: Allocations between two young collections. Objects are kept as bytes, so there is little to find.
-_GC_THRESHOLDS = (50_000, 20, 50)
-
 
 async def serve(context: ServiceContext, settings: ApiServerSettings) -> None:
     """Serve until the process is told to stop.
@@ -20,7 +17,6 @@ async def serve(context: ServiceContext, settings: ApiServerSettings) -> None:
     """
     if settings.kubeconfig_out is not None and not settings.https:
         raise ConfigurationError("kubeconfig-out: kubectl sends no token over plain HTTP, and --no-https is set")
-    gc.set_threshold(*_GC_THRESHOLDS)
     async with ApiServer(settings.options) as server:
         gc.collect()
         gc.freeze()

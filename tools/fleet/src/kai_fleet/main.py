@@ -19,9 +19,6 @@ from kai_fleet.nodes import expand, reserve_of
 from kai_fleet.profile import load_profile
 from kai_fleet.running import running_fleet
 
-#: Allocations between two young collections. A thousand nodes are a large heap in which there is little to find.
-_GC_THRESHOLDS = (50_000, 20, 50)
-
 
 class FleetSettings(ServiceSettings):
     """Flags of kai-fleet."""
@@ -53,7 +50,6 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
         else:
             context.health.met("checkpoints")
 
-    gc.set_threshold(*_GC_THRESHOLDS)
     app = with_health(context.health, app=control_app(lambda: joined))
     server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
     ended = asyncio.Event()

@@ -96,10 +96,12 @@ def _text(path: str, name: str) -> str:
 def _checked(url: str) -> str:
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in {"nats", "tls", "ws", "wss"} and parts.hostname and parts.port != 0
+        usable = parts.scheme in {"nats", "tls"} and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
         # Without user information, which may hold a password.
-        raise ConfigurationError(f"no url of a NATS server, such as nats://host:4222: {url.rpartition('@')[2]!r}")
+        raise ConfigurationError(
+            f"no url of a NATS server, such as nats://host:4222 or tls://host:4222: {url.rpartition('@')[2]!r}"
+        )
     return url

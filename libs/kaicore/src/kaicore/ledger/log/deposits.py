@@ -11,12 +11,13 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
-import aiohttp
-
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 #: Seconds that an HTTP address has for an answer.
 _ANSWER_S = 10.0
@@ -222,6 +223,9 @@ class HttpDeposit:
     async def _request(
         self, method: str, number: int, *, headers: dict[str, str] | None = None, data: bytes | None = None
     ) -> tuple[int, bytes]:
+        # It takes 0.2 s to import, and most relays have no such deposit.
+        import aiohttp  # noqa: PLC0415
+
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S), trust_env=True)
         url = urlunsplit(self._parts._replace(path=f"{self._parts.path}/{_name(number)}"))

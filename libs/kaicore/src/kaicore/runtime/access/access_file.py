@@ -4,17 +4,17 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-import structlog
 import yaml
 from pydantic import AwareDatetime, Field, ValidationError
 
 from kaicore.errors import ConfigurationError, InvalidObject
-from kaicore.runtime.access.oidc import IssuerEntry, Strict
+from kaicore.runtime.access.issuers import IssuerEntry, Strict
 from kaicore.runtime.access.scopes import Caller, parse_scope
 from kaicore.runtime.service.api_keys import HASH_PREFIX, key_hash
+from kaicore.runtime.service.logs import get_logger
 from kaicore.yaml_faults import place_of_fault
 
-_logger = structlog.get_logger()
+_logger = get_logger()
 
 
 class KeyEntry(Strict):

@@ -9,17 +9,20 @@ import asyncio
 import ipaddress
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from starlette.requests import Request
 
 from kaicore.errors import KaiError
 from kaicore.runtime.access.access_file import AccessFile, AccessRules, wall_clock
-from kaicore.runtime.access.oidc import NoScope, TokenChecker, TokenRefused
+from kaicore.runtime.access.issuers import NoScope, TokenRefused
 from kaicore.runtime.access.scopes import Caller
 from kaicore.runtime.access.sessions import COOKIE, NOBODY, CallerIdentity, Sessions
 from kaicore.runtime.rate_limit import RateLimits
 from kaicore.runtime.service.api_keys import KEY_PREFIX, key_hash
+
+if TYPE_CHECKING:
+    from kaicore.runtime.access.oidc import TokenChecker
 
 #: Who may ask without proving who he is.
 Anonymous = Literal["no", "loopback", "anywhere"]
@@ -70,7 +73,7 @@ class HttpAccess:
         clock: seconds, of a clock that does not jump; by default the event loop's.
         """
         self.sessions = sessions or Sessions()
-        self._tokens = TokenChecker()
+        self._checker: TokenChecker | None = None
         self._anonymous = anonymous
         self._file = file
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
@@ -130,10 +133,18 @@ class HttpAccess:
         if not refusals.take(now):
             raise RequestRefused(429, f"too many tokens of {address} were refused", retry_s=refusals.wait_s(now))
         if (rules := self.rules) is not None and rules.issuers:
-            await self._tokens.prepare(token, rules.issuers.values())
+            await self._tokens().prepare(token, rules.issuers.values())
         identity = self._proved(token, login=login)
         refusals.give_back()
         return identity
+
+    def _tokens(self) -> "TokenChecker":
+        if self._checker is None:
+            # Its libraries take 0.2 s to import, and most processes have no issuers.
+            from kaicore.runtime.access.oidc import TokenChecker  # noqa: PLC0415
+
+            self._checker = TokenChecker()
+        return self._checker
 
     def _proved(self, token: str, *, login: bool) -> CallerIdentity:
         rules = self.rules
@@ -146,7 +157,7 @@ class HttpAccess:
             return identity
         if rules is not None and rules.issuers:
             try:
-                holder = self._tokens.holder(token, rules.issuers.values())
+                holder = self._tokens().holder(token, rules.issuers.values())
             except TokenRefused as error:
                 raise RequestRefused(403 if isinstance(error, NoScope) else 401, str(error)) from error
             return CallerIdentity(Caller(holder.name, holder.scopes), issuer=holder.issuer, until=holder.until)

@@ -7,7 +7,7 @@ known yet, and anew each hour; a token with a key that nobody has makes an issue
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 import aiohttp
 import jwt
 import msgspec
-import structlog
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from kaicore.errors import KaiError
-from kaicore.runtime.access.scopes import AccessScope, parse_scope
+from kaicore.runtime.access.issuers import IssuerEntry, NoScope, TokenRefused, claim_values
+from kaicore.runtime.access.scopes import AccessScope
+from kaicore.runtime.service.logs import get_logger
 
-_logger = structlog.get_logger()
+_logger = get_logger()
 
 #: Signatures that nobody can make who only checks them.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -29,87 +29,6 @@ _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 _LEEWAY_S, _KEYS_S, _ATTEMPT_S = 30, 3600.0, 10.0
 #: Seconds and bytes that an issuer's answer may take.
 _ANSWER_S, _ANSWER_BYTES = 5.0, 1 << 20
-
-
-class Strict(BaseModel):
-    """A part of an access file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TokenRefused(KaiError):
-    """A token of an identity provider is worth nothing here."""
-
-
-class NoScope(TokenRefused):
-    """A token is valid, and its claims give no scope."""
-
-
-class Grant(Strict):
-    """Scopes for whoever has a value in a claim.
-
-    Attributes:
-        claim: its name; of an object in the token with dots, such as `realm_access.roles`.
-        value: which the claim has, or has among others.
-    """
-
-    claim: str = Field(min_length=1)
-    value: str = Field(min_length=1)
-    scopes: list[str] = Field(min_length=1)
-
-
-class IssuerEntry(Strict):
-    """An issuer of tokens.
-
-    Attributes:
-        issuer: as tokens name it.
-        audience: for whom a token must be made.
-        jwks_url: where its keys are; by default what its discovery document says.
-        ca_file: certificates by which it is trusted; by default the system's.
-        name_claim: how callers are called.
-        scopes_claim: a claim that lists scopes themselves; empty for none.
-        grants: scopes by other claims.
-    """
-
-    issuer: str
-    audience: str = Field(min_length=1)
-    jwks_url: str = ""
-    ca_file: str = ""
-    name_claim: str = "sub"
-    scopes_claim: str = ""
-    grants: list[Grant] = []
-
-    @field_validator("issuer", "jwks_url")
-    @classmethod
-    def _secure(cls, url: str) -> str:
-        parts = urlsplit(url)
-        local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
-        if url and not (parts.hostname and (parts.scheme == "https" or local)):
-            raise ValueError(f"{url!r} is no https:// address")
-        return url
-
-    def scopes_of(self, claims: Mapping[str, Any]) -> tuple[AccessScope, ...]:
-        """Return what a token's claims give.
-
-        Raises:
-            InvalidObject: a scope in the token is none.
-        """
-        texts = [text for grant in self.grants if grant.value in _values(claims, grant.claim) for text in grant.scopes]
-        if self.scopes_claim:
-            texts += _values(claims, self.scopes_claim)
-        return tuple(parse_scope(text, f"token of {self.issuer}") for text in dict.fromkeys(texts))
-
-
-def _values(claims: Mapping[str, Any], name: str) -> list[str]:
-    """Return what a claim has: a list, or words with spaces between them as the claim `scope` has."""
-    value: Any = claims.get(name)
-    if value is None:
-        value = claims
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-    if isinstance(value, str):
-        return value.split()
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
 @dataclass(slots=True)
@@ -196,7 +115,7 @@ class TokenChecker:
                 leeway=_LEEWAY_S,
                 options={"require": ["exp", "iss", "aud"]},
             )
-            name = _values(claims, issuer.name_claim)
+            name = claim_values(claims, issuer.name_claim)
             scopes = issuer.scopes_of(claims)
         except (jwt.PyJWTError, KaiError) as error:
             raise TokenRefused(f"this token is not valid: {error}") from error

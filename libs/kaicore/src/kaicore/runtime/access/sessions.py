@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import jwt
-
 from kaicore.runtime.access.access_file import AccessRules, wall_clock
 from kaicore.runtime.access.scopes import ANONYMOUS, Caller, parse_scope
 
@@ -96,9 +94,14 @@ class Sessions:
                 "until": identity.until,
                 "exp": min(int(time.time() + most_s), identity.until),
             }
+        # It takes 0.1 s to import, and most processes have no browser.
+        import jwt  # noqa: PLC0415
+
         return jwt.encode(claims, self._secret, _ALGORITHM)
 
     def _claims(self, token: str, use: str) -> dict[str, Any] | None:
+        import jwt  # noqa: PLC0415
+
         try:
             claims: dict[str, Any] = jwt.decode(
                 token, self._secret, [_ALGORITHM], options={"require": ["exp", "sub", "jti"]}

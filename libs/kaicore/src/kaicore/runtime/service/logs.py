@@ -11,7 +11,11 @@ import time
 from collections.abc import Callable, MutableMapping
 from typing import Any, cast
 
-import structlog
+from kaicore.optional_imports import without
+
+# structlog draws tracebacks with rich where it is there. Lines of a service need no drawing.
+with without("rich"):
+    import structlog
 
 from kaicore.runtime.repeated_lines import RepeatedLines, StandardError
 
