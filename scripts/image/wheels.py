@@ -113,6 +113,10 @@ def described(path: Path) -> Wheel:
     return Wheel(path, metadata["Name"], metadata["Version"], licence.strip().splitlines()[0] if licence else "")
 
 
+#: Programs, and the 1,291 files of other projects that were taken along where a wheel of `cel-expr-python` was built.
+_LEFT_OUT = re.compile(r"[^/]+\.data/|bazel-project/")
+
+
 def installed(wheels: list[Wheel]) -> Tree:
     """Return the files of wheels where Python looks for them, without programs: those are of ours alone."""
     tree: Tree = {}
@@ -120,7 +124,7 @@ def installed(wheels: list[Wheel]) -> Tree:
         with zipfile.ZipFile(wheel.path) as files:
             for entry in files.infolist():
                 path = re.sub(r"^[^/]+\.data/(purelib|platlib)/", "", entry.filename)
-                if not entry.is_dir() and not re.match(r"[^/]+\.data/", path):
+                if not entry.is_dir() and not _LEFT_OUT.match(path):
                     executable = entry.external_attr >> 16 & 0o100
                     tree[f"{SITE}/{path}"] = File(files.read(entry), mode=0o755 if executable else 0o644)
     return tree

@@ -67,12 +67,13 @@ def test_requirements_are_those_of_the_images_python_and_architecture() -> None:
     assert "b[c]==3" not in wheels.requirements_of(lock, "amd64")
 
 
-def test_wheels_are_where_python_looks_and_programs_of_ours_alone(tmp_path: Path) -> None:
+def test_wheels_are_where_python_looks_without_programs_of_others_and_strays(tmp_path: Path) -> None:
     points = "[console_scripts]\nkai = kai_cli.main:main\n"
     files = {
         "ours/__init__.py": "x = 1\n",
         "ours-1.0.dist-info/entry_points.txt": points,
         "ours-1.0.data/scripts/y": "",
+        "bazel-project/external/rules_python+/x/y": "",
     }
     ours = wheels.described(wheel(tmp_path, "ours", files))
     assert (ours.name, ours.version, ours.licence) == ("ours", "1.0", "MIT")
