@@ -3,16 +3,32 @@
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, BooleanOptionalAction
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.flags import parse_flags
 
-if TYPE_CHECKING:
-    from kaicore.runtime.agent.settings import Setting
+
+class Flag(Protocol):
+    """What a flag needs to know of its setting, which is one of `kaicore.runtime.agent.settings`."""
+
+    @property
+    def flag(self) -> str:
+        """As it is written."""
+        ...
+
+    @property
+    def kind(self) -> type:
+        """Of its value."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """For people."""
+        ...
 
 
-def read_flags(settings: "Mapping[str, Setting]", program: str, arguments: list[str]) -> dict[str, str | bool]:
+def read_flags(settings: Mapping[str, Flag], program: str, arguments: list[str]) -> dict[str, str | bool]:
     """Return what flags say, by the names of settings.
 
     Args:
