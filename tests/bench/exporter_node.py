@@ -106,33 +106,31 @@ async def measure(directory: Path, kind: str) -> list[Figure]:
     kubelet.allocatable = AllocatableResourcesResponse(cpu_ids=range(256))
     write_sysfs(directory / "sys", {0: "0-127", 1: "128-255"})
     (directory / "token").write_text("token")
-    arguments = [
-        "--cluster",
-        "bench",
-        "--node-name",
-        "n1",
-        "--token-file",
-        str(directory / "token"),
-        "--http-port",
-        "0",
-    ]
-    arguments += ["--podresources-socket", str(directory / "kubelet.sock"), "--sysfs-root", str(directory / "sys")]
+    # By variables, as a DaemonSet sets them: flags take a parser.
+    environment = {
+        "KAI_CLUSTER": "bench",
+        "KAI_NODE_NAME": "n1",
+        "KAI_TOKEN_FILE": str(directory / "token"),
+        "KAI_HTTP_PORT": "0",
+        "KAI_PODRESOURCES_SOCKET": str(directory / "kubelet.sock"),
+        "KAI_SYSFS_ROOT": str(directory / "sys"),
+    }
     if kind != "polled":
-        arguments += ["--kubelet-state-dir", str(directory)]
+        environment["KAI_KUBELET_STATE_DIR"] = str(directory)
         (directory / "cpu_manager_state").write_text("")
     async with AsyncExitStack() as stack:
-        certificate, environment, module = None, {}, "kai_exporter.main"
+        certificate, module = None, "kai_exporter.main"
         if kind in ("https", "publishing"):
             authority, *files = certificate_files(directory, "127.0.0.1")
             certificate = (files[0], files[1])
-            arguments += ["--ingest-ca-file", str(authority)]
+            environment["KAI_INGEST_CA_FILE"] = str(authority)
         if kind == "publishing":
-            environment = await stack.enter_async_context(_api_server(directory))
-            arguments += ["--publish-nrt"]
+            environment |= await stack.enter_async_context(_api_server(directory))
+            environment["KAI_PUBLISH_NRT"] = "true"
             module = "tests.bench.exporter_in_a_pod"
         await stack.enter_async_context(serving(kubelet, directory / "kubelet.sock"))
-        url = await stack.enter_async_context(_ingest(certificate))
-        await stack.enter_async_context(service_process(module, environment, "--ingest-url", url, *arguments))
+        environment["KAI_INGEST_URL"] = await stack.enter_async_context(_ingest(certificate))
+        await stack.enter_async_context(service_process(module, environment))
         await kubelet.asked(3)
         await asyncio.sleep(2)
         pid, shares = _child(), []

@@ -1,6 +1,5 @@
 """Words that people misspell."""
 
-import difflib
 from collections.abc import Iterable
 
 #: Words that are compared; comparing takes some 20 µs each.
@@ -21,5 +20,8 @@ def closest(word: str, words: Iterable[str]) -> str:
     candidates = sorted(words)
     if len(candidates) > _MOST:
         candidates = [other for other in candidates if other.startswith(word[:3])][:_MOST]
+    # Only here: most processes misspell nothing, and an exporter counts its memory (decision 0500).
+    import difflib  # noqa: PLC0415
+
     close = difflib.get_close_matches(word, candidates, n=1)
     return close[0] if close else ""

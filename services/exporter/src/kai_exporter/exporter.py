@@ -6,15 +6,15 @@ not accepted stays due.
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
+from zlib import crc32
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
+from kaicore.runtime.agent.jitter import jitter
 from kaicore.runtime.agent.logs import Log
 from kaicore.runtime.health import Health
 
@@ -137,7 +137,7 @@ class Exporter:
             self._something_to_send.set()
 
     async def _serve(self, node: _Node) -> None:
-        share = int.from_bytes(blake2b(node.name.encode(), digest_size=4).digest(), "big") % _SLOTS / _SLOTS
+        share = crc32(node.name.encode()) % _SLOTS / _SLOTS
         now = _now()
         due = (now // self._pace.poll_s + 1 + share) * self._pace.poll_s if len(self._nodes) > 1 else now
         drift_at = now + self._pace.drift_s * (1 + share)
@@ -159,7 +159,7 @@ class Exporter:
                 wait = self._pace.poll_s
             else:
                 failures += 1
-                wait = jittered(backoff(failures, first=self._pace.poll_s, most=MAX_BACKOFF_S), random.random())
+                wait = jittered(backoff(failures, first=self._pace.poll_s, most=MAX_BACKOFF_S), jitter())
             due = max(due + wait, _now())
 
     async def _poll(self, node: _Node) -> bool:
@@ -245,7 +245,7 @@ class Exporter:
                 self._failed(batch, error)
                 asked_to_wait_s = error.retry_after_s if isinstance(error, IngestUnavailable) else 0.0
                 failures += 1
-                delay_s = jittered(backoff(failures, first=_FIRST_BACKOFF_S, most=MAX_BACKOFF_S), random.random())
+                delay_s = jittered(backoff(failures, first=_FIRST_BACKOFF_S, most=MAX_BACKOFF_S), jitter())
                 await asyncio.sleep(max(asked_to_wait_s, delay_s))
 
     def _next_batch(self) -> list[Outgoing]:

@@ -1,11 +1,11 @@
 """`--publish-nrt`: looks at a kubelet from time to time, and publishes what it has while no other publisher does."""
 
-import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import KaiError
+from kaicore.runtime.agent.jitter import jitter
 from kaicore.runtime.agent.logs import Log
 
 from kai_exporter.kubelet import PodResourcesClient
@@ -67,7 +67,7 @@ class TopologyPublishing:
                 self._metrics.topologies.inc(1, "failed")
                 self._say(str(error))
             wait = backoff(failures, first=every_s, most=_MAX_BACKOFF_S) if failures else every_s
-            await sleep(jittered(wait, random.random()) if failures else wait)
+            await sleep(jittered(wait, jitter()) if failures else wait)
 
     async def _contents(self) -> Json:
         subject = f"Node {self._publisher.node}"

@@ -59,9 +59,10 @@ def run_agent(
     log = AgentLog(name, level=settings.log_level)
     logging.basicConfig(handlers=[LibraryLines(log)], level=logging.WARNING, force=True)
     context = AgentContext(name, Health(*conditions), log)
-    # What is there by now stays: it need not be looked at again.
+    # What is there by now stays: it need not be looked at again. What comes is little, and an agent is to stay small.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(700, 10, 10)
     try:
         asyncio.run(_run(context, settings, body))
     except KaiError as error:

@@ -5,7 +5,6 @@ A field is annotated with its type and `msgspec.Meta`, whose constraints are che
 
 import os
 import sys
-from argparse import SUPPRESS, ArgumentError, ArgumentParser, BooleanOptionalAction
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ import msgspec
 from msgspec import Meta
 
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.flags import parse_flags
 
 _PREFIX = "KAI_"
 
@@ -74,19 +72,13 @@ def read_agent_settings(
         ConfigurationError: naming each setting that is missing or impossible, and each flag that there is not.
     """
     every = settings_of(cls)
-    parser = ArgumentParser(
-        prog=Path(sys.argv[0]).name, argument_default=SUPPRESS, allow_abbrev=False, exit_on_error=False
-    )
-    for setting in every.values():
-        if setting.kind is bool:
-            parser.add_argument(setting.flag, action=BooleanOptionalAction, help=setting.description)
-        else:
-            parser.add_argument(setting.flag, metavar=setting.kind.__name__.lower(), help=setting.description)
-    given = {name: environment[_PREFIX + name.upper()] for name in every if _PREFIX + name.upper() in environment}
-    try:
-        given |= vars(parse_flags(parser, sys.argv[1:] if argv is None else argv))
-    except ArgumentError as error:
-        raise ConfigurationError(str(error)) from None
+    given: dict[str, str | bool] = {
+        name: environment[_PREFIX + name.upper()] for name in every if _PREFIX + name.upper() in environment
+    }
+    if arguments := sys.argv[1:] if argv is None else argv:
+        from kaicore.runtime.agent.agent_flags import read_flags  # noqa: PLC0415
+
+        given |= read_flags(every, sys.argv[0], arguments)
     problems = [
         f"{setting.flag} or ${_PREFIX}{name.upper()}: is required"
         for name, setting in every.items()
