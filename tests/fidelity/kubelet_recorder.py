@@ -165,10 +165,16 @@ def write(version: str, scenarios: list[Record]) -> Path:
     return path
 
 
+def _version(text: str) -> str:
+    if not re.fullmatch(r"v1\.\d+\.\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no version of Kubernetes, such as v1.37.2")
+    return text
+
+
 def main() -> int:
     """Record versions."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("versions", nargs="+", help="such as v1.37.2")
+    parser.add_argument("versions", nargs="+", type=_version, help="such as v1.37.2")
     parser.add_argument("--count", type=int, default=200, help="how many scenarios")
     parser.add_argument(
         "--resizes", action="store_true", help="resizes in place instead, which few versions tell apart"

@@ -284,12 +284,19 @@ def figures(size: Size = FULL, pairs: int = _PAIRS) -> Iterator[Figure]:
     services |= _kept()
     for service, by_fault in services.items():
         for fault, seconds in by_fault.items():
-            what = f"scale: takeover, {service}, {fault}"
-            yield figure(f"{what}, p50", seconds, "s")
-            if len(seconds) >= _FOR_P99:
-                yield figure(f"{what}, p99", [_p99(seconds)], "s")
-            yield figure(f"{what}, longest of {len(seconds)}", [max(seconds)], "s")
+            yield from _of(f"{service}, {fault}", seconds)
+    for fault in size.kinds:
+        yield from _of(f"any service, {fault}", [one for of in services.values() for one in of.get(fault, ())])
     yield figure("scale: takeover, lateness of the bench's own timers, p99", [_p99(late)], "s")
+
+
+def _of(what: str, seconds: list[float]) -> Iterator[Figure]:
+    what = f"scale: takeover, {what}"
+    if seconds:
+        yield figure(f"{what}, p50", seconds, "s")
+        if len(seconds) >= _FOR_P99:
+            yield figure(f"{what}, p99", [_p99(seconds)], "s")
+        yield figure(f"{what}, longest of {len(seconds)}", [max(seconds)], "s")
 
 
 def _p99(values: list[float]) -> float:
