@@ -182,7 +182,8 @@ class Installer:
         try:
             run(*command)
         except (subprocess.CalledProcessError, OSError) as error:
-            sys.stderr.write(f"bootstrap: {error}; pip installs what is missing, which takes some minutes\n")
+            why = error.strerror if isinstance(error, OSError) else f"it ended with {error.returncode}, see above"
+            sys.stderr.write(f"bootstrap: uv cannot be used ({why}); pip installs, which takes a minute or more\n")
             return False
         return True
 

@@ -196,14 +196,22 @@ ROWS = (
         ),
     ),
     Row(
-        "claims of PodGroups (`DRAWorkloadResourceClaims`, off by default up to 1.37)",
+        "claims that are made for PodGroups from templates (`DRAWorkloadResourceClaims`, off by default up to 1.37)",
         "not used: the pod waits with a reason",
         (f"{_UNIT}/test_allocating.py::test_pod_with_a_claim_of_its_pod_group_waits_and_says_so",),
     ),
     Row(
-        "derived attributes, compatibility groups, `skipNodeOperations`",
-        "not read: pods wait with a reason, pools are not used",
+        "derived attributes",
+        "not read: the pod waits, and its reason names the field",
         (f"{_KUBE}::test_what_a_later_kubernetes_asks_for_is_named_by_its_field",),
+    ),
+    Row(
+        "compatibility groups, `skipNodeOperations`",
+        "the device is not used: the watcher names the field, its pool's pods wait for devices that cannot be read",
+        (
+            f"{_KUBE}::test_device_that_makes_no_sense_costs_only_itself",
+            f"{_KUBE}::test_devices_of_a_slice_that_skips_node_operations_are_not_used_and_the_field_is_named",
+        ),
     ),
 )
 

@@ -47,10 +47,15 @@ async def add_definitions(cluster: Cluster) -> None:
     demonstration = Path(str(resources.files("kai_apiserver.demonstration")))
     others = [(demonstration / name).read_text() for name in ("kueue.yaml", "volcano.yaml")]
     documents = [one for text in [*shipped_crds().values(), *others] for one in yaml.safe_load_all(text)]
+    await define(cluster, documents)
+
+
+async def define(cluster: Cluster, definitions: list[Json]) -> None:
+    """Create definitions, and wait until objects of each can be made."""
     async with cluster.client() as client:
-        loaded = await Loader(client).create(documents)
+        loaded = await Loader(client).create(definitions)
         assert loaded.refused == []
-        for definition in documents:
+        for definition in definitions:
             await until_served(client, definition)
 
 

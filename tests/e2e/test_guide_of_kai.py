@@ -33,7 +33,7 @@ from tests.e2e.guide_steps import (
     written_by_us,
 )
 from tests.e2e.live_stack import LiveStack, ours, running
-from tests.e2e.test_adopting import decided, until_served, work_of
+from tests.e2e.test_adopting import decided, define, work_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -133,11 +133,7 @@ def test_the_guide_of_kai_is_followed_beside_kai_itself(cluster: Cluster, monkey
 
 
 async def _define(cluster: Cluster) -> None:
-    definitions = [*kai_definitions(), _PYTORCH_JOBS]
-    async with cluster.client() as client:
-        assert (await Loader(client).create(definitions)).refused == []
-        for definition in definitions:
-            await until_served(client, definition)
+    await define(cluster, [*kai_definitions(), _PYTORCH_JOBS])
     await created(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kai-scheduler"}})
 
 

@@ -8,7 +8,6 @@ import os
 from contextlib import ExitStack
 
 import pytest
-from kai_cli.load import Loader
 
 from tests.beside.peers import KOORDINATOR_SCHEDULER, koordinator_definitions, run_peer
 from tests.e2e.cluster import Cluster, Json
@@ -29,7 +28,7 @@ from tests.e2e.guide_steps import (
     written_by_us,
 )
 from tests.e2e.live_stack import LiveStack, running
-from tests.e2e.test_adopting import JOBS, decided, until_served, work_of
+from tests.e2e.test_adopting import JOBS, decided, define, work_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -84,11 +83,7 @@ def test_the_guide_of_koordinator_is_followed_beside_koordinator_itself(cluster:
 
 
 async def _define(cluster: Cluster) -> None:
-    definitions = koordinator_definitions()
-    async with cluster.client() as client:
-        assert (await Loader(client).create(definitions)).refused == []
-        for definition in definitions:
-            await until_served(client, definition)
+    await define(cluster, koordinator_definitions())
     await created(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "koordinator-system"}})
 
 

@@ -155,5 +155,13 @@ def test_device_that_makes_no_sense_costs_only_itself() -> None:
         "spec.devices[1].attributes[x]",
         "spec.devices[2].attributes[x]",
         "spec.devices[3].capacity[memory].value",
-        "spec.devices[4]",
+        "spec.devices[4].consumesCounters[0].compatibilityGroups",
     ]
+
+
+def test_devices_of_a_slice_that_skips_node_operations_are_not_used_and_the_field_is_named() -> None:
+    lost: list[InvalidObject] = []
+    document = slice_document("n1", gpu("one"), skipNodeOperations=["NodePrepareResources"])
+    seen = normalize_slice(RESOURCE_SLICES.at("v1").decode(msgspec.json.encode(document)), lost.append)
+    assert seen.devices == ()
+    assert [(error.field, error.value) for error in lost] == [("spec.skipNodeOperations", "one")]

@@ -150,13 +150,19 @@ def _nodes(
     return None
 
 
+_NOT_HONOURED = "is what this version cannot honour, so this device is not used"
+
+
 def _device(wire: DeviceWire, driver: str, *, own_nodes: bool, subject: str, field: str, skips: bool) -> Device:
     if not wire.name:
         raise InvalidObject(subject, f"{field}.name", wire.name, "is empty")
     basic: BasicDeviceWire = wire.basic or wire
-    if skips or any(use.compatibility_groups for use in basic.consumes_counters or ()):
-        problem = "asks for what this version cannot honour: skipNodeOperations or compatibilityGroups"
-        raise InvalidObject(subject, field, wire.name, problem)
+    if skips:
+        raise InvalidObject(subject, "spec.skipNodeOperations", wire.name, _NOT_HONOURED)
+    for number, use in enumerate(basic.consumes_counters or ()):
+        if use.compatibility_groups:
+            place = f"{field}.consumesCounters[{number}].compatibilityGroups"
+            raise InvalidObject(subject, place, wire.name, _NOT_HONOURED)
     nodes = None
     if own_nodes:
         nodes = _nodes(basic.node_name, basic.all_nodes, basic.node_selector, subject=subject, field=field)
