@@ -16,8 +16,11 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.init_remains import init_remains
 from kaicore.rules.numa.memory_manager import excluding
+from kaicore.rules.numa.prediction import predicted_placement
+from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.numa.zones import NodeZones
 from kaicore.rules.state.contradiction import MissCause, contradiction
@@ -90,6 +93,24 @@ class NodeCharges:
         nodes = partial(self._without, entry), partial(self._columns.node_zones, row, empty=True)
         entry.kept_by_init = init_remains(nodes, aligned, entry.observed, names)
 
+    def foretell(self, entry: PodEntry) -> None:
+        """Predict the zones of a pod that another scheduler bound just now, and that holds nothing yet.
+
+        By the log alone: what the node published may be from before. Nothing is foretold where the log does not tell
+        all that the node holds, or where its kubelet should refuse the pod.
+        """
+        row = self._columns.row(entry.node)
+        topology = self._columns.topologies[row]
+        if topology is None or self._columns.zones.unknown[row]:
+            return
+        aligned = self._classes[entry.class_key].aligned.on(self._columns.zones.kubelet_of(row))
+        if aligned.empty or not self._columns.zones.binds(row, aligned.resources):
+            return
+        verdict = admit(self._columns.node_zones(row), aligned)
+        if isinstance(verdict, Admitted):
+            foretold = predicted_placement(verdict, [zone.name for zone in topology.zones])
+            entry.foretold = None if foretold is None else foretold.placement
+
     def _without(self, entry: PodEntry) -> NodeZones:
         """Return the zones of a pod's node as if the pod were not there."""
         row = self._columns.row(entry.node)
@@ -161,7 +182,7 @@ class NodeCharges:
         self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         entry.releasing = False
         entry.zone_charge = ZoneCharge()
-        entry.kept_by_init, entry.alternatives = None, ()
+        entry.kept_by_init, entry.foretold, entry.alternatives = None, None, ()
         self._note_unrecorded(entry, node, unrecorded=False)
         pods = self.on_node[node]
         pods.discard(entry.pod.uid)
@@ -204,7 +225,7 @@ class NodeCharges:
             self._columns.zones,
             self._columns.topologies[self._columns.row(entry.node)],
             pod=entry.pod,
-            predicted=entry.predicted,
+            predicted=entry.predicted or entry.foretold,
             observed=entry.observed,
             kept=entry.kept_by_init,
             alternatives=entry.alternatives if alternatives is None else alternatives,

@@ -114,7 +114,9 @@ class PodIndexes:
         if held and before.requests is not after.requests:
             self.charges.resize(after, held, before=before.requests)
         if held != holds:
-            self._move(after, held, holds, release)
+            # A pod that was seen waiting comes to its kubelet now; without exporters nothing would correct its zones.
+            arrives = before.stage is Stage.WAITING and after.stage is Stage.BOUND and not after.started_at
+            self._move(after, held, holds, release, foretell=arrives and bool(self.counters.reported))
         elif holds:
             self._update_charge(before, after)
         if moved or left:
@@ -166,10 +168,12 @@ class PodIndexes:
             self.reasons.forget_class(key)
             self.shadows.reasons.forget_class(key)
 
-    def _move(self, entry: PodEntry, held: str, holds: str, release: Release | None) -> None:
+    def _move(self, entry: PodEntry, held: str, holds: str, release: Release | None, *, foretell: bool) -> None:
         """Charge a pod to the node that it holds now, and not to the one that it held."""
         if held:
             self._release(entry, held, release)
+        if foretell and entry.observed is None:
+            self.charges.foretell(entry)
         if holds:
             self._hold(entry)
 
@@ -194,7 +198,7 @@ class PodIndexes:
 
     def _recharge(self, entry: PodEntry) -> None:
         """Charge a pod with what was observed of it."""
-        entry.alternatives = ()
+        entry.foretold, entry.alternatives = None, ()
         self.charges.predict_init_remains(entry)
         self._update_alignment(entry)
         if self.charges.recharge(entry):
