@@ -234,7 +234,7 @@ def _holding(state: ClusterState, row: int, entry: PodEntry) -> Holding:
     for zone, resource, amount in entry.zone_charge.split:
         if zone < count:
             by_zone[zone][resource] = by_zone[zone].get(resource, 0) + amount
-    placement = entry.observed or entry.predicted
+    placement = entry.observed or entry.predicted or entry.foretold
     return Holding(
         namespace=entry.pod.namespace,
         name=entry.pod.name,

@@ -155,7 +155,7 @@ def pod_message(state: ClusterState, entry: PodEntry) -> str:
 
 def pod_zones(entry: PodEntry) -> list[str]:
     """Return the zones that a pod holds something of, by what was observed or predicted."""
-    placement = entry.observed or entry.predicted
+    placement = entry.observed or entry.predicted or entry.foretold
     if placement is None or not entry.charged:
         return []
     zones = {zone.zone for zone in placement.zone_amounts() if any(zone.amount.values())}

@@ -22,6 +22,7 @@ class Counters(msgspec.Struct):
         agreement: observed placements of pods with a prediction, by how they compare with it (`Agreement`).
         reported: observations of exporters.
         misses: predictions that kubelets did not follow, by node and there by policy and cause (`policy/cause`).
+        reported_on: the same by node.
         disbelieved: observations of more than the pod or the zone can hold, by node.
         cycles: recorded cycles.
         missed: pods that were observed on other zones than their own NUMA policy asks for.
@@ -39,6 +40,7 @@ class Counters(msgspec.Struct):
     agreement: dict[str, int] = {}
     reported: int = 0
     misses: dict[str, dict[str, int]] = {}
+    reported_on: dict[str, int] = {}
     disbelieved: dict[str, int] = {}
     cycles: int = 0
     missed: int = 0
@@ -83,7 +85,10 @@ class Counters(msgspec.Struct):
 
     def count_report(self, before: PodEntry, after: PodEntry, node: str) -> None:
         """Count an observation of a pod on a node, by what it changed in the pod's entry."""
-        self.reported += after.exporter_reports - before.exporter_reports
+        reports = after.exporter_reports - before.exporter_reports
+        if reports:
+            self.reported += reports
+            add(self.reported_on, node, reports)
         if after.implausible_reports != before.implausible_reports:
             add(self.disbelieved, node)
         if after.agreement is not before.agreement:
@@ -105,6 +110,7 @@ class Counters(msgspec.Struct):
         """A node is gone, and what is counted by node with it."""
         self.misses.pop(node, None)
         self.disbelieved.pop(node, None)
+        self.reported_on.pop(node, None)
 
 
 def add(counts: dict[str, int], key: str, by: int = 1) -> None:

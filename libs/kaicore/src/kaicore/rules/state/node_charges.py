@@ -97,11 +97,12 @@ class NodeCharges:
         """Predict the zones of a pod that another scheduler bound just now, and that holds nothing yet.
 
         By the log alone: what the node published may be from before. Nothing is foretold where the log does not tell
-        all that the node holds, or where its kubelet should refuse the pod.
+        all that the node holds, where the node is not ready, or where its kubelet should refuse the pod.
         """
         row = self._columns.row(entry.node)
         topology = self._columns.topologies[row]
-        if topology is None or self._columns.zones.unknown[row]:
+        facts = self._columns.facts[row]
+        if topology is None or facts is None or not facts.ready or self._columns.zones.unknown[row]:
             return
         aligned = self._classes[entry.class_key].aligned.on(self._columns.zones.kubelet_of(row))
         if aligned.empty or not self._columns.zones.binds(row, aligned.resources):

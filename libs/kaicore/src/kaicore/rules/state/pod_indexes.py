@@ -114,9 +114,9 @@ class PodIndexes:
         if held and before.requests is not after.requests:
             self.charges.resize(after, held, before=before.requests)
         if held != holds:
-            # A pod that was seen waiting comes to its kubelet now; without exporters nothing would correct its zones.
+            # A pod that was seen waiting comes to its kubelet now; without its exporter nothing would correct its zones.
             arrives = before.stage is Stage.WAITING and after.stage is Stage.BOUND and not after.started_at
-            self._move(after, held, holds, release, foretell=arrives and bool(self.counters.reported))
+            self._move(after, held, holds, release, foretell=arrives and holds in self.counters.reported_on)
         elif holds:
             self._update_charge(before, after)
         if moved or left:
