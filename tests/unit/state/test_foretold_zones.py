@@ -81,7 +81,7 @@ def test_an_observation_replaces_what_was_foretold() -> None:
 
 
 def likeliest(cluster: Cluster) -> list[int]:
-    """Return what is used, each pod counted once: one of ours that is not observed may count on each zone it may be on."""
+    """Return what is used, each pod counted once: one of ours may count on each zone that it may be on."""
     charges, total = cluster.state.charges, [0, 0]
     for entry in charges.held_on("n1"):
         for zone, _, amount in charges.predicted_charge(entry).amounts:

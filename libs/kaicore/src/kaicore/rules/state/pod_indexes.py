@@ -114,9 +114,14 @@ class PodIndexes:
         if held and before.requests is not after.requests:
             self.charges.resize(after, held, before=before.requests)
         if held != holds:
-            # A pod that was seen waiting comes to its kubelet now; without its exporter nothing would correct its zones.
-            arrives = before.stage is Stage.WAITING and after.stage is Stage.BOUND and not after.started_at
-            self._move(after, held, holds, release, foretell=arrives and holds in self.counters.reported_on)
+            if held:
+                self._release(after, held, release)
+            if holds:
+                # Seen waiting, it comes to its kubelet now; without its exporter nothing would correct what is foretold.
+                arrives = before.stage is Stage.WAITING and after.stage is Stage.BOUND and not after.started_at
+                if arrives and after.observed is None and holds in self.counters.reported_on:
+                    self.charges.foretell(after)
+                self._hold(after)
         elif holds:
             self._update_charge(before, after)
         if moved or left:
@@ -167,15 +172,6 @@ class PodIndexes:
             self.class_registry.forget(key)
             self.reasons.forget_class(key)
             self.shadows.reasons.forget_class(key)
-
-    def _move(self, entry: PodEntry, held: str, holds: str, release: Release | None, *, foretell: bool) -> None:
-        """Charge a pod to the node that it holds now, and not to the one that it held."""
-        if held:
-            self._release(entry, held, release)
-        if foretell and entry.observed is None:
-            self.charges.foretell(entry)
-        if holds:
-            self._hold(entry)
 
     def _update_charge(self, before: PodEntry, after: PodEntry) -> None:
         """Charge a pod on its node with what is known of it now."""
