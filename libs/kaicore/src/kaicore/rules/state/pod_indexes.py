@@ -117,7 +117,7 @@ class PodIndexes:
             if held:
                 self._release(after, held, release)
             if holds:
-                # Seen waiting, it comes to its kubelet now; without its exporter nothing would correct what is foretold.
+                # Seen waiting, it comes to its kubelet now; without its exporter nothing would correct that.
                 arrives = before.stage is Stage.WAITING and after.stage is Stage.BOUND and not after.started_at
                 if arrives and after.observed is None and holds in self.counters.reported_on:
                     self.charges.foretell(after)
