@@ -29,7 +29,21 @@ from tests.workloads import OWNER
 #: The class of whole GPUs, which stands for the extended resource too.
 WHOLE = "whole-gpus"
 KINDS = ("cards", "cards", "parts", "shares", "plugin")
-STEPS = ("bind", "bind", "fail", "finish", "finish", "delete", "go", "made", "gone", "restart", "time", "taint", "slice")
+STEPS = (
+    "bind",
+    "bind",
+    "fail",
+    "finish",
+    "finish",
+    "delete",
+    "go",
+    "made",
+    "gone",
+    "restart",
+    "time",
+    "taint",
+    "slice",
+)
 
 _LARGE = f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("60Gi"))'
 _PART = f'device.attributes["{DRIVER}"].type == "part" && device.attributes["{DRIVER}"].slots <= '
@@ -67,9 +81,7 @@ class _Devices(Story):
         driver = f'device.driver == "{DRIVER}"'
         for one in (
             read_class(DRIVER, driver),
-            read_class(
-                WHOLE, driver, f'device.attributes["{DRIVER}"].type == "gpu"', extendedResourceName=GPU
-            ),
+            read_class(WHOLE, driver, f'device.attributes["{DRIVER}"].type == "gpu"', extendedResourceName=GPU),
         ):
             recorder.record(f"deviceclass/{one.name}", payloads.DeviceClassObserved(one))
         self.nodes = {f"n{number}": random.choice(KINDS) for number in range(random.randint(1, 3))}
@@ -168,7 +180,9 @@ class _Devices(Story):
             return {"requests": [request]}
         if what == "either":
             both = exactly("large", DRIVER, _LARGE), exactly("any", WHOLE)
-            return {"requests": [{"name": "gpu", "firstAvailable": [{"name": x["name"], **x["exactly"]} for x in both]}]}
+            return {
+                "requests": [{"name": "gpu", "firstAvailable": [{"name": x["name"], **x["exactly"]} for x in both]}]
+            }
         if what == "two-requests":
             constraint = {random.choice(("matchAttribute", "distinctAttribute")): NUMA}
             return {"requests": [exactly("first"), exactly("second", WHOLE)], "constraints": [constraint]}
