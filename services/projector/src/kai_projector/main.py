@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from kaicore.analysis.projections.building import Builder, GenerationStore
 from kaicore.analysis.projections.store import Superseded, ViewStore
-from kaicore.errors import ConfigurationError, KaiError
+from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import without_hub
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks for clusters that are new, that one wait for events lasts, and after something failed.
 _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
+
+#: Seconds between two looks, while standing by, at how far the one that leads has come.
+_TRAIL_S = 1.0
 
 #: Seconds that events gather before they are projected: each transaction costs more than ten events in it.
 _GATHER_S = 0.2
@@ -57,27 +60,51 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
                 context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG,)
             ) as lead_in_turn,
         ):
-            await lead_in_turn(lambda: _project(context, log, store, metrics=metrics, sender=sender))
+            leads = asyncio.Event()
+            following = asyncio.create_task(
+                _follow_all(context, log, store, leads=leads, metrics=metrics, sender=sender)
+            )
+            try:
+                await lead_in_turn(lambda: _lead(context, leads, sender))
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
 
-async def _project(
-    context: ServiceContext, log: EventLog, store: ViewStore, *, metrics: ProjectorMetrics, sender: "OtlpSender | None"
+async def _lead(context: ServiceContext, leads: asyncio.Event, sender: "OtlpSender | None") -> None:
+    sending = None if sender is None else asyncio.create_task(sender.run())
+    leads.set()
+    try:
+        await context.stopping.wait()
+    finally:
+        leads.clear()
+        if sending is not None:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _follow_all(
+    context: ServiceContext,
+    log: EventLog,
+    store: ViewStore,
+    *,
+    leads: asyncio.Event,
+    metrics: ProjectorMetrics,
+    sender: "OtlpSender | None",
 ) -> None:
     following: dict[str, asyncio.Task[None]] = {}
-    sending = None if sender is None else asyncio.create_task(sender.run())
     try:
-        while not context.stopping.is_set():
+        while True:
             with suppress(KaiError):
                 for cluster in without_hub(await log.clusters()):
                     if cluster not in following:
-                        work = follow(context, log, store, cluster, metrics=metrics, sender=sender)
+                        work = follow(context, log, store, cluster, leads=leads, metrics=metrics, sender=sender)
                         following[cluster] = asyncio.create_task(work)
             await context.sleep(_LOOK_S)
     finally:
-        tasks = [*following.values(), *([] if sending is None else [sending])]
-        for task in tasks:
+        for task in following.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*following.values(), return_exceptions=True)
 
 
 def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: ProjectorMetrics) -> "OtlpSender | None":
@@ -107,16 +134,23 @@ async def follow(
     store: GenerationStore,
     cluster: str,
     *,
+    leads: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None" = None,
 ) -> None:
-    """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any."""
+    """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any.
+
+    Args:
+        leads: is set while this instance leads. While it stands by, it takes in what the one that leads has saved, so
+            that it takes over in the same time however long the log is.
+    """
     logger = context.log.bind(cluster=cluster)
+    builder: Builder | None = None
     while True:
         try:
-            builder = await Builder.resume(log, store, cluster)
+            builder = await _stand_by(log, store, cluster, builder=builder, leads=leads)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
-            while True:
+            while leads.is_set():
                 events = await builder.step()
                 metrics.took(cluster, len(events))
                 if sender is not None:
@@ -128,11 +162,37 @@ async def follow(
                     await builder.catch_up()
                     await log.wait_beyond(cluster, position, timeout_s=_WAIT_S)
                     await asyncio.sleep(_GATHER_S)
+            continue
+        except LogUnavailable as error:
+            logger.warning("projecting waits", error=str(error))
         except Superseded as error:
             logger.info("read models were made anew", detail=str(error))
+            builder = None
         except KaiError as error:
             logger.warning("projecting waits", error=str(error))
+            builder = None
         await asyncio.sleep(_PAUSE_S)
+
+
+async def _stand_by(
+    log: EventLog, store: GenerationStore, cluster: str, *, builder: Builder | None, leads: asyncio.Event
+) -> Builder:
+    """Trail the instance that leads until this one does; return the builder that goes on."""
+    stood_by = False
+    while not leads.is_set():
+        stood_by = True
+        if builder is None:
+            builder = await Builder.beside(log, store, cluster)
+        else:
+            await builder.trail()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TRAIL_S):
+                await leads.wait()
+    if builder is None:
+        return await Builder.resume(log, store, cluster)
+    if stood_by:
+        await builder.trail()
+    return builder
 
 
 async def _send_spans(log: EventLog, builder: Builder, events: list[Event], sender: "OtlpSender") -> None:
