@@ -7,6 +7,7 @@ from kaicore.analysis.inquiry import last_events
 from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
 from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.inquiry.questions_first import QuestionsFirst
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events import payloads
@@ -49,6 +50,24 @@ async def test_the_state_follows_the_log_without_being_asked(log: MemoryLog) -> 
         await _reached(kept, 1)
         await facts.add_pods("b", cpu=1)
         await _reached(kept, 2)
+    following.cancel()
+
+
+async def test_what_is_folded_ahead_of_questions_waits_for_those_about_other_clusters(log: MemoryLog) -> None:
+    for cluster in ("asked", "large"):
+        await Facts(log, cluster).add_pods(*(f"p{number}" for number in range(1000)), cpu=1)
+    questions = QuestionsFirst()
+    large = KeptState(log, "large", questions=questions)
+    following = asyncio.create_task(large.follow())
+    async with asyncio.timeout(30):
+        await _reached(large, 1)
+        with questions.about("asked"):
+            await asyncio.sleep(0)
+            before = large.position
+            assert 0 < before < 1000
+            await KeptState(log, "asked", questions=questions).current()
+            assert large.position == before
+            assert (await large.current()).position == 1000, "a question about it goes on with what was begun"
     following.cancel()
 
 

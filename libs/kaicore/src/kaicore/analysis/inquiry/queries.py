@@ -28,6 +28,7 @@ from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.moments import parse_moment, position_of
 from kaicore.analysis.inquiry.past_states import PastStates
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence, recorded_config
+from kaicore.analysis.inquiry.questions_first import QuestionsFirst
 from kaicore.analysis.inquiry.spans import span_of
 from kaicore.analysis.inquiry.topologies import topologies_of
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
@@ -64,6 +65,7 @@ class Inquiry:
         self.log = log
         self._once = once
         self._progress = progress
+        self._questions = QuestionsFirst()
         self._states: dict[str, KeptState] = {}
         self._past: dict[str, PastStates] = {}
         self.hub = HubInquiry(log)
@@ -75,7 +77,10 @@ class Inquiry:
 
     def state(self, cluster: str) -> KeptState:
         """Return the kept state of a cluster."""
-        return self._states.setdefault(cluster, KeptState(self.log, cluster, progress=self._progress))
+        if cluster not in self._states:
+            kept = KeptState(self.log, cluster, questions=self._questions, progress=self._progress)
+            self._states[cluster] = kept
+        return self._states[cluster]
 
     async def state_at(self, cluster: str, at: str = "") -> ClusterState:
         """Return the state of a cluster at a moment; it changes again, so answer from it before the next `await`."""
