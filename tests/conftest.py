@@ -139,7 +139,9 @@ async def _make_months(url: str) -> None:
 def _new_database(server: str, *, template: str) -> Iterator[str]:
     name = f"kai_test_{secrets.token_hex(6)}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(sql.Identifier, (name, template))))
+        # A third less CPU than by the write-ahead log.
+        copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
+        connection.execute(copy.format(*map(sql.Identifier, (name, template))))
     try:
         yield name
     finally:
