@@ -28,7 +28,7 @@ async def project(place: Place, views: GenerationStore) -> None:
     metrics = ProjectorMetrics(registry=CollectorRegistry())
     leads = asyncio.Event()
     leads.set()
-    await follow(place.context, place.log, views, place.cluster, leads=leads, metrics=metrics)
+    await follow(place.context, place.log, views, place.cluster, leads=leads, tried=asyncio.Event(), metrics=metrics)
 
 
 class Judge:

@@ -25,6 +25,9 @@ from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kai_api.replays import keep_replaying
 
+#: The condition of readiness that the states of all clusters are there, so that questions do not wait for a fold.
+STATES = "states"
+
 #: Manifests that are asked about are larger than other requests.
 _LIMITS = HttpLimits(body_bytes=4 << 20)
 
@@ -95,7 +98,7 @@ async def _answer(context: ServiceContext, settings: ApiSettings, access: HttpAc
         try:
             async with await ViewStore.open(settings.database_url, application="kai-api") as views:
                 app.give(make_app(inquiry, context.health, long_answers, access, live=live, views=views))
-                await inquiry.follow()
+                await inquiry.follow(caught_up=lambda: context.health.met(STATES))
         finally:
             for task in beside:
                 task.cancel()
@@ -110,7 +113,7 @@ async def _end_streams(context: ServiceContext, live: LiveLog) -> None:
 
 def main() -> None:
     """Entry point of `kai-api`."""
-    sys.exit(run_service("api", ApiSettings, serve, conditions=(LOG,), serve_health=False))
+    sys.exit(run_service("api", ApiSettings, serve, conditions=(LOG, STATES), serve_health=False))
 
 
 if __name__ == "__main__":

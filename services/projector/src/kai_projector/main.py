@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -22,6 +23,9 @@ from kai_projector.metrics import ProjectorMetrics
 
 if TYPE_CHECKING:
     from kai_projector.otlp import OtlpSender
+
+#: The condition of readiness that the states of all clusters are there: an instance that has them takes over at once.
+STATES = "states"
 
 #: Seconds between two looks for clusters that are new, that one wait for events lasts, and after something failed.
 _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
@@ -57,7 +61,7 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
         async with (
             await ViewStore.open(settings.database_url, application="kai-projector") as store,
             leadership(
-                context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG,)
+                context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG, STATES)
             ) as lead_in_turn,
         ):
             leads = asyncio.Event()
@@ -93,18 +97,36 @@ async def _follow_all(
     sender: "OtlpSender | None",
 ) -> None:
     following: dict[str, asyncio.Task[None]] = {}
+    tried: dict[str, asyncio.Event] = {}
+    catching_up: list[asyncio.Task[None]] = []
     try:
         while True:
             with suppress(KaiError):
                 for cluster in without_hub(await log.clusters()):
                     if cluster not in following:
-                        work = follow(context, log, store, cluster, leads=leads, metrics=metrics, sender=sender)
+                        tried[cluster] = asyncio.Event()
+                        work = follow(
+                            *(context, log, store, cluster),
+                            leads=leads,
+                            tried=tried[cluster],
+                            metrics=metrics,
+                            sender=sender,
+                        )
                         following[cluster] = asyncio.create_task(work)
+                if not catching_up:
+                    catching_up.append(asyncio.create_task(_catch_up(context, tuple(tried.values()))))
             await context.sleep(_LOOK_S)
     finally:
-        for task in following.values():
+        tasks = (*following.values(), *catching_up)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*following.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _catch_up(context: ServiceContext, tried: Sequence[asyncio.Event]) -> None:
+    for one in tried:
+        await one.wait()
+    context.health.met(STATES)
 
 
 def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: ProjectorMetrics) -> "OtlpSender | None":
@@ -135,6 +157,7 @@ async def follow(
     cluster: str,
     *,
     leads: asyncio.Event,
+    tried: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None" = None,
 ) -> None:
@@ -143,12 +166,13 @@ async def follow(
     Args:
         leads: is set while this instance leads. While it stands by, it takes in what the one that leads has saved, so
             that it takes over in the same time however long the log is.
+        tried: is set as soon as it has the cluster's state, or cannot have it.
     """
     logger = context.log.bind(cluster=cluster)
     builder: Builder | None = None
     while True:
         try:
-            builder = await _stand_by(log, store, cluster, builder=builder, leads=leads)
+            builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
             while leads.is_set():
                 events = await builder.step()
@@ -171,11 +195,18 @@ async def follow(
         except KaiError as error:
             logger.warning("projecting waits", error=str(error))
             builder = None
+        tried.set()
         await asyncio.sleep(_PAUSE_S)
 
 
 async def _stand_by(
-    log: EventLog, store: GenerationStore, cluster: str, *, builder: Builder | None, leads: asyncio.Event
+    log: EventLog,
+    store: GenerationStore,
+    cluster: str,
+    *,
+    builder: Builder | None,
+    leads: asyncio.Event,
+    tried: asyncio.Event,
 ) -> Builder:
     """Trail the instance that leads until this one does; return the builder that goes on."""
     stood_by = False
@@ -185,13 +216,15 @@ async def _stand_by(
             builder = await Builder.beside(log, store, cluster)
         else:
             await builder.trail()
+        tried.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(_TRAIL_S):
                 await leads.wait()
     if builder is None:
-        return await Builder.resume(log, store, cluster)
-    if stood_by:
+        builder = await Builder.resume(log, store, cluster)
+    elif stood_by:
         await builder.trail()
+    tried.set()
     return builder
 
 
@@ -205,7 +238,7 @@ async def _send_spans(log: EventLog, builder: Builder, events: list[Event], send
 
 def main() -> None:
     """Entry point of `kai-projector`."""
-    sys.exit(run_service("projector", ProjectorSettings, serve, conditions=(LOG,)))
+    sys.exit(run_service("projector", ProjectorSettings, serve, conditions=(LOG, STATES)))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ class KeptState:
         self.cluster = cluster
         #: Events that were folded for it here, by all questions together.
         self.folded = 0
+        #: Set as soon as `follow` has folded it once, or could not.
+        self.tried = asyncio.Event()
         self._log = log
         self._state: ClusterState | None = None
         self._turn = asyncio.Lock()
@@ -98,7 +100,9 @@ class KeptState:
             try:
                 async with self._questions.unasked:
                     state = await self._at_the_end()
+                self.tried.set()
                 await self._log.wait_beyond(self.cluster, state.position, timeout_s=_WAIT_S)
             except KaiError as error:
+                self.tried.set()
                 _log.warning("cluster %s: its state cannot be followed: %s", self.cluster, error)
                 await asyncio.sleep(_PAUSE_S)

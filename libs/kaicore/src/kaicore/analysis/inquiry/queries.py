@@ -97,19 +97,31 @@ class Inquiry:
     async def _near(self, cluster: str, position: int) -> ClusterState | None:
         return await self._past_of(cluster).near(position)
 
-    async def follow(self) -> None:
-        """Keep the states of all clusters up to date, until cancelled."""
+    async def follow(self, *, caught_up: Callable[[], None] = lambda: None) -> None:
+        """Keep the states of all clusters up to date, until cancelled.
+
+        Args:
+            caught_up: called when the clusters that there are at first have their states, but for those that cannot.
+        """
         following: dict[str, asyncio.Task[None]] = {}
+        catching_up: list[asyncio.Task[None]] = []
         try:
             while True:
                 with suppress(KaiError):
                     for cluster in without_hub(await self.log.clusters()):
                         if cluster not in following:
                             following[cluster] = asyncio.create_task(self.state(cluster).follow())
+                    if not catching_up:
+                        catching_up.append(asyncio.create_task(self._catch_up(caught_up)))
                 await asyncio.sleep(_LOOK_S)
         finally:
-            for task in following.values():
+            for task in (*following.values(), *catching_up):
                 task.cancel()
+
+    async def _catch_up(self, caught_up: Callable[[], None]) -> None:
+        for kept in self.states:
+            await kept.tried.wait()
+        caught_up()
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""
