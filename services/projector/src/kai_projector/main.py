@@ -24,8 +24,10 @@ from kai_projector.metrics import ProjectorMetrics
 if TYPE_CHECKING:
     from kai_projector.otlp import OtlpSender
 
-#: The condition of readiness that the states of all clusters are there: an instance that has them takes over at once.
+#: The condition of readiness that the states of all clusters are there: an instance that has them takes over at once;
+#: and seconds that they are waited for at most: one that takes over late is better than none.
 STATES = "states"
+_MOST_WAIT_S = 60.0
 
 #: Seconds between two looks for clusters that are new, that one wait for events lasts, and after something failed.
 _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
@@ -99,6 +101,7 @@ async def _follow_all(
     following: dict[str, asyncio.Task[None]] = {}
     tried: dict[str, asyncio.Event] = {}
     catching_up: list[asyncio.Task[None]] = []
+    late = asyncio.get_running_loop().call_later(_MOST_WAIT_S, context.health.met, STATES)
     try:
         while True:
             with suppress(KaiError):
@@ -117,6 +120,7 @@ async def _follow_all(
                     catching_up.append(asyncio.create_task(_catch_up(context, tuple(tried.values()))))
             await context.sleep(_LOOK_S)
     finally:
+        late.cancel()
         tasks = (*following.values(), *catching_up)
         for task in tasks:
             task.cancel()

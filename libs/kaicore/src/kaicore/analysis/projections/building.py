@@ -1,13 +1,14 @@
 """Builds read models: begins a generation, or goes on with one, and follows the log with it."""
 
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Protocol
 
-from kaicore.analysis.inquiry.log_states import first_state
-from kaicore.analysis.inquiry.past_states import PastStates
+from kaicore.analysis.inquiry.log_states import first_state, fold_on, restored
 from kaicore.analysis.projections.projection import PROJECTION_SCHEMA, Projection
 from kaicore.analysis.projections.rows import PodHistory, RowChanges
 from kaicore.analysis.projections.store import Generation, Superseded
+from kaicore.errors import CorruptLog
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
@@ -84,7 +85,11 @@ class Builder:
             # Another builder has moved on meanwhile: of which position the rows are is not known.
         if generation is None:
             return None
-        state = await PastStates(log, cluster).at(generation.position)
+        # Not by way of PastStates, which makes bytes of states for later questions: here are none.
+        state = await restored(log, cluster, upto=generation.position)
+        async with aclosing(fold_on(log, state, generation.position, step=_BATCH)) as steps:
+            async for _ in steps:
+                pass
         return cls(log, store, cluster, generation, Projection(state, pods))
 
     @classmethod
@@ -129,6 +134,7 @@ class Builder:
         After `LogUnavailable` it may be called again.
 
         Raises:
+            CorruptLog: the log ends before the generation does, as one that was restored from an older backup.
             Superseded: the generation is gone, another one is read, or this builder could not save what it took in.
         """
         saved = await _newest(self._store, self._cluster)
@@ -136,6 +142,8 @@ class Builder:
             raise Superseded(f"cluster {self._cluster}: generation {self.generation.number} is built by another one")
         while (at := self.generation.position) < saved.position:
             events = await self._log.read(self._cluster, after=at, upto=saved.position, limit=_BATCH)
+            if not events:
+                raise CorruptLog(f"cluster {self._cluster}: event {at + 1} is missing")
             for event in events:
                 self._projection.take(event)
             self._projection.changes()
