@@ -11,7 +11,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -24,7 +24,7 @@ from kaicore.runtime.process_context import allow_open_files
 from psycopg import sql
 from xdist.remote import Producer
 
-from tests.servers import nats_server, postgres_server
+from tests.servers import nats_server, postgres_server, scratch_directory
 from tests.workers import StacksInTurn
 
 # The gate tries the same examples each time, so that a submission is judged by what it changed; other runs look
@@ -38,6 +38,14 @@ settings.load_profile("gate" if os.environ.get("CI") else "search")
 
 # Fleets and API servers of many nodes run in the tests' own process too.
 allow_open_files()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name a directory for what tests of all workers share (`tests/servers.py`): workers inherit the environment."""
+    if not hasattr(config, "workerinput"):
+        prepared = ExitStack()
+        os.environ["KAI_TEST_PREPARED_DIR"] = str(prepared.enter_context(scratch_directory()))
+        config.add_cleanup(prepared.close)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -131,7 +139,9 @@ async def _make_months(url: str) -> None:
 def _new_database(server: str, *, template: str) -> Iterator[str]:
     name = f"kai_test_{secrets.token_hex(6)}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(sql.Identifier, (name, template))))
+        # A third less CPU than by the write-ahead log.
+        copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
+        connection.execute(copy.format(*map(sql.Identifier, (name, template))))
     try:
         yield name
     finally:

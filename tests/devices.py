@@ -13,6 +13,7 @@ from kaicore.rules.model.pod import Pod
 from tests.factory import Cluster, pod
 
 DRIVER = "gpu.example.com"
+NUMA = "resource.kubernetes.io/numaNode"
 
 Document = dict[str, Any]
 
@@ -27,7 +28,7 @@ def gpu(name: str, *, numa: int | list[int] | None = None, memory: str = "80Gi",
         **more.pop("attributes", {}),
     }
     if numa is not None:
-        attributes["resource.kubernetes.io/numaNode"] = {"ints": numa} if isinstance(numa, list) else {"int": numa}
+        attributes[NUMA] = {"ints": numa} if isinstance(numa, list) else {"int": numa}
     return {"name": name, "attributes": attributes, "capacity": {"memory": {"value": memory}}, **more}
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from kaicore.ledger.log.migrate import upgrade
 from kaicore.runtime.embedded import EmbeddedPostgres
 
-from tests.servers import scratch_directory
+from tests.servers import lay_out_postgres, scratch_directory
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,9 +64,9 @@ Start = Callable[..., "asyncio.Future[Appender]"]
 def server() -> Iterator[EmbeddedPostgres]:
     """A durable server, because what a test of durability kills must write to the disk."""
     with scratch_directory() as directory:
+        lay_out_postgres(directory)
         made = EmbeddedPostgres(directory)
         asyncio.run(made.start())
-        upgrade(made.url_of("kai_migrate"))
         yield made
         asyncio.run(made.kill())
 

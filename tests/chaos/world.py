@@ -31,6 +31,7 @@ from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from tests.chaos.clocks import Clock
 from tests.chaos.link import Link
 from tests.chaos.machines import Machine
+from tests.servers import lay_out_postgres
 
 CLUSTER = "e2e"
 
@@ -158,6 +159,7 @@ class World:
             self.root / "postgres", self.clocks.get("postgres"), port=self._ports.port("postgres")
         )
         self.nats = EmbeddedNats(self.root / "nats", port=self._ports.port("nats"))
+        await asyncio.to_thread(lay_out_postgres, self.root / "postgres")
         await asyncio.gather(self.postgres.start(), self.nats.start())
         await asyncio.to_thread(upgrade, self.postgres.url_of("kai_migrate"))
         for name, server in (("postgres", self.postgres), ("nats", self.nats)):

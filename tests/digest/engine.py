@@ -9,10 +9,12 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
+from kai_binder.resource_claims import allocation_document
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig, PlacementStrategy
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_event, encode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.device import Allocation, PodClaim
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
@@ -31,6 +33,7 @@ from tests.workloads import Workloads
 
 __all__ = [
     "ENGINE_VERSION",
+    "Allocation",
     "ClaimUse",
     "Container",
     "ContainerKind",
@@ -45,6 +48,7 @@ __all__ = [
     "Placement",
     "PlacementStrategy",
     "Pod",
+    "PodClaim",
     "PodDisruptionBudget",
     "PodRules",
     "PodSelector",
@@ -59,6 +63,7 @@ __all__ = [
     "Taint",
     "Toleration",
     "ZoneAmount",
+    "allocation_document",
     "decode_event",
     "payloads",
     "replayed",

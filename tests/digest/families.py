@@ -8,7 +8,7 @@ from random import Random
 
 import msgspec
 
-from tests.digest import stories, zone_stories
+from tests.digest import device_stories, stories, zone_stories
 from tests.digest.benchmarks import SCENES
 from tests.digest.engine import ENGINE_VERSION, Recorder
 
@@ -20,6 +20,7 @@ _RANDOM: dict[str, tuple[Callable[[Recorder, Random], None], int, int]] = {
     "zones": (zone_stories.zones, 60, 12),
     "volumes": (zone_stories.volumes, 60, 12),
     "shared": (zone_stories.shared_volumes, 220, 12),
+    "devices": (device_stories.devices, 40, 8),
 }
 _BENCHMARKS = "benchmarks"
 FAMILIES = {**{name: count for name, (_, count, _) in _RANDOM.items()}, _BENCHMARKS: len(SCENES)}

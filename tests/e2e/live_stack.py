@@ -29,6 +29,7 @@ from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
+from tests.servers import lay_out_postgres
 
 #: Contradictions that a kubelet comes to which is ahead of what the API tells, as the fleet's are a little.
 KUBELET_AHEAD = {MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST}
@@ -95,6 +96,9 @@ class LiveStack:
 
     def start(self) -> None:
         """Start it and return when it is ready."""
+        if not self.directory.postgres.exists():
+            self.directory.claim()
+            lay_out_postgres(self.directory.postgres)
         command = [sys.executable, "-m", "kai_cli.main", "up", "--data-dir", str(self.directory.root)]
         self._process = subprocess.Popen(
             [*command, *self._cluster, "--cluster", "e2e"],
@@ -187,8 +191,10 @@ class LiveStack:
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         for child in children:
-            if module in Path(f"/proc/{child}/cmdline").read_text():
-                return int(child)
+            # A service that has just been killed may be gone by now.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if module in Path(f"/proc/{child}/cmdline").read_text():
+                    return int(child)
         raise AssertionError(f"no {module} runs")
 
     def kill_service(self, module: str) -> None:

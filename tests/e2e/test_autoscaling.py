@@ -31,6 +31,8 @@ groups:
     timing: {terminationSeconds: 100ms}
 """
 
+REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/{namespace}/provisioningrequests"
+
 CONFIG = """
 provisioning:
   class_name: best-effort-atomic-scale-up.autoscaling.x-k8s.io
@@ -74,52 +76,79 @@ def nothing_stands(state: ClusterState) -> bool:
     return not state.provisioning.standing and state.counters.bound > 0
 
 
-async def items(stack: LiveStack, path: str) -> list[Any]:
+async def listing(stack: LiveStack, path: str) -> Any:
     async with stack.client() as client:
-        listing = msgspec.json.decode(await client.get(path.format(namespace=stack.namespace)))
-    return list(listing["items"])
+        return msgspec.json.decode(await client.get(path.format(namespace=stack.namespace)))
 
 
-async def events(stack: LiveStack, *types: str) -> list[Any]:
+async def items(stack: LiveStack, path: str) -> list[Any]:
+    return list((await listing(stack, path))["items"])
+
+
+async def first_added(stack: LiveStack, path: str, version: str) -> Any:
+    """The first object of a kind after a resource version, though it may be gone by now."""
+    async with stack.client() as client, asyncio.timeout(PATIENCE_S):
+        watch = client.watch(
+            path.format(namespace=stack.namespace), resource_version=version, timeout_s=int(PATIENCE_S)
+        )
+        async with watch as chunks:
+            async for lines in chunks:
+                for event in map(msgspec.json.decode, lines):
+                    if event["type"] == "ADDED":
+                        return event["object"]
+    raise AssertionError(f"no object of {path} came")
+
+
+async def events(stack: LiveStack, *types: str, after: int = 0) -> list[Any]:
     async with stack.log() as log:
-        return [decode_payload(event) for event in await log.read("e2e", where=Filter(types=types))]
+        return [decode_payload(event) for event in await log.read("e2e", after=after, where=Filter(types=types))]
 
 
-async def recorded(stack: LiveStack, kind: str) -> None:
+async def recorded(
+    stack: LiveStack, kind: str, *, after: int = 0, holds: Callable[[Any], bool] = lambda _: True
+) -> int:
+    """Wait until an event of a kind is in the log of which something holds; the log's position then."""
     async with asyncio.timeout(PATIENCE_S):
-        while not await events(stack, kind):  # noqa: ASYNC110
+        while not any(map(holds, await events(stack, kind, after=after))):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    async with stack.log() as log:
+        return (await log.head("e2e")).position
+
+
+async def all_gone(stack: LiveStack, path: str) -> None:
+    """Wait until no object is left of a kind."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await items(stack, path):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
 
-async def test_a_gang_gets_its_nodes_and_starts_on_them(stack: LiveStack) -> None:
+async def test_a_gang_gets_its_nodes_after_a_larger_one_for_which_there_are_too_few(stack: LiveStack) -> None:
+    before = await _one_that_is_too_large_asks_again_and_again(stack)
+    await _one_that_fits_gets_its_nodes_and_starts_on_them(stack, before)
+    await stack.check()
+
+
+async def _one_that_fits_gets_its_nodes_and_starts_on_them(stack: LiveStack, before: int) -> None:
+    version = (await listing(stack, REQUESTS))["metadata"]["resourceVersion"]
     await stack.create(gang("train", 3))
-    await stack.until(stands(lambda request: request.stage != "requested"))
-    (request,) = await items(stack, "/apis/autoscaling.x-k8s.io/v1/namespaces/{namespace}/provisioningrequests")
+    request = await first_added(stack, REQUESTS, version)
     assert request["metadata"]["ownerReferences"][0]["kind"] == "Job"
     assert [one["count"] for one in request["spec"]["podSets"]] == [3]
 
     state = await stack.until(bound(3, "train"))
     assert {entry.node for entry in ours(state, "train")} == {"cpu-0", "cpu-1", "cpu-2"}
     await stack.until(nothing_stands)
-    await recorded(stack, "ProvisioningRequestRemoved")
-    for path in (
-        "/apis/autoscaling.x-k8s.io/v1/namespaces/{namespace}/provisioningrequests",
-        "/api/v1/namespaces/{namespace}/podtemplates",
-    ):
-        assert await items(stack, path) == []
-    requested = await events(stack, "ProvisioningRequested", "ProvisioningRequestCreated", "ProvisioningWithdrawn")
-    assert [type(one).__name__ for one in requested] == [
-        "ProvisioningRequested",
-        "ProvisioningRequestCreated",
-        "ProvisioningWithdrawn",
-    ]
+    await recorded(stack, "ProvisioningRequestRemoved", after=before)
+    await all_gone(stack, REQUESTS)
+    await all_gone(stack, "/api/v1/namespaces/{namespace}/podtemplates")
+    kinds = ("ProvisioningRequested", "ProvisioningRequestCreated", "ProvisioningWithdrawn")
+    assert [type(one).__name__ for one in await events(stack, *kinds, after=before)] == list(kinds)
     pods = await items(stack, "/api/v1/namespaces/{namespace}/pods")
     consumed = {pod["metadata"]["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"] for pod in pods}
     assert consumed == {request["metadata"]["name"]}
-    await stack.check()
 
 
-async def test_a_gang_for_which_there_are_too_few_nodes_asks_again_and_again(stack: LiveStack) -> None:
+async def _one_that_is_too_large_asks_again_and_again(stack: LiveStack) -> int:
     await stack.create(gang("large", 5))
     state = await stack.until(stands(lambda request: request.attempt >= 2 and request.ended == "Failed"))
     (standing,) = state.provisioning.standing.values()
@@ -134,7 +163,7 @@ async def test_a_gang_for_which_there_are_too_few_nodes_asks_again_and_again(sta
         jobs = f"/apis/batch/v1/namespaces/{stack.namespace}/jobs"
         await client.delete(f"{jobs}/large", {"propagationPolicy": "Background"})
     await recorded(stack, "PodDeleted")
-    async with asyncio.timeout(PATIENCE_S):
-        while all(one.reason != "Gone" for one in await events(stack, "ProvisioningWithdrawn")):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-    await stack.check()
+    before = await recorded(stack, "ProvisioningWithdrawn", holds=lambda one: one.reason == "Gone")
+    await stack.until(lambda state: not state.provisioning.standing)
+    await all_gone(stack, REQUESTS)
+    return before

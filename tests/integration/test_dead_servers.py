@@ -21,7 +21,7 @@ from kaicore.runtime.service.logs import get_logger
 
 from tests.kube import simulated
 from tests.new_events import new_event, unit
-from tests.servers import scratch_directory
+from tests.servers import lay_out_postgres, scratch_directory
 from tests.service_process import service_process
 
 PATIENCE_S = 120.0
@@ -43,8 +43,8 @@ TOLD_IN_S = 5.0
 async def server() -> AsyncIterator[EmbeddedPostgres]:
     """A Postgres of the test's own, which runs and has a log in it."""
     with scratch_directory() as directory:
+        await asyncio.to_thread(lay_out_postgres, directory / "postgres")
         async with EmbeddedPostgres(directory / "postgres", durable=False) as running:
-            await asyncio.to_thread(upgrade, running.url)
             yield running
 
 

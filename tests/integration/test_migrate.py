@@ -1,3 +1,4 @@
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -29,3 +30,10 @@ def test_missing_server_is_named() -> None:
 def test_append_only_tables_refuse_truncate(superuser_url: str, table: str) -> None:
     with psycopg.connect(superuser_url) as connection, pytest.raises(psycopg.errors.RestrictViolation):
         connection.execute(f"TRUNCATE {table}")
+
+
+def test_a_database_that_is_migrated_needs_nothing_of_what_migrates(
+    superuser_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "alembic", None)
+    upgrade(superuser_url)

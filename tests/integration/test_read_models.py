@@ -12,7 +12,7 @@ from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.projections.rows import PodHistory, RowChanges
 from kaicore.analysis.projections.store import Superseded, ViewStore
 from kaicore.analysis.projections.tables import METADATA, POD_HISTORY
-from kaicore.errors import ConfigurationError
+from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
@@ -84,6 +84,58 @@ async def test_two_builders_of_one_generation_count_nothing_twice(
     await copy_more(postgres_log, told)
     with pytest.raises(Superseded, match="is not at"):
         await behind.step()
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+async def test_a_builder_that_trails_another_goes_on_where_that_one_ended(
+    postgres_log: EventLog, store: ViewStore, told: str, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    monkeypatch.setattr(building, "_BATCH", 3)
+    assert await Builder.beside(postgres_log, store, told) is None, "what stands by begins nothing"
+    first = await Builder.resume(postgres_log, store, told)
+    second = await Builder.beside(postgres_log, store, told)
+    assert second is not None
+    for _ in range(steps):
+        await first.step()
+        await first.step()
+        await second.trail()
+        assert second.generation == first.generation
+        assert second.state.position == first.generation.position
+    await second.catch_up()
+    assert await kept(store, told) == projected(story()).pods
+    hours = (await ReadModels(postgres_log, store).decisions(told)).items
+    assert sum(hour.placed for hour in hours) == 3
+    await copy_more(postgres_log, told)
+    await second.step()
+    await first.trail()
+    assert first.generation == second.generation
+    await store.go_live(told, (await Builder.anew(postgres_log, store, told)).generation.number)
+    with pytest.raises(Superseded, match="built by another one"):
+        await first.trail()
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_a_step_whose_saving_failed_is_saved_by_the_next(
+    postgres_log: EventLog, store: ViewStore, told: str, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    monkeypatch.setattr(building, "_BATCH", 3)
+    builder = await Builder.resume(postgres_log, store, told)
+    save = store.save
+
+    async def fails(*arguments: Any, **named: Any) -> None:
+        monkeypatch.setattr(store, "save", save)
+        if written:
+            await save(*arguments, **named)
+        raise LogUnavailable("gone for a moment")
+
+    await builder.step()
+    monkeypatch.setattr(store, "save", fails)
+    with pytest.raises(LogUnavailable):
+        await builder.step()
+    await builder.catch_up()
+    assert await kept(store, told) == projected(story()).pods
+    hours = (await ReadModels(postgres_log, store).decisions(told)).items
+    assert sum(hour.placed for hour in hours) == 3
 
 
 @pytest.fixture(params=["postgres", "memory"])

@@ -1,5 +1,7 @@
 """The services that only read, and the hub's way in: their own classes on simulated ports, HTTP without a socket."""
 
+import asyncio
+
 from fastapi import FastAPI
 from kai_api.answering import answer_errors
 from kai_api.events import make_events_router
@@ -24,7 +26,9 @@ from tests.simulation.services import Place
 async def project(place: Place, views: GenerationStore) -> None:
     """`kai-projector`, of one cluster."""
     metrics = ProjectorMetrics(registry=CollectorRegistry())
-    await follow(place.context, place.log, views, place.cluster, metrics=metrics)
+    leads = asyncio.Event()
+    leads.set()
+    await follow(place.context, place.log, views, place.cluster, leads=leads, tried=asyncio.Event(), metrics=metrics)
 
 
 class Judge:

@@ -1,14 +1,18 @@
 """A state that is kept: folded once, as of the log's end at each question, and never by half."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from kaicore.analysis.inquiry import last_events
 from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
 from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.errors import LogUnavailable
+from kaicore.analysis.inquiry.questions_first import QuestionsFirst
+from kaicore.errors import ConfigurationError, CorruptLog, LogUnavailable
+from kaicore.ledger.log import trail
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import Snapshot
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
@@ -50,6 +54,65 @@ async def test_the_state_follows_the_log_without_being_asked(log: MemoryLog) -> 
         await facts.add_pods("b", cpu=1)
         await _reached(kept, 2)
     following.cancel()
+
+
+async def test_what_is_folded_ahead_of_questions_waits_for_those_about_other_clusters(log: MemoryLog) -> None:
+    for cluster in ("asked", "large"):
+        await Facts(log, cluster).add_pods(*(f"p{number}" for number in range(1000)), cpu=1)
+    questions = QuestionsFirst()
+    large = KeptState(log, "large", questions=questions)
+    following = asyncio.create_task(large.follow())
+    async with asyncio.timeout(30):
+        await _reached(large, 1)
+        with questions.about("asked"):
+            await asyncio.sleep(0)
+            before = large.position
+            assert 0 < before < 1000
+            await KeptState(log, "asked", questions=questions).current()
+            assert large.position == before
+            assert (await large.current()).position == 1000, "a question about it goes on with what was begun"
+    following.cancel()
+
+
+async def test_an_inquiry_has_caught_up_when_each_state_is_at_its_logs_end_or_cannot_be(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cluster in ("broken", "c"):
+        await Facts(log, cluster).add_pods(*(f"p{number}" for number in range(100)), cpu=1)
+    fold_all = ClusterState.fold_all
+
+    def broken(state: ClusterState, events: list[Event]) -> ClusterState:
+        if state.cluster == "broken":
+            raise CorruptLog("broken")
+        return fold_all(state, events)
+
+    monkeypatch.setattr(ClusterState, "fold_all", broken)
+    inquiry, caught_up = Inquiry(log), asyncio.Event()
+    following = asyncio.create_task(inquiry.follow(caught_up=caught_up.set))
+    async with asyncio.timeout(30):
+        await caught_up.wait()
+    following.cancel()
+    assert {state.cluster: state.position for state in inquiry.states} == {"broken": 0, "c": 100}
+
+
+async def test_who_may_not_leave_snapshots_on_the_trail_takes_one_and_no_more(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trail, "SPACING", 100)
+    taken: list[int] = []
+
+    def take(position: int) -> Snapshot:
+        taken.append(position)
+        return Snapshot("state", position, "1", b"")
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise ConfigurationError("the database role may not do this")
+
+    monkeypatch.setattr(log.trail, "save", refuse)
+    left = trail.Trail(log, "c", schema="1")
+    for position in range(50, 1000, 50):
+        await left.passed(position, partial(take, position))
+    assert taken == [100]
 
 
 async def test_an_event_that_cannot_be_folded_leaves_no_half_state(

@@ -1,7 +1,9 @@
 """Several builders of one generation of read models."""
 
+import pytest
 from kaicore.analysis.projections.building import Builder
-from kaicore.analysis.projections.rows import PodHistory
+from kaicore.analysis.projections.rows import PodHistory, RowChanges
+from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.envelope import Event, Unit
 
@@ -45,6 +47,18 @@ async def test_a_builder_that_another_one_overtakes_as_it_begins_counts_nothing_
     await (await Builder.resume(log, alone, _CLUSTER)).catch_up()
     assert _rows(store) == _rows(alone)
     assert any(row.placements for row in _rows(alone).values())
+
+
+async def test_a_builder_that_trails_one_beyond_the_logs_end_names_the_missing_event() -> None:
+    log, store, events = MemoryLog(lambda: 1_700_000_000_000_000), MemoryViews(), story()
+    await _extend(log, events)
+    await (await Builder.resume(log, store, _CLUSTER)).catch_up()
+    behind = await Builder.beside(log, store, _CLUSTER)
+    assert behind is not None
+    beyond = len(events) + 3
+    await store.save(_CLUSTER, behind.generation, RowChanges(), position=beyond, recorded_at=0)
+    with pytest.raises(CorruptLog, match=f"event {len(events) + 1} is missing"):
+        await behind.trail()
 
 
 def _rows(store: MemoryViews) -> dict[str, PodHistory]:

@@ -25,6 +25,11 @@ from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kai_api.replays import keep_replaying
 
+#: The condition of readiness that the states of all clusters are there, so that questions do not wait for a fold; and
+#: seconds that they are waited for at most: where all instances begin on long logs, a late answer is better than none.
+STATES = "states"
+_MOST_WAIT_S = 60.0
+
 #: Manifests that are asked about are larger than other requests.
 _LIMITS = HttpLimits(body_bytes=4 << 20)
 
@@ -89,14 +94,16 @@ async def _answer(context: ServiceContext, settings: ApiSettings, access: HttpAc
         long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
         live = LiveLog(log)
         beside = [asyncio.create_task(_end_streams(context, live))]
+        late = asyncio.get_running_loop().call_later(_MOST_WAIT_S, context.health.met, STATES)
         if settings.replay_every_s:
             replaying = keep_replaying(log, long_answers, every_s=settings.replay_every_s)
             beside.append(asyncio.create_task(replaying))
         try:
             async with await ViewStore.open(settings.database_url, application="kai-api") as views:
                 app.give(make_app(inquiry, context.health, long_answers, access, live=live, views=views))
-                await inquiry.follow()
+                await inquiry.follow(caught_up=lambda: context.health.met(STATES))
         finally:
+            late.cancel()
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
@@ -110,7 +117,7 @@ async def _end_streams(context: ServiceContext, live: LiveLog) -> None:
 
 def main() -> None:
     """Entry point of `kai-api`."""
-    sys.exit(run_service("api", ApiSettings, serve, conditions=(LOG,), serve_health=False))
+    sys.exit(run_service("api", ApiSettings, serve, conditions=(LOG, STATES), serve_health=False))
 
 
 if __name__ == "__main__":

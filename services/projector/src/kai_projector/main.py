@@ -3,13 +3,14 @@
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from kaicore.analysis.projections.building import Builder, GenerationStore
 from kaicore.analysis.projections.store import Superseded, ViewStore
-from kaicore.errors import ConfigurationError, KaiError
+from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import without_hub
@@ -23,8 +24,16 @@ from kai_projector.metrics import ProjectorMetrics
 if TYPE_CHECKING:
     from kai_projector.otlp import OtlpSender
 
+#: The condition of readiness that the states of all clusters are there: an instance that has them takes over at once;
+#: and seconds that they are waited for at most: one that takes over late is better than none.
+STATES = "states"
+_MOST_WAIT_S = 60.0
+
 #: Seconds between two looks for clusters that are new, that one wait for events lasts, and after something failed.
 _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
+
+#: Seconds between two looks, while standing by, at how far the one that leads has come.
+_TRAIL_S = 1.0
 
 #: Seconds that events gather before they are projected: each transaction costs more than ten events in it.
 _GATHER_S = 0.2
@@ -54,30 +63,74 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
         async with (
             await ViewStore.open(settings.database_url, application="kai-projector") as store,
             leadership(
-                context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG,)
+                context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG, STATES)
             ) as lead_in_turn,
         ):
-            await lead_in_turn(lambda: _project(context, log, store, metrics=metrics, sender=sender))
+            leads = asyncio.Event()
+            following = asyncio.create_task(
+                _follow_all(context, log, store, leads=leads, metrics=metrics, sender=sender)
+            )
+            try:
+                await lead_in_turn(lambda: _lead(context, leads, sender))
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
 
-async def _project(
-    context: ServiceContext, log: EventLog, store: ViewStore, *, metrics: ProjectorMetrics, sender: "OtlpSender | None"
+async def _lead(context: ServiceContext, leads: asyncio.Event, sender: "OtlpSender | None") -> None:
+    sending = None if sender is None else asyncio.create_task(sender.run())
+    leads.set()
+    try:
+        await context.stopping.wait()
+    finally:
+        leads.clear()
+        if sending is not None:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _follow_all(
+    context: ServiceContext,
+    log: EventLog,
+    store: ViewStore,
+    *,
+    leads: asyncio.Event,
+    metrics: ProjectorMetrics,
+    sender: "OtlpSender | None",
 ) -> None:
     following: dict[str, asyncio.Task[None]] = {}
-    sending = None if sender is None else asyncio.create_task(sender.run())
+    tried: dict[str, asyncio.Event] = {}
+    catching_up: list[asyncio.Task[None]] = []
+    late = asyncio.get_running_loop().call_later(_MOST_WAIT_S, context.health.met, STATES)
     try:
-        while not context.stopping.is_set():
+        while True:
             with suppress(KaiError):
                 for cluster in without_hub(await log.clusters()):
                     if cluster not in following:
-                        work = follow(context, log, store, cluster, metrics=metrics, sender=sender)
+                        tried[cluster] = asyncio.Event()
+                        work = follow(
+                            *(context, log, store, cluster),
+                            leads=leads,
+                            tried=tried[cluster],
+                            metrics=metrics,
+                            sender=sender,
+                        )
                         following[cluster] = asyncio.create_task(work)
+                if not catching_up:
+                    catching_up.append(asyncio.create_task(_catch_up(context, tuple(tried.values()))))
             await context.sleep(_LOOK_S)
     finally:
-        tasks = [*following.values(), *([] if sending is None else [sending])]
+        late.cancel()
+        tasks = (*following.values(), *catching_up)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _catch_up(context: ServiceContext, tried: Sequence[asyncio.Event]) -> None:
+    for one in tried:
+        await one.wait()
+    context.health.met(STATES)
 
 
 def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: ProjectorMetrics) -> "OtlpSender | None":
@@ -107,16 +160,25 @@ async def follow(
     store: GenerationStore,
     cluster: str,
     *,
+    leads: asyncio.Event,
+    tried: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None" = None,
 ) -> None:
-    """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any."""
+    """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any.
+
+    Args:
+        leads: is set while this instance leads. While it stands by, it takes in what the one that leads has saved, so
+            that it takes over in the same time however long the log is.
+        tried: is set as soon as it has the cluster's state, or cannot have it.
+    """
     logger = context.log.bind(cluster=cluster)
+    builder: Builder | None = None
     while True:
         try:
-            builder = await Builder.resume(log, store, cluster)
+            builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
-            while True:
+            while leads.is_set():
                 events = await builder.step()
                 metrics.took(cluster, len(events))
                 if sender is not None:
@@ -128,11 +190,46 @@ async def follow(
                     await builder.catch_up()
                     await log.wait_beyond(cluster, position, timeout_s=_WAIT_S)
                     await asyncio.sleep(_GATHER_S)
+            continue
+        except LogUnavailable as error:
+            logger.warning("projecting waits", error=str(error))
         except Superseded as error:
             logger.info("read models were made anew", detail=str(error))
+            builder = None
         except KaiError as error:
             logger.warning("projecting waits", error=str(error))
+            builder = None
+        tried.set()
         await asyncio.sleep(_PAUSE_S)
+
+
+async def _stand_by(
+    log: EventLog,
+    store: GenerationStore,
+    cluster: str,
+    *,
+    builder: Builder | None,
+    leads: asyncio.Event,
+    tried: asyncio.Event,
+) -> Builder:
+    """Trail the instance that leads until this one does; return the builder that goes on."""
+    stood_by = False
+    while not leads.is_set():
+        stood_by = True
+        if builder is None:
+            builder = await Builder.beside(log, store, cluster)
+        else:
+            await builder.trail()
+        tried.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TRAIL_S):
+                await leads.wait()
+    if builder is None:
+        builder = await Builder.resume(log, store, cluster)
+    elif stood_by:
+        await builder.trail()
+    tried.set()
+    return builder
 
 
 async def _send_spans(log: EventLog, builder: Builder, events: list[Event], sender: "OtlpSender") -> None:
@@ -145,7 +242,7 @@ async def _send_spans(log: EventLog, builder: Builder, events: list[Event], send
 
 def main() -> None:
     """Entry point of `kai-projector`."""
-    sys.exit(run_service("projector", ProjectorSettings, serve, conditions=(LOG,)))
+    sys.exit(run_service("projector", ProjectorSettings, serve, conditions=(LOG, STATES)))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from functools import partial
 
 from kaicore.analysis.inquiry.log_states import fold_on, restored
+from kaicore.analysis.inquiry.questions_first import QuestionsFirst
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.state_snapshot import take_state
@@ -26,17 +27,26 @@ class KeptState:
     """The state of one cluster."""
 
     def __init__(
-        self, log: EventLog, cluster: str, *, progress: Callable[[int, int], None] = lambda _, __: None
+        self,
+        log: EventLog,
+        cluster: str,
+        *,
+        questions: QuestionsFirst | None = None,
+        progress: Callable[[int, int], None] = lambda _, __: None,
     ) -> None:
         """Args:
         log: that it follows.
         cluster: whose.
+        questions: about this and other clusters, to which `follow` gives way.
         progress: called with how far it is folded, and how far it will be, in positions.
         """
+        self._questions = questions or QuestionsFirst()
         self._progress = progress
         self.cluster = cluster
         #: Events that were folded for it here, by all questions together.
         self.folded = 0
+        #: Set as soon as `follow` has folded it once, or could not.
+        self.tried = asyncio.Event()
         self._log = log
         self._state: ClusterState | None = None
         self._turn = asyncio.Lock()
@@ -58,6 +68,10 @@ class KeptState:
             CorruptLog: the log contradicts itself.
             UnknownEvent: this program is too old for the log.
         """
+        with self._questions.about(self.cluster):
+            return await self._at_the_end()
+
+    async def _at_the_end(self) -> ClusterState:
         head = await self._log.head(self.cluster)
         async with self._turn:
             if self._state is None:
@@ -78,13 +92,17 @@ class KeptState:
                 self.folded += count
                 self._progress(state.position, position)
                 await self._trail.passed(state.position, partial(take_state, state))
+                await self._questions.give_way(self.cluster)
 
     async def follow(self) -> None:
         """Fold whatever comes, until cancelled; a log that fails is tried again."""
         while True:
             try:
-                state = await self.current()
+                async with self._questions.unasked:
+                    state = await self._at_the_end()
+                self.tried.set()
                 await self._log.wait_beyond(self.cluster, state.position, timeout_s=_WAIT_S)
             except KaiError as error:
+                self.tried.set()
                 _log.warning("cluster %s: its state cannot be followed: %s", self.cluster, error)
                 await asyncio.sleep(_PAUSE_S)

@@ -75,17 +75,25 @@ async def fold_on(log: EventLog, state: ClusterState, position: int, *, step: in
         raise CorruptLog(f"cluster {state.cluster}: event {state.position + 1} is missing")
 
 
-async def restored(log: EventLog, cluster: str) -> ClusterState:
+async def restored(log: EventLog, cluster: str, *, upto: int | None = None) -> ClusterState:
     """Return the newest state that was saved, by itself or on the trail, else the empty one.
+
+    Args:
+        log: where they are kept.
+        cluster: whose.
+        upto: the position that it must not be beyond; by default the log's end.
 
     Raises:
         EventsRetired: there is none, and the log's first events are gone.
     """
-    end, read = (await log.head(cluster)).position, partial(read_state, cluster)
-    snapshots = [await log.load_snapshot(cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA)]
+    end, read = (await log.head(cluster)).position if upto is None else upto, partial(read_state, cluster)
+    snapshots = [await log.load_snapshot(cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, upto=upto)]
     if (trail := trail_of(log)) is not None:
         snapshots.append(await trail.load(cluster, schema=SNAPSHOT_SCHEMA, upto=end))
-    for one in sorted((one for one in snapshots if one is not None), key=lambda one: -one.position):
+    # From an earlier one on, events are missing.
+    retired = await log.retired(cluster)
+    sound = [one for one in snapshots if one is not None and one.position >= retired]
+    for one in sorted(sound, key=lambda one: -one.position):
         if (state := content(cluster, one, read, end=end)) is not None:
             return state
     kept = await newest_kept(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=read, upto=end)

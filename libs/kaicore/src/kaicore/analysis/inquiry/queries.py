@@ -28,6 +28,7 @@ from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.moments import parse_moment, position_of
 from kaicore.analysis.inquiry.past_states import PastStates
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence, recorded_config
+from kaicore.analysis.inquiry.questions_first import QuestionsFirst
 from kaicore.analysis.inquiry.spans import span_of
 from kaicore.analysis.inquiry.topologies import topologies_of
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
@@ -64,6 +65,7 @@ class Inquiry:
         self.log = log
         self._once = once
         self._progress = progress
+        self._questions = QuestionsFirst()
         self._states: dict[str, KeptState] = {}
         self._past: dict[str, PastStates] = {}
         self.hub = HubInquiry(log)
@@ -75,7 +77,10 @@ class Inquiry:
 
     def state(self, cluster: str) -> KeptState:
         """Return the kept state of a cluster."""
-        return self._states.setdefault(cluster, KeptState(self.log, cluster, progress=self._progress))
+        if cluster not in self._states:
+            kept = KeptState(self.log, cluster, questions=self._questions, progress=self._progress)
+            self._states[cluster] = kept
+        return self._states[cluster]
 
     async def state_at(self, cluster: str, at: str = "") -> ClusterState:
         """Return the state of a cluster at a moment; it changes again, so answer from it before the next `await`."""
@@ -92,19 +97,31 @@ class Inquiry:
     async def _near(self, cluster: str, position: int) -> ClusterState | None:
         return await self._past_of(cluster).near(position)
 
-    async def follow(self) -> None:
-        """Keep the states of all clusters up to date, until cancelled."""
+    async def follow(self, *, caught_up: Callable[[], None] = lambda: None) -> None:
+        """Keep the states of all clusters up to date, until cancelled.
+
+        Args:
+            caught_up: called when the clusters that there are at first have their states, but for those that cannot.
+        """
         following: dict[str, asyncio.Task[None]] = {}
+        catching_up: list[asyncio.Task[None]] = []
         try:
             while True:
                 with suppress(KaiError):
                     for cluster in without_hub(await self.log.clusters()):
                         if cluster not in following:
                             following[cluster] = asyncio.create_task(self.state(cluster).follow())
+                    if not catching_up:
+                        catching_up.append(asyncio.create_task(self._catch_up(caught_up)))
                 await asyncio.sleep(_LOOK_S)
         finally:
-            for task in following.values():
+            for task in (*following.values(), *catching_up):
                 task.cancel()
+
+    async def _catch_up(self, caught_up: Callable[[], None]) -> None:
+        for kept in self.states:
+            await kept.tried.wait()
+        caught_up()
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""

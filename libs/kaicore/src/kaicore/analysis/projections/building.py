@@ -1,13 +1,14 @@
 """Builds read models: begins a generation, or goes on with one, and follows the log with it."""
 
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Protocol
 
-from kaicore.analysis.inquiry.log_states import first_state
-from kaicore.analysis.inquiry.past_states import PastStates
+from kaicore.analysis.inquiry.log_states import first_state, fold_on, restored
 from kaicore.analysis.projections.projection import PROJECTION_SCHEMA, Projection
 from kaicore.analysis.projections.rows import PodHistory, RowChanges
-from kaicore.analysis.projections.store import Generation
+from kaicore.analysis.projections.store import Generation, Superseded
+from kaicore.errors import CorruptLog
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
@@ -48,16 +49,29 @@ class Builder:
     def __init__(
         self, log: EventLog, store: GenerationStore, cluster: str, generation: Generation, projection: Projection
     ) -> None:
-        """Prefer `resume` or `anew`."""
+        """Prefer `resume`, `beside` or `anew`."""
         self._log = log
         self._store = store
         self._cluster = cluster
         self.generation = generation
         self._projection = projection
+        #: Events that were taken in, and what they change, until that is saved.
+        self._unsaved: tuple[list[Event], RowChanges] | None = None
 
     @classmethod
     async def resume(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder":
         """Go on with the newest generation that this program's rules have made; begin one where there is none.
+
+        Raises:
+            EventsRetired: events that are needed have left the log, and no snapshot stands for them.
+        """
+        return await cls.beside(log, store, cluster) or await cls.anew(log, store, cluster)
+
+    @classmethod
+    async def beside(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder | None":
+        """Stand where the newest generation is that this program's rules have made; None where there is none.
+
+        It may be another builder's: `trail` goes after that one, and `step` takes its place.
 
         Raises:
             EventsRetired: events that are needed have left the log, and no snapshot stands for them.
@@ -70,8 +84,12 @@ class Builder:
                 break
             # Another builder has moved on meanwhile: of which position the rows are is not known.
         if generation is None:
-            return await cls.anew(log, store, cluster)
-        state = await PastStates(log, cluster).at(generation.position)
+            return None
+        # Not by way of PastStates, which makes bytes of states for later questions: here are none.
+        state = await restored(log, cluster, upto=generation.position)
+        async with aclosing(fold_on(log, state, generation.position, step=_BATCH)) as steps:
+            async for _ in steps:
+                pass
         return cls(log, store, cluster, generation, Projection(state, pods))
 
     @classmethod
@@ -91,21 +109,49 @@ class Builder:
         return self._projection.state
 
     async def step(self) -> list[Event]:
-        """Take in the next events, and return them.
+        """Take in the next events, and return them; after `LogUnavailable` it may be called again.
 
         Raises:
             Superseded: another one builds this generation, or has deleted it.
         """
-        events = await self._log.read(self._cluster, after=self.generation.position, limit=_BATCH)
-        for event in events:
-            self._projection.take(event)
-        if events:
-            position, recorded_at = events[-1].position, events[-1].recorded_at
-            await self._store.save(
-                self._cluster, self.generation, self._projection.changes(), position=position, recorded_at=recorded_at
-            )
-            self.generation = self.generation._replace(position=position, recorded_at=recorded_at)
+        if self._unsaved is None:
+            events = await self._log.read(self._cluster, after=self.generation.position, limit=_BATCH)
+            if not events:
+                return []
+            for event in events:
+                self._projection.take(event)
+            self._unsaved = events, self._projection.changes()
+        events, changes = self._unsaved
+        position, recorded_at = events[-1].position, events[-1].recorded_at
+        await self._store.save(self._cluster, self.generation, changes, position=position, recorded_at=recorded_at)
+        self._moved_to(events[-1])
+        self._unsaved = None
         return events
+
+    async def trail(self) -> None:
+        """Take in what another builder has saved of this generation since, and save nothing.
+
+        After `LogUnavailable` it may be called again.
+
+        Raises:
+            CorruptLog: the log ends before the generation does, as one that was restored from an older backup.
+            Superseded: the generation is gone, another one is read, or this builder could not save what it took in.
+        """
+        saved = await _newest(self._store, self._cluster)
+        if saved is None or saved.number != self.generation.number or self._unsaved is not None:
+            raise Superseded(f"cluster {self._cluster}: generation {self.generation.number} is built by another one")
+        while (at := self.generation.position) < saved.position:
+            events = await self._log.read(self._cluster, after=at, upto=saved.position, limit=_BATCH)
+            if not events:
+                raise CorruptLog(f"cluster {self._cluster}: event {at + 1} is missing")
+            for event in events:
+                self._projection.take(event)
+            self._projection.changes()
+            self._moved_to(events[-1])
+        self.generation = saved
+
+    def _moved_to(self, event: Event) -> None:
+        self.generation = self.generation._replace(position=event.position, recorded_at=event.recorded_at)
 
     async def catch_up(self, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
         """Take in all events that there are now; then this generation is the one that is read.

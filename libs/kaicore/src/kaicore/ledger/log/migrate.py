@@ -6,7 +6,7 @@ installed wheel in `kaicore/_migrations`.
 
 from pathlib import Path
 
-from kaicore.errors import ConfigurationError, LogError, LogUnavailable
+from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable
 from kaicore.ledger.log.url_errors import check_ports, is_hopeless, without_login
 
 #: Key of the advisory lock that lets one process migrate while the others wait.
@@ -26,7 +26,11 @@ def upgrade(url: str) -> None:
         ConfigurationError: the url is none, the database was migrated by a newer version, or the scripts are missing.
         LogError: the server refuses a step, such as for lack of a privilege.
     """
-    # Half a second of imports that no reader or writer of the log needs.
+    check_ports(url)
+    scripts = _scripts()
+    if _revision_of(url) == _newest(scripts):
+        return
+    # Half a second of imports that no reader or writer of the log needs, and no start on a log that is migrated.
     import psycopg  # noqa: PLC0415
     import sqlalchemy.exc  # noqa: PLC0415
     from alembic import command  # noqa: PLC0415
@@ -35,9 +39,8 @@ def upgrade(url: str) -> None:
     from sqlalchemy import create_engine, text  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    check_ports(url)
     config = Config()
-    config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     # SQLAlchemy's own urls have no room for several hosts.
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
@@ -49,10 +52,32 @@ def upgrade(url: str) -> None:
     except CommandError as error:
         raise ConfigurationError(f"the database was migrated by a newer kai-ledger: {error}") from error
     except sqlalchemy.exc.OperationalError as error:
-        kind = ConfigurationError if is_hopeless(error.orig) else LogUnavailable
-        raise kind(f"cannot migrate: {without_login(url, error.orig)}") from None
+        raise _unreachable(url, error.orig) from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise LogError(f"cannot migrate: {without_login(url, error)}") from None
+
+
+def _revision_of(url: str) -> str | None:
+    """Return the revision that a database is at; None where it has none yet, or the user may not ask."""
+    import psycopg  # noqa: PLC0415
+
+    try:
+        with psycopg.connect(url) as connection:
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+            return None if row is None else str(row[0])
+    except psycopg.OperationalError as error:
+        raise _unreachable(url, error) from None
+    except psycopg.Error:
+        return None
+
+
+def _unreachable(url: str, error: BaseException | None) -> KaiError:
+    kind = ConfigurationError if is_hopeless(error) else LogUnavailable
+    return kind(f"cannot migrate: {without_login(url, error)}")
+
+
+def _newest(scripts: Path) -> str:
+    return max(file.name.partition("_")[0] for file in (scripts / "versions").glob("[0-9]*.py"))
 
 
 def _scripts() -> Path:

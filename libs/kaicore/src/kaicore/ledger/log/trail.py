@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from kaicore.errors import KaiError
+from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog, Snapshot
 
 _log = logging.getLogger(__name__)
@@ -101,8 +101,12 @@ class Trail:
             return
         try:
             await self._leave(self._store, position, take)
+        except ConfigurationError as error:
+            # A role that only reads: taking a state costs as much as folding thousands of events, so not again.
+            _log.info("cluster %s: no snapshots are left on the trail: %s", self._cluster, error)
+            self._store = None
         except KaiError as error:
-            # A role that only reads, or a server that does not answer: it is a cache.
+            # A server that does not answer: it is a cache.
             _log.info("cluster %s: no snapshot was left on the trail: %s", self._cluster, error)
             self._covered = position, position + SPACING
 

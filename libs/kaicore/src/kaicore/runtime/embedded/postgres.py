@@ -63,7 +63,7 @@ _SETTINGS = {
 }
 
 #: For tests: a crash of the machine, though not of Postgres, may lose or break the data.
-_CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+_CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "128MB"}
 
 
 def embedded_url_of(directory: Path, url: str, role: str) -> str:

@@ -1,0 +1,100 @@
+"""A projector that stands by is ready once it is where the read models are, so that it can take over at once."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from kai_projector.main import follow
+from kai_projector.metrics import ProjectorMetrics
+from kaicore.analysis.projections.building import Builder
+from kaicore.errors import CorruptLog
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.rules.events.envelope import Event, Unit
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.service import Health, ServiceContext, get_logger
+from prometheus_client import CollectorRegistry
+
+from tests.new_events import as_new
+from tests.projected import story
+from tests.simulation.views import MemoryViews
+
+_CLUSTER = "c1"
+_EVENTS = story()
+#: How many of them the projector that leads has taken in.
+_SEEN = 12
+
+
+class _CountingLog(MemoryLog):
+    """Counts the events that were read."""
+
+    read_events = 0
+
+    async def read(
+        self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
+    ) -> list[Event]:
+        events = await super().read(cluster, after=after, upto=upto, limit=limit, where=where)
+        self.read_events += len(events)
+        return events
+
+
+@pytest.fixture
+async def log() -> _CountingLog:
+    made = _CountingLog(lambda: 1_700_000_000_000_000)
+    await made.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[:_SEEN]])
+    return made
+
+
+@pytest.fixture
+async def views(log: _CountingLog) -> MemoryViews:
+    made = MemoryViews()
+    await (await Builder.resume(log, made, _CLUSTER)).catch_up()
+    log.read_events = 0
+    return made
+
+
+async def _until_tried(log: MemoryLog, views: MemoryViews) -> None:
+    """Let a projector stand by until it says that it has the state, or cannot."""
+    context, tried = ServiceContext("projector", Health("log"), get_logger()), asyncio.Event()
+    metrics = ProjectorMetrics(registry=CollectorRegistry())
+    following = asyncio.create_task(
+        follow(context, log, views, _CLUSTER, leads=asyncio.Event(), tried=tried, metrics=metrics)
+    )
+    try:
+        async with asyncio.timeout(30):
+            await tried.wait()
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+async def test_who_stands_by_is_at_its_place_when_it_has_read_what_the_read_models_have(
+    log: _CountingLog, views: MemoryViews
+) -> None:
+    await log.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[_SEEN:]])
+    await _until_tried(log, views)
+    assert log.read_events == _SEEN
+
+
+async def test_who_stands_by_begins_from_the_last_saved_state_that_is_not_beyond_the_read_models(
+    log: _CountingLog, views: MemoryViews
+) -> None:
+    await log.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[_SEEN:]])
+    for position in (_SEEN - 2, _SEEN + 2):
+        state = ClusterState(_CLUSTER).fold_all(await log.read(_CLUSTER, upto=position))
+        await log.trail.save(_CLUSTER, take_state(state), b"")
+    log.read_events = 0
+    await _until_tried(log, views)
+    assert log.read_events == 2
+
+
+async def test_a_log_that_cannot_be_folded_does_not_keep_who_stands_by_from_being_ready(
+    log: _CountingLog, views: MemoryViews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(state: ClusterState, _: list[Event]) -> ClusterState:
+        raise CorruptLog(f"cluster {state.cluster}: broken")
+
+    monkeypatch.setattr(ClusterState, "fold_all", broken)
+    await _until_tried(log, views)
