@@ -49,6 +49,8 @@ def main() -> int:
             sys.stderr.write(f"skipped: {name}: {_REAL[name]}\n")
         asked.only = [name for name in asked.only if name not in _REAL]
     with tempfile.TemporaryDirectory(prefix="kai-beside-", ignore_cleanup_errors=True) as scratch:
+        # Postgres runs as nobody where the tests are root's.
+        Path(scratch).chmod(0o755)
         try:
             wrong = [name for name in asked.only if _is_wrong(name, asked, asked.keep or Path(scratch))]
         except FileNotFoundError as error:
