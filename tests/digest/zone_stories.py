@@ -3,6 +3,8 @@
 from random import Random
 from typing import Any
 
+import msgspec
+
 from tests.digest.engine import (
     ClaimUse,
     Container,
@@ -95,8 +97,11 @@ class _Zones(Story):
         if what == "foreign":
             self.count += 1
             node = random.choice(sorted(self.layout))
-            one = pod(f"f{self.count}", cpu=random.randint(1, 4), memory=1, scheduler_name="other", node_name=node)
-            self.add(one)
+            one = pod(f"f{self.count}", cpu=random.randint(1, 4), memory=1, scheduler_name="other")
+            if self.count % 2:
+                # Seen waiting: what its kubelet will give it is foretold.
+                self.add(one)
+            self.add(msgspec.structs.replace(one, node_name=node))
             self._charged(node, one.uid)
         elif what == "reshape":
             name = random.choice(sorted(self.layout))

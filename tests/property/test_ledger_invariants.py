@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -264,10 +265,13 @@ class Story:
         self.brought |= {"zones"}
 
     def _foreign(self, step: Step) -> None:
-        """A pod is on a node without any decision."""
+        """A pod is on a node without any decision; of one that was seen waiting, zones are foretold."""
         self.count += 1
         node = f"n{step.pick % len(self.layout)}"
         one = pod(f"f{self.count}", cpu=1 + step.pick % 4, memory=1, scheduler_name="other", node_name=node)
+        if step.pick % 3:
+            waiting = msgspec.structs.replace(one, node_name="")
+            self.fact(f"pod/{one.uid}", payloads.PodObserved(waiting))
         self.fact(f"pod/{one.uid}", payloads.PodObserved(one), charges=node)
         self.brought |= {"zones", "nodes"}
 

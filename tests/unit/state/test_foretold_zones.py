@@ -10,7 +10,7 @@ from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import Cluster, amounts, pod
+from tests.factory import Cluster, amounts, pod, topology
 
 ZONE = amounts(cpu=4)
 
@@ -112,11 +112,30 @@ def test_a_pod_that_is_gone_holds_no_foretold_zone(end: str) -> None:
     assert not differences(cluster.state)
 
 
-@pytest.mark.parametrize("doubt", ["no exporter", "not ready", "unknown pod", "seen running"])
-def test_nothing_is_foretold_where_the_admission_is_in_doubt(doubt: str) -> None:
-    cluster = Cluster() if doubt == "no exporter" else with_exporter()
-    if doubt == "no exporter":
+@pytest.mark.parametrize("exporter", [False, True])
+def test_what_a_node_without_an_exporter_publishes_of_pods_that_run_replaces_what_was_foretold(exporter: bool) -> None:
+    cluster = with_exporter() if exporter else Cluster()
+    if not exporter:
         cluster.add_node("n1", ZONE, ZONE)
+    theirs = bind(cluster, "theirs", 3)
+    publish(cluster, 4, 4)
+    cluster.add_pod(msgspec.structs.replace(theirs, node_name="n1", phase="Running"))
+    assert used(cluster) == [3000, 0], "it may have published that before the pod came"
+    publish(cluster, 4, 1)
+    assert used(cluster) == ([3000, 0] if exporter else [0, 0])
+    assert (cluster.state.charges.history_gap("n1") is None) == exporter
+    assert used_again(cluster) == used(cluster)
+    assert not differences(cluster.state)
+
+
+def publish(cluster: Cluster, *cpus: int) -> None:
+    free = tuple(amounts(cpu=cpu) for cpu in cpus)
+    cluster.record("nrt/n1", payloads.TopologyObserved(topology("n1", ZONE, ZONE, available=free)))
+
+
+@pytest.mark.parametrize("doubt", ["not ready", "unknown pod", "seen running"])
+def test_nothing_is_foretold_where_the_admission_is_in_doubt(doubt: str) -> None:
+    cluster = with_exporter()
     if doubt == "not ready":
         cluster.add_node("n1", ZONE, ZONE, ready=False)
     if doubt == "unknown pod":

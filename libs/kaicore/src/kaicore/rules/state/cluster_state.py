@@ -248,8 +248,10 @@ class ClusterState(PodIndexes):
         if before is not None and before.lasting() == topology.lasting():
             self.columns.topologies[row] = topology
             self.columns.zones.set_published(row, topology)
-            return
-        self.set_topology(topology.node, topology)
+        else:
+            self.set_topology(topology.node, topology)
+        if topology.node not in self.counters.reported_on:
+            self.charges.published(topology.node)
 
     def _network_topology_changed(self, payload: TopologyFact) -> None:
         self.network_topologies.take(payload)

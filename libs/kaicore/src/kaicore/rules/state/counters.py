@@ -21,8 +21,8 @@ class Counters(msgspec.Struct):
         reselections: decisions for a node whose kubelet had rejected a pod of the same class before.
         agreement: observed placements of pods with a prediction, by how they compare with it (`Agreement`).
         reported: observations of exporters.
+        reported_on: observations of exporters by node.
         misses: predictions that kubelets did not follow, by node and there by policy and cause (`policy/cause`).
-        reported_on: the same by node.
         disbelieved: observations of more than the pod or the zone can hold, by node.
         cycles: recorded cycles.
         missed: pods that were observed on other zones than their own NUMA policy asks for.

@@ -112,6 +112,14 @@ class NodeCharges:
             foretold = predicted_placement(verdict, [zone.name for zone in topology.zones])
             entry.foretold = None if foretold is None else foretold.placement
 
+    def published(self, node: str) -> None:
+        """A node without an exporter has published what is free: of pods that run, that tells more than the model."""
+        pods = (self._pods[uid] for uid in self.on_node.get(node, ()))
+        running = [entry for entry in pods if entry.foretold is not None and entry.started_at]
+        for entry in sorted(running, key=lambda entry: (entry.charged_at, entry.pod.uid)):
+            entry.foretold = None
+            self.recharge(entry)
+
     def _without(self, entry: PodEntry) -> NodeZones:
         """Return the zones of a pod's node as if the pod were not there."""
         row = self._columns.row(entry.node)

@@ -102,7 +102,8 @@ class PodEntry(msgspec.Struct):
         kept_by_init: what its ordinary init containers keep, predicted again given the zones on which the others were
             observed; None while the first prediction stands.
         foretold: the zones that its kubelet is expected to give it, of a pod that another scheduler bound; until they
-            are observed. None where not all that its node held then was known.
+            are observed, or a node without an exporter publishes while it runs. None where not all that its node held
+            then was known.
         alternatives: other placements that the kubelet may have given it, until it is observed: the kubelet may have
             freed something before the log knew that.
         charged_at: position of the event that charged it: the order in which pods came to a node.

@@ -117,9 +117,9 @@ class PodIndexes:
             if held:
                 self._release(after, held, release)
             if holds:
-                # Seen waiting, it comes to its kubelet now; without its exporter nothing would correct that.
+                # Seen waiting, it comes to its kubelet now.
                 arrives = before.stage is Stage.WAITING and after.stage is Stage.BOUND and not after.started_at
-                if arrives and after.observed is None and holds in self.counters.reported_on:
+                if arrives and after.observed is None:
                     self.charges.foretell(after)
                 self._hold(after)
         elif holds:
