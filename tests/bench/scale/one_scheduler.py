@@ -53,6 +53,7 @@ class Size:
 
 #: The last one has room for 59 % of the pods.
 FULL = (
+    Size(nodes=10_000, pods=40_000, per_s=2_000, runs=2),
     Size(nodes=10_000, pods=10_000, per_s=2_000, runs=3, replicas=(1, 2)),
     Size(nodes=10_000, pods=10_000, per_s=2_000, runs=1, replicas=(1, 2), gang=8),
     Size(nodes=30_000, pods=10_000, per_s=2_000, runs=1, replicas=(1, 2)),
