@@ -69,8 +69,30 @@ def test_as_many_pods_are_placed_as_there_are_devices(claims: bool, tmp_path: Pa
     assert not world.warnings
 
 
-def test_pod_of_a_template_that_is_not_there_waits_for_its_claim(tmp_path: Path) -> None:
-    one = job("train", 1, claims=True)
+def test_pod_of_a_template_that_is_not_there_waits_for_its_claim_and_a_warning_says_what_to_give(
+    tmp_path: Path,
+) -> None:
+    one = job("train", 2, claims=True)
     one["spec"]["template"]["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "missing"
-    (pod,) = document_of(world_of(manifests(one), tmp_path))["pods"]
+    world = world_of(manifests(one), tmp_path)
+    pod, _ = document_of(world)["pods"]
     assert "is not made yet from template missing" in str(pod["reasons"])
+    assert world.warnings == [
+        "2 pods are to get a claim of ResourceClaimTemplate default/missing, which is not given: "
+        "give the output of `kubectl get resourceclaimtemplate missing -n default -o yaml` too"
+    ]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded"])
+def test_pod_that_has_its_claim_or_needs_none_any_more_asks_for_no_template(phase: str, tmp_path: Path) -> None:
+    spec = {**job("train", 1, claims=True)["spec"]["template"]["spec"]}
+    spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "missing"}]
+    named = [{"name": "gpu", "resourceClaimName": "p-gpu-x7k2p"}] if phase == "Pending" else []
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": spec,
+        "status": {"phase": phase, "resourceClaimStatuses": named},
+    }
+    assert not world_of(manifests(pod), tmp_path).warnings

@@ -238,3 +238,10 @@ spec: {{spec: {{devices: {{requests: [{request}]}}}}}}
 """
     group = only(ask(cluster, text))
     assert sum(bool(one.node) for one in group.pods) == 2, group.reasons
+
+
+def test_template_that_is_not_submitted_along_is_asked_for() -> None:
+    uses = "restartPolicy: Never\n      resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]"
+    answer = ask(cluster_of(1), job("train").replace("restartPolicy: Never", uses))
+    (warning,) = answer.warnings
+    assert "ResourceClaimTemplate default/one, which is not given" in warning

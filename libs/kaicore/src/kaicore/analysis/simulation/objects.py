@@ -362,6 +362,14 @@ class _Reader:
         for node, count in sorted(lost.items()):
             if node not in world.nodes:
                 world.warnings.append(f"{_pods(count)} on {node}, and there is no Node of this name")
+        waiting = [pod.object for pod in world.pods if pod.wire.status.phase not in ("Succeeded", "Failed")]
+        for (namespace, name), count in sorted(
+            Counter(key for pod in waiting for key in set(world.surroundings.claim_templates.missing(pod))).items()
+        ):
+            world.warnings.append(
+                f"{_pods(count)} to get a claim of ResourceClaimTemplate {namespace}/{name}, which is not given: "
+                f"give the output of `kubectl get resourceclaimtemplate {name} -n {namespace} -o yaml` too"
+            )
 
     def _times(self) -> list[int]:
         objects: list[KubernetesObject] = [wire for _, wire in self._world.nodes.values()]

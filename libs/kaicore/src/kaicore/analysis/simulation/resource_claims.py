@@ -44,6 +44,13 @@ class ClaimTemplates:
             return pod, claims
         return {**pod, "status": {**status, "resourceClaimStatuses": named}}, claims
 
+    def missing(self, pod: Object) -> list[tuple[str, str]]:
+        """Return the templates that a pod waits for and that the world does not have, by namespace and name."""
+        namespace = pod["metadata"]["namespace"]
+        named = {one.get("name") for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+        templates = (one.get("resourceClaimTemplateName") for one in _references(pod) if one.get("name") not in named)
+        return [(namespace, name) for name in templates if name and (namespace, name) not in self._specs]
+
     def _claim(self, pod: Object, reference: Object) -> Object | None:
         meta = pod["metadata"]
         spec = self._specs.get((meta["namespace"], str(reference.get("resourceClaimTemplateName"))))
