@@ -273,14 +273,25 @@ def test_keys_and_files_that_are_none_are_refused(kai: Run, tmp_path: Path) -> N
 
 
 def test_what_was_promised_twice_is_named(kai: Run, url: str) -> None:
-    asyncio.run(_promise_twice(url))
+    asyncio.run(_place_two(url, "node-0", "node-0"))
     code, output = kai("audit", "verify")
     assert code == 1
     assert "2 decisions: 1 promised twice" in output
     assert "pod default/b: node n0: zone node-0: nvidia.com/gpu: 6 of 4 held (promised)" in output
 
 
-async def _promise_twice(url: str) -> None:
+def test_what_no_decision_could_know_is_no_fault_and_an_example_says_what_it_means(kai: Run, url: str) -> None:
+    asyncio.run(_place_two(url, "node-0", "node-1", observed="node-0"))
+    code, output = kai("audit", "verify")
+    assert code == 0, output
+    assert "2 decisions: nothing promised twice" in output
+    assert "more held than there is, by what facts told and no decision could know: observed 1; such as" in output
+    example = "pod default/b: node n0: zone node-0: nvidia.com/gpu: 6 of 4 held (observed): its kubelet gave the pod"
+    assert example in output
+
+
+async def _place_two(url: str, *zones: str, observed: str = "") -> None:
+    """Record decisions on two pods of 3 GPUs, each on its zone, and on which zone the second one is observed."""
     from kaicore.rules.events import payloads
     from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
     from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
@@ -289,11 +300,20 @@ async def _promise_twice(url: str) -> None:
         facts = Facts(log, C)
         facts._count = 1000
         await facts.add_pods("a", "b", cpu=2, gpu=3)
-        held = (ZoneAmount("node-0", {"nvidia.com/gpu": 3}),)
-        placement = Placement(Provenance.PREDICTED, (ContainerPlacement("main", ("node-0",), held),))
-        for name in "ab":
-            placed = payloads.PodPlaced(f"uid-{name}", "default", name, "n0", "x/1", "class", placement)
-            event = NewEvent(derived_id(name), f"pod/uid-{name}", placed, "test", 0, f"default/{name}")
+
+        def on(zone: str, provenance: Provenance) -> Placement:
+            held = (ZoneAmount(zone, {"nvidia.com/gpu": 3}),)
+            return Placement(provenance, (ContainerPlacement("main", (zone,), held),))
+
+        told: list[tuple[str, payloads.Payload]] = []
+        for name, zone in zip("ab", zones, strict=True):
+            at = on(zone, Provenance.PREDICTED)
+            told.append((name, payloads.PodPlaced(f"uid-{name}", "default", name, "n0", "x/1", "class", at)))
+        if observed:
+            at = on(observed, Provenance.OBSERVED)
+            told.append(("b", payloads.PlacementObserved("uid-b", "default", "b", "n0", at)))
+        for number, (name, payload) in enumerate(told):
+            event = NewEvent(derived_id(str(number)), f"pod/uid-{name}", payload, "test", 0, f"default/{name}")
             await log.append(C, [Unit((event,))])
 
 

@@ -14,13 +14,20 @@ from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.deposits import Deposit, closing, open_deposit
-from kaicore.rules.state.promises import PromiseReport
+from kaicore.rules.state.promises import OverCommitOrigin, PromiseReport
 
 from kai_cli.log_access import open_log
 from kai_cli.printing import Output, OutputFlag, print_answers
 from kai_cli.source import LogSource, LogSourceFlags
 
 Anchors = Mapping[str, Mapping[int, bytes]]
+
+#: What it means that a fact brought more to a zone or node than it has.
+_MEANINGS = {
+    OverCommitOrigin.OBSERVED: "its kubelet gave the pod what another one held, most often freed before the API told",
+    OverCommitOrigin.FOREIGN: "a pod came there without a decision",
+    OverCommitOrigin.SHRUNK: "the node has less than before",
+}
 
 
 def audit_verify(
@@ -75,9 +82,9 @@ def _promises_text(promises: PromiseReport) -> str:
     lines = [f"{promises.decisions} decisions: {twice or 'nothing'} promised twice", *map(str, promises.twice)]
     if counts:
         facts = ", ".join(f"{origin} {count}" for origin, count in counts.items())
-        lines.append(
-            f"facts after which a zone or node held more than it has, by cause (no decision promised it): {facts}"
-        )
+        lines.append(f"more held than there is, by what facts told and no decision could know: {facts}; such as")
+        examples = {one.origin: one for one in reversed(promises.brought)}
+        lines += [f"  {examples[origin]}: {meaning}" for origin, meaning in _MEANINGS.items() if origin in examples]
     return "\n".join(lines)
 
 
