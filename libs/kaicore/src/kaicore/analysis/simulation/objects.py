@@ -137,6 +137,7 @@ class _Reader:
         world.queues.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
         world.pods.sort(key=lambda pod: (pod.wire.metadata.namespace, pod.wire.metadata.name))
         self._warn_of_strays()
+        self._warn_of_missing_templates()
         self._make_up_owners()
         times = self._times()
         world.now = max(times) + 1_000_000 if times else NO_TIMES
@@ -362,10 +363,13 @@ class _Reader:
         for node, count in sorted(lost.items()):
             if node not in world.nodes:
                 world.warnings.append(f"{_pods(count)} on {node}, and there is no Node of this name")
-        waiting = [pod.object for pod in world.pods if pod.wire.status.phase not in ("Succeeded", "Failed")]
-        for (namespace, name), count in sorted(
-            Counter(key for pod in waiting for key in set(world.surroundings.claim_templates.missing(pod))).items()
-        ):
+
+    def _warn_of_missing_templates(self) -> None:
+        world, missing = self._world, Counter[tuple[str, str]]()
+        for pod in world.pods:
+            if not normalize_pod(pod.wire).finished:
+                missing.update(set(world.surroundings.claim_templates.missing(pod.object)))
+        for (namespace, name), count in sorted(missing.items()):
             world.warnings.append(
                 f"{_pods(count)} to get a claim of ResourceClaimTemplate {namespace}/{name}, which is not given: "
                 f"give the output of `kubectl get resourceclaimtemplate {name} -n {namespace} -o yaml` too"

@@ -1,6 +1,5 @@
 """Resource claims that kube-controller-manager makes of templates, for pods of a simulated world."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from kaicore.kube.workloads import Object, derived_uid
@@ -33,9 +32,7 @@ class ClaimTemplates:
         status: dict[str, Any] = dict(pod.get("status") or {})
         named = list(status.get("resourceClaimStatuses") or ())
         claims = []
-        for reference in _references(pod):
-            if any(one.get("name") == reference.get("name") for one in named):
-                continue
+        for reference in _without_claim(pod):
             claim = self._claim(pod, reference)
             if claim is not None:
                 claims.append(claim)
@@ -46,14 +43,12 @@ class ClaimTemplates:
 
     def missing(self, pod: Object) -> list[tuple[str, str]]:
         """Return the templates that a pod waits for and that the world does not have, by namespace and name."""
-        namespace = pod["metadata"]["namespace"]
-        named = {one.get("name") for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
-        templates = (one.get("resourceClaimTemplateName") for one in _references(pod) if one.get("name") not in named)
-        return [(namespace, name) for name in templates if name and (namespace, name) not in self._specs]
+        keys = (_template_of(pod, one) for one in _without_claim(pod) if one.get("resourceClaimTemplateName"))
+        return [key for key in keys if key not in self._specs]
 
     def _claim(self, pod: Object, reference: Object) -> Object | None:
         meta = pod["metadata"]
-        spec = self._specs.get((meta["namespace"], str(reference.get("resourceClaimTemplateName"))))
+        spec = self._specs.get(_template_of(pod, reference))
         if spec is None:
             return None
         name = f"{meta['name']}-{reference['name']}"
@@ -71,5 +66,11 @@ class ClaimTemplates:
         }
 
 
-def _references(pod: Object) -> Iterable[Object]:
-    return pod["spec"].get("resourceClaims") or ()
+def _without_claim(pod: Object) -> list[Object]:
+    """Return the references of a pod for which its status names no claim yet."""
+    named = {one.get("name") for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+    return [one for one in pod["spec"].get("resourceClaims") or () if one.get("name") not in named]
+
+
+def _template_of(pod: Object, reference: Object) -> tuple[str, str]:
+    return pod["metadata"]["namespace"], str(reference.get("resourceClaimTemplateName"))
