@@ -6,7 +6,6 @@ The second object is the first one with a method that RTE left in it, updated wh
 
 from pathlib import Path
 
-import msgspec
 from kai_exporter.node_topology import pods_fingerprint
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize_topology import normalize_topology
