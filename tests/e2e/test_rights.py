@@ -37,7 +37,7 @@ POD_GROUP_PATHS = {
 PROVISIONING_CLASS = "any.example.com"
 QUEUES = "/apis/scheduling.run.ai/v2/queues"
 #: What every user may do on a real API server (the roles system:basic-user and system:discovery).
-_EVERYBODYS = ("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")
+_EVERYBODYS = ("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "clustertrustbundles")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from tests.tools.apiserver.client import CONFIG_MAPS, NODES, PODS, Client, confi
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 
 def causes(answer: Any) -> dict[str, str]:
@@ -187,6 +188,30 @@ async def test_malformed_node_is_refused(client: Client) -> None:
 async def test_malformed_labels_are_refused(client: Client) -> None:
     answer = await client.post(NODES, node("n1") | {"metadata": {"name": "n1", "labels": {"a": "not valid!"}}})
     assert causes(answer) == {"metadata.labels": "FieldValueInvalid"}
+
+
+@pytest.mark.parametrize(
+    ("path", "base", "refused"),
+    [
+        (PODS, "p-", False),
+        (PODS, "p.", True),
+        (EVENTS, "p-", False),
+        (EVENTS, "p.", True),
+        ("/api/v1/namespaces/default/events", "p.", False),
+    ],
+)
+async def test_a_generate_name_that_is_no_beginning_of_a_name_is_refused(
+    client: Client, path: str, base: str, refused: bool
+) -> None:
+    """As by kube-apiserver 1.37.2, which looks at no metadata of events that are written by the old version."""
+    document = pod("p") | {"metadata": {"generateName": base}}
+    if path != PODS:
+        document = {"metadata": {"generateName": base}, "reason": "Scheduled", "action": "Binding", "type": "Normal"}
+    answer = await client.post(path, document)
+    if refused:
+        assert causes(answer) == {"metadata.generateName": "FieldValueInvalid"}
+    else:
+        assert answer.json["metadata"]["name"].startswith(base)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def _events_path(namespace: str) -> str:
 
 def _event(pod: WaitingPod | PodPlaced, kind: str, reason: str, *, action: str, note: str, now: int) -> Document:
     return {
-        "metadata": {"generateName": f"{pod.name}.", "namespace": pod.namespace},
+        "metadata": {"generateName": f"{pod.name}-", "namespace": pod.namespace},
         "regarding": {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -1,5 +1,7 @@
 """Validation of `metadata`, the same for every kind."""
 
+from dataclasses import replace
+
 from kai_apiserver.errors import FieldError
 from kai_apiserver.objects import (
     DNS_LABEL,
@@ -59,6 +61,16 @@ def validate_name(name: str, field: str, storage: str = "") -> list[FieldError]:
         if DNS_SUBDOMAIN.fullmatch(name)
         else [FieldError("FieldValueInvalid", field, detail=_BAD_SUBDOMAIN, value=name)]
     )
+
+
+def validate_generate_name(base: str, storage: str = "") -> list[FieldError]:
+    """What is wrong with a `generateName`: that of a name, but for one `-` at its end.
+
+    Source: `k8s.io/apimachinery/pkg/api/validation/generic.go` (`maskTrailingDash`), Kubernetes 1.37.
+    """
+    masked = f"{base[:-2]}a" if len(base) > 1 and base.endswith("-") else base
+    errors = validate_name(masked, "metadata.generateName", storage) if base else []
+    return [replace(error, value=base) for error in errors]
 
 
 def validate_labels(labels: Object | None, field: str) -> list[FieldError]:

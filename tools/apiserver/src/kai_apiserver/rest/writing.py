@@ -15,7 +15,7 @@ from kai_apiserver.errors import (
     not_found,
     precondition_failed,
 )
-from kai_apiserver.kinds.metadata import validate_metadata, validate_metadata_update
+from kai_apiserver.kinds.metadata import validate_generate_name, validate_metadata, validate_metadata_update
 from kai_apiserver.kinds.table import NO_RULES, RULES
 from kai_apiserver.objects import Object, generated_name, new_uid
 from kai_apiserver.patches.apply import Manager, owns_fields, track_update
@@ -80,6 +80,9 @@ def create_read(backend: Backend, target: Target, *, obj: Object, operation: Ope
     rules.default(obj)
     rules.admit(obj, backend)
     errors = validate_metadata(metadata, resource.storage) + rules.validate(obj)
+    if resource.api_version != "v1" or resource.plural != "events":
+        # Of events by the old version, metadata are not looked at (`pkg/apis/core/validation/events.go`).
+        errors += validate_generate_name(metadata.get("generateName") or "", resource.storage)
     if resource.custom is not None:
         errors += resource.custom.validate(_typed(resource, obj))
     if errors:
