@@ -197,8 +197,14 @@ ROWS = (
     ),
     Row(
         "claims that are made for PodGroups from templates (`DRAWorkloadResourceClaims`, off by default up to 1.37)",
-        "not used: the pod waits with a reason",
-        (f"{_UNIT}/test_allocating.py::test_pod_with_a_claim_of_its_pod_group_waits_and_says_so",),
+        "shared by the pods of the group, and reserved for each of them; Kubernetes reserves it for the PodGroup "
+        "([0554](../decisions/0554-claims-of-pod-groups-are-shared-claims.md))",
+        (
+            f"{_UNIT}/test_allocating.py::test_pods_of_a_pod_group_share_the_claim_that_was_made_for_it_and_its_node",
+            f"{_UNIT}/test_allocating.py::test_pod_gets_no_claim_of_a_template_that_is_another_pod_groups",
+            "tests/integration/test_resource_claim_controller.py::"
+            "test_claim_of_a_pod_groups_template_is_made_once_and_named_in_the_group_and_its_pods",
+        ),
     ),
     Row(
         "derived attributes",

@@ -75,11 +75,16 @@ def exactly(name: str = "gpu", device_class: str = DRIVER, *selectors: str, **mo
     return {"name": name, "exactly": {"deviceClassName": device_class, "selectors": expressions, **more}}
 
 
-def claim_document(name: str, *requests: Document, owner: Pod | None = None, **devices: Any) -> Document:
+def claim_document(
+    name: str, *requests: Document, owner: Pod | None = None, group: str = "", **devices: Any
+) -> Document:
     metadata: Document = {"namespace": "default", "name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
     if owner is not None:
         reference = {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid, "controller": True}
         metadata["ownerReferences"] = [reference]
+    if group:
+        reference = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": group, "uid": f"u-{group}"}
+        metadata["ownerReferences"] = [{**reference, "controller": True}]
     status = devices.pop("status", {})
     return {
         "metadata": metadata,

@@ -1,14 +1,18 @@
 """The simulated cluster's resource claims, as kube-controller-manager makes them and lets them go."""
 
 import asyncio
+from pathlib import Path
 
+import yaml
+from kai_apiserver import demonstration
 from kai_apiserver.controllers.resource_claims import FINALIZER
 from kai_apiserver.controllers.running import ControllerOptions
 
-from tests.kube import PODS, Json, simulated
+from tests.kube import DEFINITIONS, PODS, Json, simulated
 
 GROUP = "/apis/resource.k8s.io/v1/namespaces/default"
 CLAIMS, TEMPLATES = f"{GROUP}/resourceclaims", f"{GROUP}/resourceclaimtemplates"
+POD_GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 SPEC: Json = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 
 
@@ -72,3 +76,33 @@ async def test_pods_with_a_device_that_a_rule_taints_are_evicted_unless_their_cl
         gone = await api.until(f"{PODS}/a", lambda seen: seen["metadata"].get("deletionTimestamp"))
         assert "DeletionByDeviceTaintManager" in {one.get("reason") for one in gone["status"]["conditions"]}
         assert not (await api.get(f"{PODS}/b"))["metadata"].get("deletionTimestamp")
+
+
+async def test_claim_of_a_pod_groups_template_is_made_once_and_named_in_the_group_and_its_pods() -> None:
+    native = (Path(demonstration.__file__).parent / "native.yaml").read_text()
+    async with simulated(controllers=ControllerOptions()) as api:
+        for definition in yaml.safe_load_all(native):
+            await api.post(DEFINITIONS, definition)
+        uses = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+        for name in "ab":
+            await api.pod(name, resourceClaims=uses, schedulingGroup={"podGroupName": "train"})
+        await api.pod("own", resourceClaims=[{**uses[0], "name": "mine"}], schedulingGroup={"podGroupName": "train"})
+        await api.post(TEMPLATES, {"metadata": {"name": "one"}, "spec": {"spec": SPEC}})
+        assert not await api.items(CLAIMS)
+        spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": uses}
+        group = await api.post(POD_GROUPS, {"metadata": {"name": "train"}, "spec": spec})
+        named = [
+            await api.until(path, lambda seen: seen.get("status", {}).get("resourceClaimStatuses"))
+            for path in (f"{POD_GROUPS}/train", f"{PODS}/a", f"{PODS}/b", f"{PODS}/own")
+        ]
+        of_group, *of_pods, own = [one["status"]["resourceClaimStatuses"] for one in named]
+        assert of_pods == [of_group, of_group]
+        assert own[0]["resourceClaimName"] != of_group[0]["resourceClaimName"]
+        claims = {one["metadata"]["name"]: one for one in await api.items(CLAIMS)}
+        assert len(claims) == 2
+        (owner,) = claims[of_group[0]["resourceClaimName"]]["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"]) == ("PodGroup", group["metadata"]["uid"])
+        await api.client.delete(f"{POD_GROUPS}/train", {})
+        async with asyncio.timeout(20):
+            while len(await api.items(CLAIMS)) > 1:
+                pass

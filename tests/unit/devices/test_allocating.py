@@ -1,5 +1,6 @@
 """Pods whose claims get devices in cycles: each device once, on the node that the pod gets."""
 
+import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.model.device import AllocatedDevice, Allocation, PodClaim
@@ -21,6 +22,7 @@ from tests.devices import (
     using,
 )
 from tests.factory import Cluster, amounts, pod
+from tests.groups import source
 
 
 def placed(cluster: Cluster) -> dict[str, payloads.PodPlaced]:
@@ -111,13 +113,37 @@ def test_claim_with_a_selector_goes_where_its_device_is() -> None:
     assert 'Key not found in map : "y"' in reasons[NoMatchingDevices]
 
 
-def test_pod_with_a_claim_of_its_pod_group_waits_and_says_so() -> None:
+def test_pods_of_a_pod_group_share_the_claim_that_was_made_for_it_and_its_node() -> None:
+    cluster = devices(a1=2, b1=2)
+    train = source(
+        "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: train}\n"
+        "spec: {schedulingPolicy: {gang: {minCount: 2}}}"
+    )
+    cluster.record(f"group/{train.key}", payloads.GroupSourceObserved(train))
+    add_claim(cluster, "train-gpu-x", exactly(count=2), group="train")
+    use = PodClaim("gpu", "train-gpu-x", "two-gpus")
+    for name in ("first", "second"):
+        cluster.add_pod(pod(name, cpu=1, resource_claims=(use,), workload=WorkloadRef("train")))
+    cluster.cycle()
+    cluster.add_pod(pod("later", cpu=1, resource_claims=(use,), workload=WorkloadRef("train")))
+    cluster.cycle()
+    decisions = placed(cluster)
+    assert len(decisions) == 3
+    assert len({one.node for one in decisions.values()}) == 1
+    assert {tuple(names(one.devices["train-gpu-x"])) for one in decisions.values()} in (
+        {("a1/gpu-0", "a1/gpu-1")},
+        {("b1/gpu-0", "b1/gpu-1")},
+    )
+
+
+@pytest.mark.parametrize("workload", [None, WorkloadRef("other"), WorkloadRef("train", workload="train")])
+def test_pod_gets_no_claim_of_a_template_that_is_another_pod_groups(workload: WorkloadRef | None) -> None:
     cluster = devices(a1=1)
-    add_claim(cluster, "of-the-group")
-    use = PodClaim("gpu", "of-the-group", "one-gpu")
-    one = cluster.add_pod(pod("p", cpu=1, resource_claims=(use,), workload=WorkloadRef("group")))
+    add_claim(cluster, "train-gpu-x", group="train")
+    use = PodClaim("gpu", "train-gpu-x", "one-gpu")
+    one = cluster.add_pod(pod("p", cpu=1, resource_claims=(use,), workload=workload))
     (waits,) = cluster.state.constraints.devices.demand(one).waits
-    assert waits == "claim of-the-group was made for its PodGroup, which this version does not use"
+    assert waits == "claim train-gpu-x was not made for this pod, nor for its PodGroup"
 
 
 def test_device_is_taken_on_the_zone_of_the_exclusive_cpus() -> None:

@@ -96,3 +96,18 @@ def test_pod_that_has_its_claim_or_needs_none_any_more_asks_for_no_template(phas
         "status": {"phase": phase, "resourceClaimStatuses": named},
     }
     assert not world_of(manifests(pod), tmp_path).warnings
+
+
+def test_pods_of_a_pod_group_share_the_claim_that_its_template_makes(tmp_path: Path) -> None:
+    use = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
+    train = job("train", 3, claims=True)
+    train["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}, "resourceClaims": [use, "malformed"]},
+    }
+    world = world_of(manifests(train, group, gpus=1), tmp_path)
+    assert [pod["node"] for pod in document_of(world)["pods"]] == ["a", "a", "a"]
+    assert not world.warnings

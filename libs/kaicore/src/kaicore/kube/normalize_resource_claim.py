@@ -16,6 +16,7 @@ from kaicore.kube.device_objects import (
 )
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_selector import node_terms
+from kaicore.kube.objects import OwnerReference
 from kaicore.kube.resources import named_subject
 from kaicore.rules.model.device import (
     ALL,
@@ -42,14 +43,14 @@ def normalize_resource_claim(wire: ResourceClaimObject, lost: Lost = unheard) ->
     metadata, spec, status = wire.metadata, wire.spec.devices, wire.status
     subject = named_subject("ResourceClaim", wire)
     requests = list(spec.requests or ())
+    controller = next((owner for owner in metadata.owner_references or () if owner.controller), None)
     return ResourceClaim(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        owner=next(
-            (owner.uid for owner in metadata.owner_references or () if owner.controller and owner.kind == "Pod"), ""
-        ),
+        owner=controller.uid if controller is not None and controller.kind == "Pod" else "",
+        group=controller.name if controller is not None and _is_group(controller) else "",
         requests=tuple(
             _request(request, subject=subject, field=f"spec.devices.requests[{index}]")
             for index, request in enumerate(requests)
@@ -67,6 +68,11 @@ def normalize_resource_claim(wire: ResourceClaimObject, lost: Lost = unheard) ->
         deleting=metadata.deletion_timestamp is not None,
         unsupported=tuple(sorted(set(_unsupported(wire)))),
     )
+
+
+def _is_group(owner: OwnerReference) -> bool:
+    """Tell whether an owner is a PodGroup of Kubernetes' own, of any version (`resourceclaim.IsForPod`, 1.37)."""
+    return owner.kind == "PodGroup" and owner.api_version.startswith("scheduling.k8s.io/")
 
 
 def cel_expressions(selectors: list[SelectorWire] | None) -> tuple[str, ...]:

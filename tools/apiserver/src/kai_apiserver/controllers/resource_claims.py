@@ -1,28 +1,35 @@
-"""Make the resource claims of pods' templates, name them in the pods' statuses, and let claims go that nobody uses.
+"""Make the resource claims of templates, name them in the pods' statuses, and let claims go that no pod uses.
 
 What kube-controller-manager does (`pkg/controller/resourceclaim`): a claim made of a template is owned by its pod and
 called after it; a pod that has ended, or is gone, is taken off `status.reservedFor`; a claim that no pod has
-and that was made for a pod, or is to be deleted, has no devices any more, and loses its finalizer.
+and that was made for a pod, or is to be deleted, has no devices any more, and loses its finalizer. Where a pod's
+PodGroup has the same reference (`DRAWorkloadResourceClaims`, Kubernetes 1.37), the claim is made once, for the
+PodGroup, which names it in its status, too.
 """
+
+from collections.abc import Callable
 
 from kai_apiserver.controllers.device_taints import claim_names
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object
+from kai_apiserver.resources import ResourceType
 from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.writing import commit, create
 from kai_apiserver.store import Collection, Event, Stored
 
-PODS, CLAIMS, TEMPLATES = "pods", "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"
+PODS, POD_GROUPS = "pods", "podgroups.scheduling.k8s.io"
+CLAIMS, TEMPLATES = "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 #: On a claim: by which name its pod calls it.
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 _ENDED = ("Succeeded", "Failed")
+_KINDS = ("Pod", "PodGroup")
 
 
 class ResourceClaimController(Controller[str]):
-    """Reconciles pods with claims (`pod/…`) and claims (`claim/…`), by key."""
+    """Reconciles pods with claims (`pod/…`), PodGroups with claims (`group/…`) and claims (`claim/…`), by key."""
 
     name = "resource-claim-controller"
 
@@ -30,7 +37,7 @@ class ResourceClaimController(Controller[str]):
         super().__init__(backend)
         self._pod_resource = backend.registry.find("", "v1", plural="pods")
         self._claim_resource = backend.registry.find("resource.k8s.io", "v1", plural="resourceclaims")
-        #: Keys of pods that wait for a template, by the template's key.
+        #: What is to be looked at again when a template or a PodGroup changes, by the key of that.
         self._lacking: dict[str, set[str]] = {}
 
     def begin(self) -> None:
@@ -39,9 +46,12 @@ class ResourceClaimController(Controller[str]):
             self._pod_seen(stored)
         for stored in self.backend.store.collection(CLAIMS):
             self.queue(f"claim/{stored.key}")
+        for stored in self.backend.store.find_collection(POD_GROUPS) or ():
+            self._group_seen(stored)
         self.backend.store.subscribe(self._pod_changed, PODS)
         self.backend.store.subscribe(self._claim_changed, CLAIMS)
         self.backend.store.subscribe(self._template_changed, TEMPLATES)
+        self.backend.store.subscribe(self._group_changed, POD_GROUPS)
 
     def _pod_changed(self, collection: Collection, event: Event) -> None:
         del collection
@@ -59,14 +69,30 @@ class ResourceClaimController(Controller[str]):
 
     def _template_changed(self, collection: Collection, event: Event) -> None:
         del collection
-        for key in sorted(self._lacking.pop(event.stored.key, ())):
-            self.queue(f"pod/{key}")
+        for key in sorted(self._lacking.pop(f"template/{event.stored.key}", ())):
+            self.queue(key)
+
+    def _group_changed(self, collection: Collection, event: Event) -> None:
+        del collection
+        self._group_seen(event.stored)
+        for key in sorted(self._lacking.pop(f"group/{event.stored.key}", ())):
+            self.queue(key)
+
+    def _group_seen(self, stored: Stored) -> None:
+        if b'"resourceClaims"' in stored.body:
+            self.queue(f"group/{stored.key}")
+            group = stored.decode()
+            for one in (*_references(group), *_made(group)):
+                if one.get("resourceClaimName"):
+                    self.queue(f"claim/{stored.namespace}/{one['resourceClaimName']}")
 
     def reconcile(self, key: str) -> float | None:
-        """Bring one pod's claims, or one claim, into the state they should be in."""
+        """Bring the claims of one pod or PodGroup, or one claim, into the state they should be in."""
         kind, _, name = key.partition("/")
         if kind == "pod":
             self._reconcile_pod(name)
+        elif kind == "group":
+            self._reconcile_group(name)
         else:
             self._reconcile_claim(name)
         return None
@@ -80,33 +106,67 @@ class ResourceClaimController(Controller[str]):
         pod = stored.decode()
         if pod["metadata"].get("deletionTimestamp") or pod.get("status", {}).get("phase") in _ENDED:
             return
-        statuses = {one["name"]: one for one in pod.get("status", {}).get("resourceClaimStatuses") or ()}
-        for reference in pod["spec"].get("resourceClaims") or ():
+        self._name_claims(pod, stored, resource=self._pod_resource, claim_of=self._claim_of_pod)
+
+    def _reconcile_group(self, key: str) -> None:
+        collection = self.backend.store.find_collection(POD_GROUPS)
+        stored = None if collection is None else collection.get(key)
+        if collection is None or stored is None or stored.decode()["metadata"].get("deletionTimestamp"):
+            return
+        self._name_claims(stored.decode(), stored, resource=collection.resource, claim_of=self._claim_of)
+
+    def _name_claims(
+        self, owner: Object, stored: Stored, *, resource: ResourceType, claim_of: Callable[[Object, str, str], str]
+    ) -> None:
+        """Have the claims of a pod's or a PodGroup's templates, and name them in its status."""
+        statuses = {one["name"]: one for one in _made(owner)}
+        for reference in _references(owner):
             template = reference.get("resourceClaimTemplateName")
             if template and reference["name"] not in statuses:
-                claim = self._claim_of(pod, reference["name"], template)
+                claim = claim_of(owner, reference["name"], template)
                 if claim:
                     statuses[reference["name"]] = {"name": reference["name"], "resourceClaimName": claim}
         made = [statuses[name] for name in sorted(statuses)]
-        if made != (pod.get("status", {}).get("resourceClaimStatuses") or []):
-            pod.setdefault("status", {})["resourceClaimStatuses"] = made
-            self.backend.write_status(self._pod_resource, pod, stored)
+        if made != _made(owner):
+            owner.setdefault("status", {})["resourceClaimStatuses"] = made
+            self.backend.write_status(resource, owner, stored)
 
-    def _claim_of(self, pod: Object, name: str, template_name: str) -> str:
-        """Return the name of a pod's claim, which is made if need be; empty where there is no template."""
-        metadata = pod["metadata"]
+    def _claim_of_pod(self, pod: Object, name: str, template_name: str) -> str:
+        """Return the name of a pod's claim, its PodGroup's where that has the same reference; empty for none yet."""
+        group_name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+        groups = self.backend.store.find_collection(POD_GROUPS)
+        if not group_name or groups is None:
+            return self._claim_of(pod, name, template_name)
+        key = f"{pod['metadata']['namespace']}/{group_name}"
+        stored = groups.get(key)
+        group = {} if stored is None else stored.decode()
+        same = [one for one in _references(group) if one["name"] == name]
+        if stored is not None and template_name not in [one.get("resourceClaimTemplateName") for one in same]:
+            return self._claim_of(pod, name, template_name)
+        claim = next((one["resourceClaimName"] for one in _made(group) if one["name"] == name), "")
+        if not claim:
+            self._lacking.setdefault(f"group/{key}", set()).add(f"pod/{_key(pod)}")
+        return str(claim)
+
+    def _claim_of(self, maker: Object, name: str, template_name: str) -> str:
+        """Return the name of the claim of a pod or PodGroup, made if need be; empty where there is no template."""
+        metadata = maker["metadata"]
         namespace, uid = metadata["namespace"], metadata["uid"]
         for stored in self.backend.all_of(CLAIMS):
             claim = stored.decode()["metadata"]
-            if _owner(claim) == uid and (claim.get("annotations") or {}).get(POD_CLAIM_NAME) == name:
+            if _owner(claim, _KINDS) == uid and (claim.get("annotations") or {}).get(POD_CLAIM_NAME) == name:
                 return str(claim["name"])
         template = self.backend.find(TEMPLATES, f"{namespace}/{template_name}")
+        is_pod = "containers" in maker["spec"]
         if template is None:
-            self._lacking.setdefault(f"{namespace}/{template_name}", set()).add(f"{namespace}/{metadata['name']}")
+            key = f"{'pod' if is_pod else 'group'}/{_key(maker)}"
+            self._lacking.setdefault(f"template/{namespace}/{template_name}", set()).add(key)
             return ""
         wanted = template["spec"]
         given = wanted.get("metadata") or {}
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": uid}
+        maker_type = self._pod_resource if is_pod else self.backend.store.collection(POD_GROUPS).resource
+        kind = {"apiVersion": maker_type.api_version, "kind": maker_type.kind}
+        owner = {**kind, "name": metadata["name"], "uid": uid}
         document = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -162,20 +222,38 @@ class ResourceClaimController(Controller[str]):
         commit(self.backend, target, stored=stored, new=claim, operation=Operation(user=CONTROLLER))
 
     def _uses(self, namespace: str, consumer: Object) -> bool:
-        """Tell whether a pod that a claim is reserved for is there and has not ended."""
+        """Tell whether what a claim is reserved for is there: a pod that has not ended, or a PodGroup."""
+        if consumer.get("resource") == "podgroups":
+            groups = self.backend.store.find_collection(POD_GROUPS)
+            group = None if groups is None else groups.get(f"{namespace}/{consumer.get('name', '')}")
+            return group is not None and group.uid == consumer.get("uid")
         pod = self.backend.find(PODS, f"{namespace}/{consumer.get('name', '')}")
         if pod is None or pod["metadata"]["uid"] != consumer.get("uid"):
             return False
         return (pod.get("status") or {}).get("phase") not in _ENDED
 
 
-def _owner(metadata: Object) -> str:
-    return next((one["uid"] for one in metadata.get("ownerReferences") or () if _is_pod(one)), "")
+def _references(owner: Object) -> list[Object]:
+    """Return the claims that a pod or a PodGroup names."""
+    return list(owner.get("spec", {}).get("resourceClaims") or ())
+
+
+def _made(owner: Object) -> list[Object]:
+    """Return which claims were made for a pod or a PodGroup."""
+    return list(owner.get("status", {}).get("resourceClaimStatuses") or ())
+
+
+def _key(owner: Object) -> str:
+    return f"{owner['metadata']['namespace']}/{owner['metadata']['name']}"
+
+
+def _owner(metadata: Object, kinds: tuple[str, ...] = ("Pod",)) -> str:
+    return next((one["uid"] for one in metadata.get("ownerReferences") or () if _controls(one, kinds)), "")
 
 
 def _owner_name(metadata: Object) -> str:
-    return next((one["name"] for one in metadata.get("ownerReferences") or () if _is_pod(one)), "")
+    return next((one["name"] for one in metadata.get("ownerReferences") or () if _controls(one, ("Pod",))), "")
 
 
-def _is_pod(reference: Object) -> bool:
-    return bool(reference.get("controller")) and reference.get("kind") == "Pod"
+def _controls(reference: Object, kinds: tuple[str, ...]) -> bool:
+    return bool(reference.get("controller")) and reference.get("kind") in kinds

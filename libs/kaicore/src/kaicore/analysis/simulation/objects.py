@@ -13,7 +13,7 @@ from kaicore.analysis.simulation.admission import Admission, admitted_node
 from kaicore.analysis.simulation.drafts import as_served
 from kaicore.analysis.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.analysis.simulation.owners_with_children import OwnersWithChildren
-from kaicore.analysis.simulation.resource_claims import RESOURCE_CLAIM_KIND, TEMPLATE_KIND
+from kaicore.analysis.simulation.resource_claims import POD_GROUP_KIND, RESOURCE_CLAIM_KIND, TEMPLATE_KIND
 from kaicore.analysis.simulation.surroundings import KINDS, ephemeral_claims, template_claims
 from kaicore.analysis.simulation.suspended import kueue_queue, resumed
 from kaicore.analysis.simulation.validation import OddFields, is_built_in, validate
@@ -116,6 +116,9 @@ class _Reader:
                 world.surroundings.claim_templates.add(item.object)
             elif kind == _RUNTIME_CLASS:
                 self._runtime_classes.append(item.object)
+        for kind, item in identified:
+            if kind == POD_GROUP_KIND:
+                self._attempt(item, lambda item: world.surroundings.add_group(item.object))
         self._admission = Admission(self._scheduler_name, world.priority_classes.values(), self._runtime_classes)
         pods = [item for kind, item in identified if kind == ("", "Pod")]
         for item in pods:

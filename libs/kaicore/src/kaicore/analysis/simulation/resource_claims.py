@@ -1,4 +1,8 @@
-"""Resource claims that kube-controller-manager makes of templates, for pods of a simulated world."""
+"""Resource claims that kube-controller-manager makes of templates, for pods and PodGroups of a simulated world.
+
+A pod whose PodGroup has the same reference (name and template) uses the PodGroup's claim
+(`k8s.io/dynamic-resource-allocation/resourceclaim`, `BindTo`, Kubernetes 1.37).
+"""
 
 from typing import Any
 
@@ -6,6 +10,7 @@ from kaicore.kube.workloads import Object, derived_uid
 
 RESOURCE_CLAIM_KIND = ("resource.k8s.io", "ResourceClaim")
 TEMPLATE_KIND = ("resource.k8s.io", "ResourceClaimTemplate")
+POD_GROUP_KIND = ("scheduling.k8s.io", "PodGroup")
 
 
 class ClaimTemplates:
@@ -14,45 +19,68 @@ class ClaimTemplates:
     def __init__(self) -> None:
         #: By namespace and name.
         self._specs: dict[tuple[str, str], Object] = {}
+        #: PodGroups, likewise, with the claims in their statuses.
+        self._groups: dict[tuple[str, str], Object] = {}
 
     def add(self, template: Object) -> None:
         """Know a template."""
         meta = template["metadata"]
         self._specs[meta["namespace"], meta["name"]] = template["spec"]
 
-    def make(self, pod: Object) -> tuple[Object, list[Object]]:
-        """Make a pod's claims.
+    def add_group(self, group: Object) -> list[Object]:
+        """Know a PodGroup, after the templates; return the claims that are made for it."""
+        meta = group["metadata"]
+        known, claims = self.make(group)
+        self._groups[meta["namespace"], meta["name"]] = known
+        return claims
+
+    def make(self, maker: Object) -> tuple[Object, list[Object]]:
+        """Make the claims of a pod or a PodGroup.
 
         Args:
-            pod: not changed.
+            maker: not changed.
 
         Returns:
-            the pod with the claims in its status, and the claims; a pod that names claims already keeps these.
+            it with the claims in its status, and those that are made for it; claims that it names already stay. What
+            a pod's PodGroup has for it is in its status, and is not made again.
         """
-        status: dict[str, Any] = dict(pod.get("status") or {})
-        named = list(status.get("resourceClaimStatuses") or ())
-        claims = []
-        for reference in _without_claim(pod):
-            claim = self._claim(pod, reference)
+        status: dict[str, Any] = dict(maker.get("status") or {})
+        before = list(status.get("resourceClaimStatuses") or ())
+        named, claims = list(before), []
+        for reference in _without_claim(maker):
+            shared = self._of_group(maker, reference)
+            claim = self._claim(maker, reference) if shared is None else None
             if claim is not None:
                 claims.append(claim)
-                named.append({"name": reference["name"], "resourceClaimName": claim["metadata"]["name"]})
-        if not claims:
-            return pod, claims
-        return {**pod, "status": {**status, "resourceClaimStatuses": named}}, claims
+            name = shared if claim is None else claim["metadata"]["name"]
+            if name:
+                named.append({"name": reference["name"], "resourceClaimName": name})
+        if named == before:
+            return maker, claims
+        return {**maker, "status": {**status, "resourceClaimStatuses": named}}, claims
 
     def missing(self, pod: Object) -> list[tuple[str, str]]:
         """Return the templates that a pod waits for and that the world does not have, by namespace and name."""
         keys = (_template_of(pod, one) for one in _without_claim(pod) if one.get("resourceClaimTemplateName"))
         return [key for key in keys if key not in self._specs]
 
-    def _claim(self, pod: Object, reference: Object) -> Object | None:
-        meta = pod["metadata"]
-        spec = self._specs.get(_template_of(pod, reference))
+    def _of_group(self, pod: Object, reference: Object) -> str | None:
+        """Return the claim that a pod's PodGroup has for a reference, empty for none yet; None where it has no such."""
+        name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+        group = self._groups.get((pod["metadata"]["namespace"], str(name)))
+        if group is None or reference not in _references(group):
+            return None
+        made = (group.get("status") or {}).get("resourceClaimStatuses") or ()
+        return next((str(one["resourceClaimName"]) for one in made if one["name"] == reference["name"]), "")
+
+    def _claim(self, maker: Object, reference: Object) -> Object | None:
+        meta = maker["metadata"]
+        spec = self._specs.get(_template_of(maker, reference))
         if spec is None:
             return None
         name = f"{meta['name']}-{reference['name']}"
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
+        kind = {"apiVersion": maker.get("apiVersion", "v1"), "kind": maker.get("kind", "Pod")}
+        owner = {**kind, "name": meta["name"], "uid": meta["uid"], "controller": True}
         return {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -66,11 +94,18 @@ class ClaimTemplates:
         }
 
 
-def _without_claim(pod: Object) -> list[Object]:
-    """Return the references of a pod for which its status names no claim yet."""
-    named = {one.get("name") for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
-    return [one for one in pod["spec"].get("resourceClaims") or () if one.get("name") not in named]
+def _without_claim(maker: Object) -> list[Object]:
+    """Return the references of a pod or a PodGroup for which its status names no claim yet."""
+    named = {one.get("name") for one in (maker.get("status") or {}).get("resourceClaimStatuses") or ()}
+    return [one for one in _references(maker) if one.get("name") not in named]
 
 
-def _template_of(pod: Object, reference: Object) -> tuple[str, str]:
-    return pod["metadata"]["namespace"], str(reference.get("resourceClaimTemplateName"))
+def _references(maker: Object) -> list[Object]:
+    """Return the references to claims of a pod or a PodGroup that make sense."""
+    spec = maker.get("spec")
+    listed = spec.get("resourceClaims") if isinstance(spec, dict) else None
+    return [one for one in listed if isinstance(one, dict) and "name" in one] if isinstance(listed, list) else []
+
+
+def _template_of(maker: Object, reference: Object) -> tuple[str, str]:
+    return maker["metadata"]["namespace"], str(reference.get("resourceClaimTemplateName"))

@@ -76,6 +76,11 @@ class Surroundings:
         ):
             self.add(_CLAIM, claim)
 
+    def add_group(self, group: Object) -> None:
+        """Take in the claims that are made for a PodGroup; see `ClaimTemplates.add_group`."""
+        for claim in self.claim_templates.add_group(group):
+            self.add(RESOURCE_CLAIM_KIND, claim)
+
     def resource_claims_of(self, pod: Object) -> tuple[Object, list[tuple[Kind[Any], Any]]]:
         """Make the resource claims of a pod's templates; see `ClaimTemplates.make`.
 

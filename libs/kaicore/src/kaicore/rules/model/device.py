@@ -296,6 +296,7 @@ class ResourceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         owner: uid of the pod that it was made for; empty for none.
+        group: name of the `scheduling.k8s.io` PodGroup that it was made for, for all pods of it; empty for none.
         requests: what it asks for.
         constraints: what its devices must have in common, or not.
         allocation: what it has; None before.
@@ -315,6 +316,7 @@ class ResourceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     reserved_for: tuple[str, ...] = ()
     deleting: bool = False
     unsupported: tuple[str, ...] = ()
+    group: str = ""
 
     @property
     def key(self) -> str:

@@ -263,13 +263,8 @@ class DeviceRegistry:
             yield f"is not made yet from template {use.template}"
         elif claim is None:
             yield "does not exist"
-        elif use.template and claim.owner != pod.uid:
-            of_group = pod.workload is not None and not claim.owner
-            yield (
-                "was made for its PodGroup, which this version does not use"
-                if of_group
-                else "was not made for this pod"
-            )
+        elif use.template and not _is_made_for(claim, pod):
+            yield "was not made for this pod, nor for its PodGroup"
         elif claim.deleting:
             yield "is being deleted"
         elif pod.uid not in claim.reserved_for and len(claim.reserved_for) >= _MOST_CONSUMERS:
@@ -327,6 +322,12 @@ class DeviceRegistry:
             self._supply.set_own(uid, tuple(one for held in own.values() for one in held))
             if not own:
                 self._own.pop(uid, None)
+
+
+def _is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """Tell whether a claim of a template is the pod's own, or that of its PodGroup (`resourceclaim.IsForPod`, 1.37)."""
+    group = "" if pod.workload is None or pod.workload.workload else pod.workload.group
+    return claim.group == group if claim.group else claim.owner == pod.uid
 
 
 def resource_claim_keys(pod: Pod) -> Iterator[str]:
