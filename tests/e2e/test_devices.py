@@ -1,0 +1,154 @@
+"""Devices by resource claims, end to end: on a simulated API server, or on that of `KAI_TEST_KUBECONFIG`.
+
+A real one needs the resourceclaim-controller of kube-controller-manager. The nodes are the fleet's.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from kaicore.kube.client import KubeClient
+from kaicore.rules.state.cluster_state import ClusterState
+
+from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
+from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(real_nodes(), reason="no driver publishes made-up devices of real nodes"),
+]
+
+Json = dict[str, Any]
+RESOURCE = "/apis/resource.k8s.io/v1"
+NUMA = "resource.kubernetes.io/numaNode"
+
+PROFILE = """
+groups:
+  - name: dra
+    count: 2
+    zones: 2
+    perZone: {cpus: 8, memory: 32Gi}
+    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
+    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
+    timing: {terminationSeconds: 100ms}
+"""
+
+
+@pytest.fixture
+def cluster_profile() -> str:
+    return PROFILE
+
+
+@pytest.fixture
+def stack(cluster: Cluster) -> Iterator[LiveStack]:
+    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+        yield live
+
+
+@asynccontextmanager
+async def two_gpus_each(stack: LiveStack) -> AsyncIterator[str]:
+    """A GPU on each zone of each node, by a driver of the tests' own; yields the name of its class."""
+    driver = f"{stack.namespace}.example.com"
+    spec = {
+        "selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}],
+        "extendedResourceName": f"{driver}/gpu",
+    }
+    async with stack.client() as client:
+        await client.post(f"{RESOURCE}/deviceclasses", {"metadata": {"name": driver}, "spec": spec})
+        nodes = [one["metadata"]["name"] for one in await items(client, "/api/v1/nodes")]
+        names = [name for name in nodes if name.startswith("dra-")]
+        for name in names:
+            devices = [{"name": f"gpu-{zone}", "attributes": {NUMA: {"int": zone}}} for zone in range(2)]
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            document = {
+                "metadata": {"name": f"{name}-{driver}"},
+                "spec": {"driver": driver, "nodeName": name, "pool": pool, "devices": devices},
+            }
+            await client.post(f"{RESOURCE}/resourceslices", document)
+        try:
+            yield driver
+        finally:
+            for path in (f"deviceclasses/{driver}", *(f"resourceslices/{name}-{driver}" for name in names)):
+                await client.delete(f"{RESOURCE}/{path}", {})
+
+
+async def items(client: KubeClient, path: str) -> list[Json]:
+    return list(msgspec.json.decode(await client.get(path))["items"])
+
+
+def request(device_class: str) -> Json:
+    return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]}}
+
+
+def with_claim(pod: Json, **reference: str) -> Json:
+    """A pod that uses a claim."""
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", **reference}]
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    return pod
+
+
+def are(phase: str, count: int) -> Callable[[ClusterState], bool]:
+    return lambda state: sum(entry.pod.phase == phase for entry in ours(state, "")) == count
+
+
+async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_go(stack: LiveStack) -> None:
+    async with two_gpus_each(stack) as driver, stack.client() as client:
+        of_namespace = f"{RESOURCE}/namespaces/{stack.namespace}"
+        template = {"metadata": {"name": "one"}, "spec": {"spec": request(driver)}}
+        await client.post(f"{of_namespace}/resourceclaimtemplates", template)
+        pods = [pod_manifest(f"own-{number}", cpu="4", memory="4Gi") for number in range(5)]
+        await stack.create(*(with_claim(pod, resourceClaimTemplateName="one") for pod in pods))
+        state = await stack.until(are("Running", 4))
+        claims = {one["metadata"]["name"]: one for one in await items(client, f"{of_namespace}/resourceclaims")}
+        given = set()
+        for entry in ours(state, "own"):
+            if entry.pod.phase != "Running":
+                waiting = entry.pod.name
+                continue
+            (use,) = entry.pod.resource_claims
+            status = claims[use.claim]["status"]
+            (result,) = status["allocation"]["devices"]["results"]
+            assert [one["uid"] for one in status["reservedFor"]] == [entry.pod.uid]
+            assert result["pool"] == entry.node
+            assert entry.predicted is not None
+            zones = {one.zone for container in entry.predicted.containers for one in container.zones}
+            assert zones == {result["device"].replace("gpu", "node")}
+            given.add((result["pool"], result["device"]))
+        assert len(given) == 4
+        reasons = str(stack.ask("why", f"{stack.namespace}/{waiting}")["reasons"])
+        assert driver in reasons
+        for pod in pods:
+            if pod["metadata"]["name"] != waiting:
+                await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})
+        await stack.until(are("Running", 1))
+        await gone(client, f"{of_namespace}/resourceclaims", but=1)
+        await stack.check()
+
+
+async def test_pods_share_a_claim_and_others_get_devices_by_extended_resources(stack: LiveStack) -> None:
+    async with two_gpus_each(stack) as driver, stack.client() as client:
+        claims = f"{RESOURCE}/namespaces/{stack.namespace}/resourceclaims"
+        await client.post(claims, {"metadata": {"name": "shared"}, "spec": request(driver)})
+        sharing = [pod_manifest(f"sharing-{number}", seconds=1, cpu="1", memory="1Gi") for number in range(2)]
+        extended = pod_manifest("extended", seconds=1, cpu="1", memory="1Gi", **{f"{driver}/gpu": "2"})
+        await stack.create(*(with_claim(pod, resourceClaimName="shared") for pod in sharing), extended)
+        state = await stack.until(are("Succeeded", 3))
+        assert len({entry.pod.node_name for entry in ours(state, "sharing")}) == 1
+        pod = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{stack.namespace}/pods/extended"))
+        made = pod["status"]["extendedResourceClaimStatus"]
+        assert [one["resourceName"] for one in made["requestMappings"]] == [f"{driver}/gpu"]
+        await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/extended", {})
+        await gone(client, claims, but=1)
+        (shared,) = await items(client, claims)
+        assert not shared.get("status", {}).get("allocation")
+        await stack.check()
+
+
+async def gone(client: KubeClient, path: str, *, but: int) -> None:
+    """Wait until so many objects are left."""
+    async with asyncio.timeout(PATIENCE_S):
+        while len(await items(client, path)) > but:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
