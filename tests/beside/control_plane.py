@@ -23,7 +23,8 @@ from tests.ports import free_port
 _CONTROLLERS = (
     "serviceaccount-controller,serviceaccount-token-controller,namespace-controller,job-controller,"
     "garbage-collector-controller,pod-garbage-collector-controller,node-lifecycle-controller,"
-    "replicaset-controller,deployment-controller,daemonset-controller,resourceclaim-controller"
+    "replicaset-controller,deployment-controller,daemonset-controller,resourceclaim-controller,"
+    "podgroup-protection-controller"
 )
 
 

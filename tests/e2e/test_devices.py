@@ -6,10 +6,14 @@ A real one needs the resourceclaim-controller of kube-controller-manager. The no
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
+from kai_apiserver import demonstration
+from kaicore.errors import ApiStatus
 from kaicore.kube.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
 
@@ -44,8 +48,18 @@ def cluster_profile() -> str:
 
 @pytest.fixture
 def stack(cluster: Cluster) -> Iterator[LiveStack]:
+    if cluster.simulated:
+        asyncio.run(serve_pod_groups(cluster))
     with running(LiveStack(cluster.root / "kai", cluster)) as live:
         yield live
+
+
+async def serve_pod_groups(cluster: Cluster) -> None:
+    """Have the simulated API server serve Kubernetes' own PodGroups."""
+    definitions = Path(demonstration.__file__).parent / "native.yaml"
+    async with cluster.client() as client:
+        for definition in yaml.safe_load_all(definitions.read_text()):
+            await client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
 
 
 @asynccontextmanager
@@ -145,6 +159,50 @@ async def test_pods_share_a_claim_and_others_get_devices_by_extended_resources(s
         (shared,) = await items(client, claims)
         assert not shared.get("status", {}).get("allocation")
         await stack.check()
+
+
+async def test_pods_of_a_pod_group_share_the_claim_of_its_template(cluster: Cluster, stack: LiveStack) -> None:
+    async with two_gpus_each(stack) as driver, stack.client() as client:
+        groups = await pod_groups(cluster, stack, client)
+        of_namespace = f"{RESOURCE}/namespaces/{stack.namespace}"
+        template = {"metadata": {"name": "one"}, "spec": {"spec": request(driver)}}
+        await client.post(f"{of_namespace}/resourceclaimtemplates", template)
+        use = {"name": "gpu", "resourceClaimTemplateName": "one"}
+        spec = {"schedulingPolicy": {"gang": {"minCount": 3}}, "resourceClaims": [use]}
+        made = msgspec.json.decode(await client.post(groups, {"metadata": {"name": "train"}, "spec": spec}))
+        if "resourceClaims" not in made["spec"]:
+            pytest.skip("DRAWorkloadResourceClaims is off")
+        pods = [
+            with_claim(pod_manifest(f"train-{number}", seconds=2, cpu="1", memory="1Gi"), **use) for number in range(3)
+        ]
+        for pod in pods:
+            pod["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+        await stack.create(*pods)
+        state = await stack.until(are("Running", 3))
+        claims = await items(client, f"{of_namespace}/resourceclaims")
+        (owner,) = claims[0]["metadata"]["ownerReferences"]
+        assert (len(claims), owner["kind"], owner["name"]) == (1, "PodGroup", "train")
+        assert {one["uid"] for one in claims[0]["status"]["reservedFor"]} >= {entry.pod.uid for entry in ours(state)}
+        assert {entry.pod.node_name for entry in ours(state)} == {
+            claims[0]["status"]["allocation"]["devices"]["results"][0]["pool"]
+        }
+        await stack.until(are("Succeeded", 3))
+        for pod in pods:
+            await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})
+        await client.delete(f"{groups}/train", {})
+        await gone(client, f"{of_namespace}/resourceclaims", but=0)
+        await stack.check()
+
+
+async def pod_groups(cluster: Cluster, stack: LiveStack, client: KubeClient) -> str:
+    """Return the path of the namespace's PodGroups; skip where a real API server serves none."""
+    version = "v1alpha2" if cluster.simulated else "v1beta1"
+    path = f"/apis/scheduling.k8s.io/{version}/namespaces/{stack.namespace}/podgroups"
+    try:
+        await client.get(path)
+    except ApiStatus:
+        pytest.skip("GenericWorkload is off")
+    return path
 
 
 async def gone(client: KubeClient, path: str, *, but: int) -> None:
