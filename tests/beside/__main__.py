@@ -4,7 +4,8 @@ The API server is Kubernetes' own, or the simulated one (`--simulated`); the kub
 the guides are followed there (`tests/e2e/test_adopting.py`), and where the scheduler that a guide is about runs itself
 (`tests/e2e/test_guide_of_kai.py`), and Kueue itself admits what we place
 (`tests/e2e/test_under_kueue.py`, `tests/e2e/test_checks_of_kueue.py`), and Helm itself installs, upgrades, rolls back
-and uninstalls the chart (`tests/e2e/test_helm.py`).
+and uninstalls the chart (`tests/e2e/test_helm.py`), and what the gate tries end to end on the simulated API server is
+tried on the real one.
 """
 
 import argparse
@@ -22,12 +23,20 @@ from tests.beside.control_plane import control_plane
 from tests.beside.kueue import kueue
 from tests.beside.programs import KAI, KOORDINATOR, VOLCANO, program, sources
 
-_GUIDES, _KUEUE, _HELM = "guides", "kueue", "helm"
+_GUIDES, _KUEUE, _HELM, _END_TO_END = "guides", "kueue", "helm", "end-to-end"
+#: Tests of the gate, which runs them on the simulated API server.
+_OF_THE_GATE = tuple(
+    f"tests/e2e/test_{name}.py"
+    for name in ("stack", "rights", "chart", "operator", "devices", "healing", "autoscaling", "topology_of_a_fleet")
+)
+#: Kubernetes' own PodGroups, and claims that are made for them.
+_GATES = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
 #: Guides followed where the scheduler that they are about runs itself.
 _GUIDE_OF = {"guide-kai": KAI, "guide-volcano": VOLCANO, "guide-koordinator": KOORDINATOR}
 #: What the simulated API server cannot do for them.
 _REAL = {
     _KUEUE: "its definitions need an API server that converts by webhooks",
+    _END_TO_END: "that is what `make test` does",
     _HELM: "its Jobs, Deployments and DaemonSets need Kubernetes' own controllers",
     **dict.fromkeys(_GUIDE_OF, "the other scheduler's own controllers need Kubernetes' own API server"),
 }
@@ -35,7 +44,7 @@ _REAL = {
 
 def main() -> int:
     """Run what is asked for; 1 if something is wrong."""
-    names = [*(arm.value for arm in ARMS), _GUIDES, *_GUIDE_OF, _KUEUE, _HELM]
+    names = [*(arm.value for arm in ARMS), _GUIDES, *_GUIDE_OF, _KUEUE, _HELM, _END_TO_END]
     parser = argparse.ArgumentParser(prog="make beside", description=__doc__)
     parser.add_argument("--simulated", action="store_true", help="on the simulated API server")
     parser.add_argument("--only", nargs="*", choices=names, default=names, help="by default all")
@@ -64,7 +73,7 @@ def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
     place.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         if not asked.simulated:
-            kubeconfig = stack.enter_context(control_plane(place / "kubernetes"))
+            kubeconfig = stack.enter_context(control_plane(place / "kubernetes", gates=_GATES * (name == _END_TO_END)))
             os.environ["KAI_TEST_KUBECONFIG"] = str(kubeconfig)
             stack.callback(os.environ.pop, "KAI_TEST_KUBECONFIG")
         if name == _GUIDES:
@@ -80,6 +89,8 @@ def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
             if "KAI_TEST_HELM" not in os.environ:
                 os.environ["KAI_TEST_HELM"] = str(program("helm"))
             return _fails("KAI_TEST_LONG", "tests/e2e/test_helm.py")
+        if name == _END_TO_END:
+            return _fails("KAI_TEST_LONG", *_OF_THE_GATE)
         if name == _KUEUE:
             stack.enter_context(kueue(Path(os.environ["KAI_TEST_KUBECONFIG"]), place / "kueue"))
             return _fails("KAI_TEST_KUEUE", "tests/e2e/test_under_kueue.py", "tests/e2e/test_checks_of_kueue.py")

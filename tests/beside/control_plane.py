@@ -71,9 +71,13 @@ class ControlPlane:
         kubeconfig: of the administrator.
     """
 
-    def __init__(self, root: Path) -> None:
-        """Args: root: for what it keeps."""
+    def __init__(self, root: Path, *, gates: str = "") -> None:
+        """Args:
+        root: for what it keeps.
+        gates: feature gates that are on besides those of the version, as `A=true,B=true`.
+        """
         self._root = root
+        self._gates = ("--feature-gates", gates) if gates else ()
         self._programs: list[Program] = []
         self.kubeconfig = root / "admin.kubeconfig"
 
@@ -102,6 +106,8 @@ class ControlPlane:
             *("--service-cluster-ip-range", "10.0.0.0/24"),
             *("--authorization-mode", "Node,RBAC", "--endpoint-reconciler-type", "none"),
             "--allow-privileged=true",
+            *self._gates,
+            *(("--runtime-config", "scheduling.k8s.io/v1beta1=true") if self._gates else ()),
         )
         authority = root / "certificates/apiserver.crt"
         self._programs[-1].until(authority.exists)
@@ -112,6 +118,7 @@ class ControlPlane:
             *("--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--secure-port=0"),
             *("--controllers", _CONTROLLERS, "--service-account-private-key-file", str(key)),
             "--use-service-account-credentials=false",
+            *self._gates,
         )
 
     def _run(self, name: str, *flags: str) -> Program:
@@ -125,9 +132,9 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane(root: Path) -> Iterator[Path]:
+def control_plane(root: Path, *, gates: str = "") -> Iterator[Path]:
     """Run one; yield the administrator's kubeconfig."""
-    plane = ControlPlane(root)
+    plane = ControlPlane(root, gates=gates)
     try:
         plane.start()
         yield plane.kubeconfig

@@ -16,6 +16,7 @@ from kai_apiserver import demonstration
 from kaicore.errors import ApiStatus
 from kaicore.kube.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
@@ -104,8 +105,13 @@ def with_claim(pod: Json, **reference: str) -> Json:
     return pod
 
 
-def are(phase: str, count: int) -> Callable[[ClusterState], bool]:
-    return lambda state: sum(entry.pod.phase == phase for entry in ours(state, "")) == count
+def pods_of(stack: LiveStack, state: ClusterState, prefix: str = "") -> list[PodEntry]:
+    """The test's own pods: a real cluster may still have those of earlier tests."""
+    return [entry for entry in ours(state, prefix) if entry.pod.namespace == stack.namespace]
+
+
+def are(stack: LiveStack, phase: str, count: int) -> Callable[[ClusterState], bool]:
+    return lambda state: sum(entry.pod.phase == phase for entry in pods_of(stack, state)) == count
 
 
 async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_go(stack: LiveStack) -> None:
@@ -115,12 +121,13 @@ async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_g
         await client.post(f"{of_namespace}/resourceclaimtemplates", template)
         pods = [pod_manifest(f"own-{number}", cpu="4", memory="4Gi") for number in range(5)]
         await stack.create(*(with_claim(pod, resourceClaimTemplateName="one") for pod in pods))
-        state = await stack.until(are("Running", 4))
+        state = await stack.until(are(stack, "Running", 4))
         claims = {one["metadata"]["name"]: one for one in await items(client, f"{of_namespace}/resourceclaims")}
         given = set()
-        for entry in ours(state, "own"):
-            if entry.pod.phase != "Running":
-                waiting = entry.pod.name
+        by_phase = {entry.pod.name: entry.pod.phase for entry in pods_of(stack, state)}
+        (waiting,) = (name for name, phase in by_phase.items() if phase != "Running")
+        for entry in pods_of(stack, state):
+            if entry.pod.name == waiting:
                 continue
             (use,) = entry.pod.resource_claims
             status = claims[use.claim]["status"]
@@ -137,8 +144,8 @@ async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_g
         for pod in pods:
             if pod["metadata"]["name"] != waiting:
                 await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})
-        await stack.until(are("Running", 1))
-        await gone(client, f"{of_namespace}/resourceclaims", but=1)
+        await stack.until(are(stack, "Running", 1))
+        await until(client, f"{of_namespace}/resourceclaims", lambda left: len(left) == 1)
         await stack.check()
 
 
@@ -149,15 +156,13 @@ async def test_pods_share_a_claim_and_others_get_devices_by_extended_resources(s
         sharing = [pod_manifest(f"sharing-{number}", seconds=1, cpu="1", memory="1Gi") for number in range(2)]
         extended = pod_manifest("extended", seconds=1, cpu="1", memory="1Gi", **{f"{driver}/gpu": "2"})
         await stack.create(*(with_claim(pod, resourceClaimName="shared") for pod in sharing), extended)
-        state = await stack.until(are("Succeeded", 3))
-        assert len({entry.pod.node_name for entry in ours(state, "sharing")}) == 1
+        state = await stack.until(are(stack, "Succeeded", 3))
+        assert len({entry.pod.node_name for entry in pods_of(stack, state, "sharing")}) == 1
         pod = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{stack.namespace}/pods/extended"))
         made = pod["status"]["extendedResourceClaimStatus"]
         assert [one["resourceName"] for one in made["requestMappings"]] == [f"{driver}/gpu"]
         await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/extended", {})
-        await gone(client, claims, but=1)
-        (shared,) = await items(client, claims)
-        assert not shared.get("status", {}).get("allocation")
+        await until(client, claims, lambda left: len(left) == 1 and not left[0].get("status", {}).get("allocation"))
         await stack.check()
 
 
@@ -178,19 +183,21 @@ async def test_pods_of_a_pod_group_share_the_claim_of_its_template(cluster: Clus
         for pod in pods:
             pod["spec"]["schedulingGroup"] = {"podGroupName": "train"}
         await stack.create(*pods)
-        state = await stack.until(are("Running", 3))
+        state = await stack.until(are(stack, "Running", 3))
         claims = await items(client, f"{of_namespace}/resourceclaims")
         (owner,) = claims[0]["metadata"]["ownerReferences"]
         assert (len(claims), owner["kind"], owner["name"]) == (1, "PodGroup", "train")
-        assert {one["uid"] for one in claims[0]["status"]["reservedFor"]} >= {entry.pod.uid for entry in ours(state)}
-        assert {entry.pod.node_name for entry in ours(state)} == {
+        assert {one["uid"] for one in claims[0]["status"]["reservedFor"]} >= {
+            entry.pod.uid for entry in pods_of(stack, state)
+        }
+        assert {entry.pod.node_name for entry in pods_of(stack, state)} == {
             claims[0]["status"]["allocation"]["devices"]["results"][0]["pool"]
         }
-        await stack.until(are("Succeeded", 3))
+        await stack.until(are(stack, "Succeeded", 3))
         for pod in pods:
             await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})
         await client.delete(f"{groups}/train", {})
-        await gone(client, f"{of_namespace}/resourceclaims", but=0)
+        await until(client, f"{of_namespace}/resourceclaims", lambda left: not left)
         await stack.check()
 
 
@@ -205,8 +212,8 @@ async def pod_groups(cluster: Cluster, stack: LiveStack, client: KubeClient) -> 
     return path
 
 
-async def gone(client: KubeClient, path: str, *, but: int) -> None:
-    """Wait until so many objects are left."""
+async def until(client: KubeClient, path: str, holds: Callable[[list[Json]], object]) -> None:
+    """Look at the objects of a collection until something holds of them."""
     async with asyncio.timeout(PATIENCE_S):
-        while len(await items(client, path)) > but:  # noqa: ASYNC110
+        while not holds(await items(client, path)):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
