@@ -48,11 +48,22 @@ _STAGED = frozenset(
 
 #: Staged modules that the proxy lacks at a patch version, and the patch version of the same minor that stands in.
 _STAND_INS = {
+    "v1.26.15": {"controller-manager": "v0.26.13"},
+    "v1.27.16": {
+        "cloud-provider": "v0.27.12",
+        "controller-manager": "v0.27.11",
+        "csi-translation-lib": "v0.27.8",
+        "dynamic-resource-allocation": "v0.27.8",
+        "mount-utils": "v0.27.15",
+    },
     "v1.31.14": dict.fromkeys(
         ("cri-client", "csi-translation-lib", "dynamic-resource-allocation", "kube-scheduler"), "v0.31.4"
     ),
     "v1.32.13": dict.fromkeys(("cri-client", "csi-translation-lib", "kube-scheduler"), "v0.32.10"),
 }
+
+#: The first minor whose managers use `k8s.io/utils/cpuset`; before, the package is the kubelet's own.
+_FIRST_WITH_CPU_SETS_OF_UTILS = 28
 
 #: The first minor that resizes pods without being told to. What 1.32 has in a pod's status hangs on further gates, so
 #: the recorder would ask its managers what no kubelet asks them.
@@ -88,7 +99,10 @@ def built(version: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kai-ledger"
     folder = cache / f"kubelet-recorder-{version}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "main.go").write_bytes(SOURCE.read_bytes())
+    source = SOURCE.read_text()
+    if int(version.split(".")[1]) < _FIRST_WITH_CPU_SETS_OF_UTILS:
+        source = source.replace('"k8s.io/utils/cpuset"', '"k8s.io/kubernetes/pkg/kubelet/cm/cpuset"')
+    (folder / "main.go").write_text(source)
     module = f"k8s.io/kubernetes@{version}"
     answer = subprocess.run(["go", "mod", "download", "-json", module], cwd=cache, check=True, capture_output=True)
     _write_modules(folder, version, Path(msgspec.json.decode(answer.stdout)["GoMod"]).read_text())

@@ -12,6 +12,8 @@ GPU = "nvidia.com/gpu"
 
 Document = dict[str, Any]
 
+_FIRST_WITH_SIDECARS = 29
+
 
 def scenario(seed: int, minor: int = 36) -> Document:
     """Return a node with what happens on it; the same for the same seed, as far as the version knows all of it.
@@ -19,11 +21,19 @@ def scenario(seed: int, minor: int = 36) -> Document:
     Args:
         seed: of all that is made up.
         minor: of the kubelet that is to be asked. Before 1.36 there is no PodLevelResourceManagers; in its place 1.32
-            and 1.33 have PodLevelResources on. Those that do not know it get such pods from newer API servers.
+            and 1.33 have PodLevelResources on. Those that do not know it get such pods from newer API servers, but for
+            1.28 and before: no API server that knows such pods supports these kubelets. Nor do they have sidecars
+            (`SidecarContainers` is off by default before 1.29).
     """
     document = _scenario(seed)
     if minor < 36 and document["node"]["feature_gates"]:
         document["node"]["feature_gates"] = {"PodLevelResources": True} if minor in (32, 33) else {}
+    if minor < _FIRST_WITH_SIDECARS:
+        events = document["events"]
+        by_themselves = {event["pod"] for event in events if "pod_req" in event}
+        document["events"] = [event for event in events if event["pod"] not in by_themselves]
+        for container in (one for event in document["events"] for one in event.get("containers", ())):
+            container["kind"] = container["kind"].replace("sidecar", "init")
     return document
 
 

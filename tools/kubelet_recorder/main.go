@@ -69,7 +69,12 @@ func call(function any, arguments ...any) []reflect.Value {
 			in = append(in, reflect.Zero(want))
 			arguments = arguments[1:]
 		default:
-			in = append(in, reflect.ValueOf(arguments[0]))
+			given := reflect.ValueOf(arguments[0])
+			if !given.Type().AssignableTo(want) && given.Type().ConvertibleTo(want) {
+				// sets.String of versions before 1.29 is sets.Set[string] by another name.
+				given = given.Convert(want)
+			}
+			in = append(in, given)
 			arguments = arguments[1:]
 		}
 	}
@@ -469,9 +474,12 @@ func setAside(pod, before *v1.Pod) {
 	pod.Status.Phase = v1.PodRunning
 	pod.Status.ContainerStatuses = nil
 	for _, one := range before.Spec.Containers {
-		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{
-			Name: one.Name, AllocatedResources: one.Resources.Requests.DeepCopy(),
-		})
+		status := v1.ContainerStatus{Name: one.Name}
+		// 1.26 has no such field, and is not asked for resizes.
+		if allocated := reflect.ValueOf(&status).Elem().FieldByName("AllocatedResources"); allocated.IsValid() {
+			allocated.Set(reflect.ValueOf(one.Resources.Requests.DeepCopy()))
+		}
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status)
 	}
 }
 
@@ -578,9 +586,17 @@ func (k *kubelet) addCPUs(item *allocation, e *event, cpus cpuset.CPUSet) {
 	}
 	item.CPUs = cpus.String()
 	item.Amounts["cpu"] = make([]int64, k.scenario.Node.Zones)
-	for _, cpu := range cpus.List() {
+	for _, cpu := range numbers(cpus) {
 		item.Amounts["cpu"][k.zoneOf[cpu]] += 1000
 	}
+}
+
+// numbers are the CPUs of a set; 1.26 calls it otherwise.
+func numbers(cpus any) []int {
+	if listed, can := cpus.(interface{ List() []int }); can {
+		return listed.List()
+	}
+	return cpus.(interface{ ToSlice() []int }).ToSlice()
 }
 
 func blocks(from []state.Block) []block {
