@@ -10,6 +10,7 @@ tried on the real one.
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,4 +108,6 @@ def _fails(asked_for_by: str, *tests: str, value: str = "1") -> bool:
 
 if __name__ == "__main__":
     os.environ.pop("KAI_TEST_KUBECONFIG", None)
+    # So that the programs which run here end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

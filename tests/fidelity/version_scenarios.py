@@ -12,7 +12,7 @@ GPU = "nvidia.com/gpu"
 
 Document = dict[str, Any]
 
-_FIRST_WITH_SIDECARS = 29
+_FIRST_WITH_EVERY_KIND_OF_POD = 29
 
 
 def scenario(seed: int, minor: int = 36) -> Document:
@@ -28,7 +28,7 @@ def scenario(seed: int, minor: int = 36) -> Document:
     document = _scenario(seed)
     if minor < 36 and document["node"]["feature_gates"]:
         document["node"]["feature_gates"] = {"PodLevelResources": True} if minor in (32, 33) else {}
-    if minor < _FIRST_WITH_SIDECARS:
+    if minor < _FIRST_WITH_EVERY_KIND_OF_POD:
         events = document["events"]
         by_themselves = {event["pod"] for event in events if "pod_req" in event}
         document["events"] = [event for event in events if event["pod"] not in by_themselves]

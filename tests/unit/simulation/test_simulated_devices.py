@@ -98,7 +98,8 @@ def test_pod_that_has_its_claim_or_needs_none_any_more_asks_for_no_template(phas
     assert not world_of(manifests(pod), tmp_path).warnings
 
 
-def test_pods_of_a_pod_group_share_the_claim_that_its_template_makes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [{}, "malformed", {"resourceClaimStatuses": ["malformed", {"name": "other"}]}])
+def test_pods_of_a_pod_group_share_the_claim_that_its_template_makes(status: object, tmp_path: Path) -> None:
     use = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
     train = job("train", 3, claims=True)
     train["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "train"}
@@ -107,6 +108,7 @@ def test_pods_of_a_pod_group_share_the_claim_that_its_template_makes(tmp_path: P
         "kind": "PodGroup",
         "metadata": {"name": "train"},
         "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}, "resourceClaims": [use, "malformed"]},
+        "status": status,
     }
     world = world_of(manifests(train, group, gpus=1), tmp_path)
     assert [pod["node"] for pod in document_of(world)["pods"]] == ["a", "a", "a"]

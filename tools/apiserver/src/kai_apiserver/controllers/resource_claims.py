@@ -143,30 +143,30 @@ class ResourceClaimController(Controller[str]):
         same = [one for one in _references(group) if one["name"] == name]
         if stored is not None and template_name not in [one.get("resourceClaimTemplateName") for one in same]:
             return self._claim_of(pod, name, template_name)
-        claim = next((one["resourceClaimName"] for one in _made(group) if one["name"] == name), "")
+        claim = next((one.get("resourceClaimName", "") for one in _made(group) if one["name"] == name), "")
         if not claim:
             self._lacking.setdefault(f"group/{key}", set()).add(f"pod/{_key(pod)}")
         return str(claim)
 
-    def _claim_of(self, maker: Object, name: str, template_name: str) -> str:
+    def _claim_of(self, owner: Object, name: str, template_name: str) -> str:
         """Return the name of the claim of a pod or PodGroup, made if need be; empty where there is no template."""
-        metadata = maker["metadata"]
+        metadata = owner["metadata"]
         namespace, uid = metadata["namespace"], metadata["uid"]
         for stored in self.backend.all_of(CLAIMS):
             claim = stored.decode()["metadata"]
             if _owner(claim, _KINDS) == uid and (claim.get("annotations") or {}).get(POD_CLAIM_NAME) == name:
                 return str(claim["name"])
         template = self.backend.find(TEMPLATES, f"{namespace}/{template_name}")
-        is_pod = "containers" in maker["spec"]
+        is_pod = "containers" in owner["spec"]
         if template is None:
-            key = f"{'pod' if is_pod else 'group'}/{_key(maker)}"
+            key = f"{'pod' if is_pod else 'group'}/{_key(owner)}"
             self._lacking.setdefault(f"template/{namespace}/{template_name}", set()).add(key)
             return ""
         wanted = template["spec"]
         given = wanted.get("metadata") or {}
-        maker_type = self._pod_resource if is_pod else self.backend.store.collection(POD_GROUPS).resource
-        kind = {"apiVersion": maker_type.api_version, "kind": maker_type.kind}
-        owner = {**kind, "name": metadata["name"], "uid": uid}
+        owner_type = self._pod_resource if is_pod else self.backend.store.collection(POD_GROUPS).resource
+        kind = {"apiVersion": owner_type.api_version, "kind": owner_type.kind}
+        reference = {**kind, "name": metadata["name"], "uid": uid}
         document = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -175,7 +175,7 @@ class ResourceClaimController(Controller[str]):
                 "namespace": namespace,
                 "labels": given.get("labels") or {},
                 "annotations": {**(given.get("annotations") or {}), POD_CLAIM_NAME: name},
-                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+                "ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": True}],
             },
             "spec": wanted["spec"],
         }

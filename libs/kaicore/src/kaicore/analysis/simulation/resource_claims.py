@@ -4,8 +4,6 @@ A pod whose PodGroup has the same reference (name and template) uses the PodGrou
 (`k8s.io/dynamic-resource-allocation/resourceclaim`, `BindTo`, Kubernetes 1.37).
 """
 
-from typing import Any
-
 from kaicore.kube.workloads import Object, derived_uid
 
 RESOURCE_CLAIM_KIND = ("resource.k8s.io", "ResourceClaim")
@@ -34,30 +32,31 @@ class ClaimTemplates:
         self._groups[meta["namespace"], meta["name"]] = known
         return claims
 
-    def make(self, maker: Object) -> tuple[Object, list[Object]]:
+    def make(self, owner: Object) -> tuple[Object, list[Object]]:
         """Make the claims of a pod or a PodGroup.
 
         Args:
-            maker: not changed.
+            owner: not changed.
 
         Returns:
             it with the claims in its status, and those that are made for it; claims that it names already stay. What
             a pod's PodGroup has for it is in its status, and is not made again.
         """
-        status: dict[str, Any] = dict(maker.get("status") or {})
-        before = list(status.get("resourceClaimStatuses") or ())
-        named, claims = list(before), []
-        for reference in _without_claim(maker):
-            shared = self._of_group(maker, reference)
-            claim = self._claim(maker, reference) if shared is None else None
+        before, claims = _statuses(owner), []
+        named = list(before)
+        for reference in _without_claim(owner):
+            shared = self._of_group(owner, reference)
+            claim = self._claim(owner, reference) if shared is None else None
             if claim is not None:
                 claims.append(claim)
             name = shared if claim is None else claim["metadata"]["name"]
             if name:
                 named.append({"name": reference["name"], "resourceClaimName": name})
         if named == before:
-            return maker, claims
-        return {**maker, "status": {**status, "resourceClaimStatuses": named}}, claims
+            return owner, claims
+        status = owner.get("status")
+        others = status if isinstance(status, dict) else {}
+        return {**owner, "status": {**others, "resourceClaimStatuses": named}}, claims
 
     def missing(self, pod: Object) -> list[tuple[str, str]]:
         """Return the templates that a pod waits for and that the world does not have, by namespace and name."""
@@ -70,17 +69,17 @@ class ClaimTemplates:
         group = self._groups.get((pod["metadata"]["namespace"], str(name)))
         if group is None or reference not in _references(group):
             return None
-        made = (group.get("status") or {}).get("resourceClaimStatuses") or ()
-        return next((str(one["resourceClaimName"]) for one in made if one["name"] == reference["name"]), "")
+        of_name = (one for one in _statuses(group) if one["name"] == reference["name"])
+        return next((str(one.get("resourceClaimName", "")) for one in of_name), "")
 
-    def _claim(self, maker: Object, reference: Object) -> Object | None:
-        meta = maker["metadata"]
-        spec = self._specs.get(_template_of(maker, reference))
+    def _claim(self, owner: Object, reference: Object) -> Object | None:
+        meta = owner["metadata"]
+        spec = self._specs.get(_template_of(owner, reference))
         if spec is None:
             return None
         name = f"{meta['name']}-{reference['name']}"
-        kind = {"apiVersion": maker.get("apiVersion", "v1"), "kind": maker.get("kind", "Pod")}
-        owner = {**kind, "name": meta["name"], "uid": meta["uid"], "controller": True}
+        kind = {"apiVersion": owner.get("apiVersion", "v1"), "kind": owner.get("kind", "Pod")}
+        owner_reference = {**kind, "name": meta["name"], "uid": meta["uid"], "controller": True}
         return {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -88,24 +87,34 @@ class ClaimTemplates:
                 "name": name,
                 "namespace": meta["namespace"],
                 "uid": derived_uid("resource.k8s.io", "ResourceClaim", meta["namespace"], f"{name}/{meta['uid']}"),
-                "ownerReferences": [owner],
+                "ownerReferences": [owner_reference],
             },
             "spec": spec.get("spec") or {},
         }
 
 
-def _without_claim(maker: Object) -> list[Object]:
+def _without_claim(owner: Object) -> list[Object]:
     """Return the references of a pod or a PodGroup for which its status names no claim yet."""
-    named = {one.get("name") for one in (maker.get("status") or {}).get("resourceClaimStatuses") or ()}
-    return [one for one in _references(maker) if one.get("name") not in named]
+    named = [one["name"] for one in _statuses(owner)]
+    return [one for one in _references(owner) if one["name"] not in named]
 
 
-def _references(maker: Object) -> list[Object]:
-    """Return the references to claims of a pod or a PodGroup that make sense."""
-    spec = maker.get("spec")
-    listed = spec.get("resourceClaims") if isinstance(spec, dict) else None
+def _references(owner: Object) -> list[Object]:
+    """Return the references of a pod or a PodGroup to claims."""
+    return _entries(owner, "spec", "resourceClaims")
+
+
+def _statuses(owner: Object) -> list[Object]:
+    """Return which claims the status of a pod or a PodGroup names."""
+    return _entries(owner, "status", "resourceClaimStatuses")
+
+
+def _entries(owner: Object, part: str, field: str) -> list[Object]:
+    """Return the entries of a list with names that make sense: the kinds of PodGroups say nothing of these fields."""
+    within = owner.get(part)
+    listed = within.get(field) if isinstance(within, dict) else None
     return [one for one in listed if isinstance(one, dict) and "name" in one] if isinstance(listed, list) else []
 
 
-def _template_of(maker: Object, reference: Object) -> tuple[str, str]:
-    return maker["metadata"]["namespace"], str(reference.get("resourceClaimTemplateName"))
+def _template_of(owner: Object, reference: Object) -> tuple[str, str]:
+    return owner["metadata"]["namespace"], str(reference.get("resourceClaimTemplateName"))
