@@ -103,7 +103,13 @@ def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
 
 def _fails(asked_for_by: str, *tests: str, value: str = "1") -> bool:
     command = [sys.executable, "-m", "pytest", "--quiet", *tests]
-    return subprocess.run(command, check=False, env={**os.environ, asked_for_by: value}).returncode != 0
+    with subprocess.Popen(command, env={**os.environ, asked_for_by: value}) as process:
+        try:
+            return process.wait() != 0
+        except BaseException:
+            # As Ctrl-C does, so that it ends what it has started.
+            process.send_signal(signal.SIGINT)
+            raise
 
 
 if __name__ == "__main__":
