@@ -1,7 +1,7 @@
-"""No module is longer than 400 lines, and no function than 60 without a reason given on its first line.
+"""Limits of sizes: a module has 800 lines, a function 60, unless its first line gives a reason.
 
-The reason is a comment: `def collect(self) -> None:  # long: one line for each metric`. What protobuf generates is left
-out. Standard library only.
+The reason is a comment: `def collect(self) -> None:  # long: one line for each metric`. Modules that
+protobuf generates are left out. Standard library only.
 """
 
 import ast
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-MODULE_LINES = 400
+MODULE_LINES = 800
 FUNCTION_LINES = 60
 REASON = "# long: "
 
@@ -26,8 +26,11 @@ def main() -> int:
 def problems_of(path: Path) -> Iterator[str]:
     text = path.read_text("utf-8")
     lines = text.splitlines()
-    if len(lines) > MODULE_LINES:
-        yield f"{path}: {len(lines)} lines, more than {MODULE_LINES}: make it two modules"
+    if len(lines) > MODULE_LINES and not lines[0].startswith(REASON):
+        yield (
+            f"{path}: {len(lines)} lines, more than {MODULE_LINES}: "
+            f"if it is two ideas, make it two modules; else give a reason: `{REASON}...`"
+        )
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
