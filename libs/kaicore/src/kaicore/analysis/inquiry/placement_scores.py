@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
-from kaicore.rules.engine.placement.row_score import RowScore
+from kaicore.rules.engine.placement.node_score import RowScore
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState

@@ -6,7 +6,7 @@ from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.kubelet_models import kubelet_text
 from kaicore.analysis.inquiry.placement_scores import PlacementScores
 from kaicore.analysis.inquiry.why_answers import NodeScore, PlacementAnswer
-from kaicore.rules.engine.placement.row_score import RowScore
+from kaicore.rules.engine.placement.node_score import RowScore
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.model.quantity import is_native

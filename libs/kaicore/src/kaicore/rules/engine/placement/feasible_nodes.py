@@ -16,18 +16,20 @@ from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.placement.rank_parts import (
-    DEVICES,
+from kaicore.rules.engine.placement.node_score import (
+    FULL,
     FULLEST,
-    OWN,
-    PLACE,
+    IDLE,
+    KEEPS,
+    LEAVES,
+    MOST_IDLE,
     ZONES,
+    RowScore,
     by_devices,
     handicap,
-    handicap_parts,
+    parts_of,
 )
 from kaicore.rules.engine.placement.ranking import NEVER, Ranking
-from kaicore.rules.engine.placement.row_score import RowScore
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.prediction import PredictedPlacement
@@ -35,7 +37,7 @@ from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.reasons.node import NoNodes
 from kaicore.rules.reasons.reason import Reason
 
-#: Score and rank of a row that cannot take the pod, and rank of a state that was not evaluated yet.
+#: Rank of a row that cannot take the pod, and of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
 #: Up to this many rows are looked at one by one.
@@ -175,22 +177,20 @@ class FeasibleNodes:
     def row_score(self, row: int) -> RowScore:
         """Return by what a row is ranked that can take a pod as it is now; for explanations."""
         preferred = self._constraints.preferences(self._ranking.by_row, never=np.int64(_NO))
-        preference, own = 0 if preferred is None else int(preferred[row]), self._class.numa_policy
-        _, keeps, zones = self._numa.fit(row) if self._config.numa and self._numa.discerns else (True, True, 0)
-        spared = any(self._columns.allocatable[row, column] for column in self._spared_columns)
-        devices, (turn, avoided) = self._closeness.score(row), handicap_parts(int(self._handicap[row]))
+        parts, devices, own = parts_of(int(self._ranking.by_row[row])), self._closeness.score(row), self._class.numa_policy
         return RowScore(
             row=int(row),
-            preference=preference,
-            leaves_devices=not spared,
-            turn=turn,
-            avoided=avoided,
-            keeps_policy=own is None or own.binding or keeps,
+            preference=0 if preferred is None else int(preferred[row]),
+            leaves_devices=bool(parts["leaves_devices"]),
+            turn=-parts["turn"],
+            avoided=bool(parts["unavoided"]),
+            keeps_policy=own is None or own.binding or bool(parts["keeps_policy"]),
             choices=devices.choices,
             near=devices.near,
-            zones=zones,
+            zones=parts["zones"],
             whole=devices.whole,
-            full=abs(int(self._scores(np.array([row]))[0]) + DEVICES * spared),
+            idle_devices=-parts["idle_devices"],
+            full=abs(parts["full"]),
         )
 
     @property
@@ -290,7 +290,7 @@ class FeasibleNodes:
                 state = state_of(row)
                 rank = int(ranks[state]) if state < len(ranks) else _UNKNOWN
                 if rank == _UNKNOWN:
-                    rank = _NO if (score := self._score(row)) == _NO else score * PLACE
+                    rank = self._rank(row)
                     if state >= len(ranks):
                         self._reserve()
                         ranks = self._ranks_by_state
@@ -329,9 +329,9 @@ class FeasibleNodes:
 
     def _find_ranks(self, rows: Ints) -> None:
         """Evaluate rows, and keep their ranks for all rows of the same states."""
-        scores, states = self._evaluated(rows), self._states.states(rows)
+        ranks, states = self._evaluated(rows), self._states.states(rows)
         self._reserve()
-        self._ranks_by_state[states] = np.where(scores == _NO, _NO, scores * PLACE)
+        self._ranks_by_state[states] = ranks
 
     def _reserve(self) -> None:
         """Make room for the ranks of all states."""
@@ -348,8 +348,8 @@ class FeasibleNodes:
         return first_failing(self.filters.in_order(), rows) if len(rows) else (NoNodes(),)
 
     def _evaluated(self, rows: Ints) -> Ints:
-        """Return the scores of rows, those that are avoided like others; `_NO` for rows that cannot take the pod."""
-        scores = np.full(len(rows), _NO)
+        """Return the ranks of rows as `_rank` does, many at once."""
+        ranks = np.full(len(rows), _NO)
         places = np.flatnonzero(~self.filters.room.failing(rows))
         if self._config.numa and len(places):
             places = places[self._numa.may_admit(rows[places])]
@@ -357,44 +357,52 @@ class FeasibleNodes:
         if self._config.numa and len(places) and self._numa.discerns:
             fit, own = self._numa.zone_fit(rows[places]), self._class.numa_policy
             taking = fit.admit & fit.keeps if own is not None and own.binding else fit.admit
-            wishes = fit.keeps * OWN if own is not None and not own.binding else by_zones
+            wishes = fit.keeps * KEEPS if own is not None and not own.binding else by_zones
             places, by_zones = places[taking], (wishes + fit.score * ZONES)[taking]
         if len(places):
-            scores[places] = self._scores(rows[places]) + by_zones
-        return scores
+            ranks[places] = by_zones + self._by_amounts(rows[places])
+        return ranks
 
-    def _score(self, row: int) -> int:
-        """Return the score of a row as `_evaluated` does: one row by itself is not worth vectors."""
-        columns, own = self._columns, self._class.numa_policy
-        allocatable, used = columns.allocatable[row].tolist(), columns.used[row].tolist()
-        if self.filters.room.fails(allocatable, used):
-            return _NO
-        by_zones = 0
-        if self._config.numa and self._numa.discerns:
-            admits, keeps, score = self._numa.fit(row)
-            if not admits or (own is not None and own.binding and not keeps):
-                return _NO
-            by_zones = score * ZONES + (OWN if own is not None and not own.binding and keeps else 0)
-        elif self._config.numa and not self._numa.admits(row):
-            return _NO
-        full = 0
-        for column, need in self._weighed_needs:
-            total = max(allocatable[column], 1)
-            full += min(used[column] + need, total * FULLEST) * 1000 // total
-        full //= max(len(self._weighed_needs), 1)
-        spared = any(allocatable[column] for column in self._spared_columns)
-        return by_zones + (-full if self._spread else full) - DEVICES * spared
-
-    def _scores(self, rows: Ints) -> Ints:
-        """Per mille in use of what the class asks for, afterwards; nodes with devices last if it asks for none."""
+    def _by_amounts(self, rows: Ints) -> Ints:
+        """Return what the bands of devices and of fullness add to the ranks of rows."""
         columns, weighed = self._columns, self._weighed
         allocatable = np.maximum(columns.allocatable[rows][:, weighed], 1)
         after = columns.used[rows][:, weighed] + self._need[weighed]
         # Of what the class does not ask for, more may be in use than there is.
         after = np.minimum(after, allocatable * FULLEST)
         full: Ints = (after * 1000 // allocatable).sum(axis=1) // max(len(weighed), 1)
-        if self._spread:
-            full = -full
+        total = full * (-FULL if self._spread else FULL) + LEAVES
         if len(self._spared):
-            full -= DEVICES * columns.allocatable[rows][:, self._spared].any(axis=1)
-        return full
+            devices = columns.allocatable[rows][:, self._spared]
+            idle = np.maximum(devices - columns.used[rows][:, self._spared], 0).sum(axis=1)
+            total -= LEAVES * devices.any(axis=1) + IDLE * np.minimum(idle, MOST_IDLE)
+        return total
+
+    def _rank(self, row: int) -> int:
+        """Return the rank of a row by its state alone, `_NO` if it cannot take the pod.
+
+        One row by itself is not worth vectors.
+        """
+        columns, own = self._columns, self._class.numa_policy
+        allocatable, used = columns.allocatable[row].tolist(), columns.used[row].tolist()
+        if self.filters.room.fails(allocatable, used):
+            return _NO
+        total = LEAVES
+        if self._config.numa and self._numa.discerns:
+            admits, keeps, score = self._numa.fit(row)
+            if not admits or (own is not None and own.binding and not keeps):
+                return _NO
+            total += score * ZONES + (KEEPS if own is not None and not own.binding and keeps else 0)
+        elif self._config.numa and not self._numa.admits(row):
+            return _NO
+        full = 0
+        for column, need in self._weighed_needs:
+            most = max(allocatable[column], 1)
+            full += min(used[column] + need, most * FULLEST) * 1000 // most
+        full //= max(len(self._weighed_needs), 1)
+        total += (-FULL if self._spread else FULL) * full
+        spared = [column for column in self._spared_columns if allocatable[column]]
+        if spared:
+            idle = sum(max(allocatable[column] - used[column], 0) for column in spared)
+            total -= LEAVES + IDLE * min(idle, MOST_IDLE)
+        return total

@@ -1,0 +1,141 @@
+"""The score of a node for a class of pods: a table of named bands, the most important first, in one integer.
+
+A band's unit weighs more than all that the bands below it can differ by, so the first band in which two nodes differ
+decides between them. `rank` of a node is the sum of its parts, each times its band's step; `parts_of` takes it apart.
+Devices of claims are not in the rank: nodes that are alike share a rank, and their devices are asked of each by itself
+(`by_devices`).
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from kaicore.rules.engine.constraints.device_closeness import DeviceScore
+from kaicore.rules.engine.placement.ranking import NEVER
+from kaicore.rules.numa.zone_arrays import Ints
+
+#: A node with more than so many times of what it has in use counts as one with that much.
+FULLEST = 9
+#: More other replicas than this that take a node first are not told apart, nor more idle devices than that.
+LAST_TURN, MOST_IDLE = 3, 511
+#: More nodes than a cluster has.
+_NODES = 2**24
+
+
+class Band(NamedTuple):
+    """A part of a score: higher is better, from `least` to `most`; one unit weighs `step`."""
+
+    name: str
+    least: int
+    most: int
+    step: int
+
+
+def _table(*bands: tuple[str, int, int]) -> MappingProxyType[str, Band]:
+    """Return bands by name, the most important first, each with its step."""
+    table, step = [], 1
+    for name, least, most in reversed(bands):
+        table.append(Band(name, least, most, step))
+        step *= most - least + 1
+    return MappingProxyType({band.name: band for band in reversed(table)})
+
+
+#: What decides between the nodes that can take a pod, after the pod's own preferences.
+BANDS = _table(
+    ("leaves_devices", 0, 1),  # Nodes with devices are for pods that ask for some.
+    ("unavoided", -1, 0),  # Nodes that pods of the class are to leave alone if they can.
+    ("keeps_policy", 0, 1),  # The pod's own `best-effort`.
+    ("turn", -LAST_TURN, 0),  # Less the replicas of the shard that take the node first.
+    ("zones", -1, 100),  # See `kaicore.rules.numa.scoring`.
+    ("idle_devices", -MOST_IDLE, 0),  # Less the devices that are free, for a pod that asks for none.
+    ("full", -FULLEST * 1000, FULLEST * 1000),  # Per mille in use of what the class asks for; negative to spread.
+    ("name", 1 - _NODES, 0),  # Less the place by name.
+)
+#: What one unit of a band weighs.
+LEAVES, AVOIDED, KEEPS, TURN, ZONES, IDLE, FULL, _ = (band.step for band in BANDS.values())
+#: What is added to a rank so that no part of it is negative.
+_BIAS = -sum(band.least * band.step for band in BANDS.values())
+#: The devices of no more rows than this are compared, those that rank best without them: each costs a search.
+_MOST_COMPARED = 128
+
+
+@dataclass(frozen=True, slots=True)
+class RowScore:
+    """The score of a row that can take a pod; the first part in which two rows differ decides between them.
+
+    Attributes:
+        row: the row.
+        preference: how much the pod's own preferences are met, 0 and more; rows with less than the most come last.
+        leaves_devices: whether it leaves alone devices that the pod does not ask for.
+        turn: how many other replicas of the shard take it first, up to 3.
+        avoided: whether pods of the class come here last, because of what happened to one.
+        keeps_policy: whether it keeps the pod's own policy `best-effort`; also where the pod has none.
+        choices: how early in their lists the alternatives are that its claims get (`DeviceScore.choices`).
+        near: per cent of the zones of its CPUs that the devices of its claims are close to, -1 where it is not known.
+        zones: how well its zones serve the pod, -1 to 100 (`kaicore.rules.numa.scoring`).
+        whole: per cent of the devices of its claims that break up nothing of which nothing is in use.
+        idle_devices: how many of its devices are free, for a pod that asks for none; the fewer the better.
+        full: per mille in use of what the class asks for, afterwards; the more the better unless pods are spread.
+    """
+
+    row: int
+    preference: int
+    leaves_devices: bool
+    turn: int
+    avoided: bool
+    keeps_policy: bool
+    choices: int
+    near: int
+    zones: int
+    whole: int
+    idle_devices: int
+    full: int
+
+
+def parts_of(rank: int) -> dict[str, int]:
+    """Return the parts of a rank by band."""
+    parts, rest = {}, rank + _BIAS
+    for band in BANDS.values():
+        part, rest = divmod(rest, band.step)
+        parts[band.name] = part + band.least
+    return parts
+
+
+def handicap(name_order: Ints, *, turns: Ints | None, avoid: Collection[int]) -> Ints:
+    """Return what a row's rank is below its state's: its place by name, more with each turn, most if it is avoided.
+
+    Args: see `FeasibleNodes`.
+    """
+    total = name_order
+    if turns is not None:
+        total = total + np.minimum(turns, LAST_TURN) * TURN
+    if avoid:
+        total = total.copy()
+        total[list(avoid)] += AVOIDED
+    return total
+
+
+def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bool) -> list[int]:
+    """Return the rows that rank best, the best first, by their devices too.
+
+    Alternatives and closeness count for more than scores of zones; that nothing is broken up for less, and nothing
+    where pods are spread.
+
+    Args:
+        ranking: by row, `NEVER` for one that is not wanted.
+        score: of a row's devices.
+        spread: whether the emptiest row is the best.
+    """
+    rows = np.flatnonzero(ranking != NEVER)
+    if len(rows) > _MOST_COMPARED:
+        rows = rows[np.argpartition(-ranking[rows], _MOST_COMPARED - 1)[:_MOST_COMPARED]]
+
+    def key(row: int) -> tuple[int, ...]:
+        rank, devices = int(ranking[row]), score(row)
+        above, zones = (rank + _BIAS) // TURN, (rank + _BIAS) // ZONES
+        return above, devices.choices, devices.near, zones, 0 if spread else devices.whole, rank
+
+    return sorted(rows.tolist(), key=key, reverse=True)
