@@ -197,7 +197,7 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.not_ranked:
         yield f"  why not elsewhere is not told: {placed.not_ranked}"
     if placed.nodes:
-        heads = ["", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "FULL"]
+        heads = ["", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "IDLE DEVICES", "FULL"]
         rows = [_score(one) for one in placed.nodes]
         if any((one.choices, one.near, one.whole) != (0, -1, 100) for one in placed.nodes):
             heads += ["ALTERNATIVES", "NEAR", "WHOLE"]
@@ -226,7 +226,16 @@ def _score(one: NodeScore) -> tuple[str, ...]:
     flags = (one.leaves_devices, one.avoided, one.keeps_policy)
     first, *others = ("yes" if flag else "no" for flag in flags)
     full = f"{one.full / 10:.1f} %"
-    return ("*" if one.chosen else "", one.node, str(one.preference), first, *others, str(one.zones), full)
+    return (
+        "*" if one.chosen else "",
+        one.node,
+        str(one.preference),
+        first,
+        *others,
+        str(one.zones),
+        str(one.idle_devices),
+        full,
+    )
 
 
 def _devices(one: NodeScore) -> tuple[str, ...]:

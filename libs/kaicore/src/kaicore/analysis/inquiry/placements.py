@@ -30,6 +30,7 @@ _PARTS = {
     "near": "devices of its claims that are close to its CPUs",
     "zones": "zones",
     "whole": "not breaking up what is whole for its claims",
+    "idle_devices": "leaving fewer free devices beside it",
     "full": "how full it gets",
 }
 
@@ -94,6 +95,7 @@ def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
         near=one.near,
         zones=one.zones,
         whole=one.whole,
+        idle_devices=one.idle_devices,
         full=one.full,
     )
 

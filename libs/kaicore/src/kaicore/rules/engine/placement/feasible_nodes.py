@@ -15,7 +15,6 @@ from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.volume_supply import GivenVolume
 from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.node_score import (
     FULL,
     FULLEST,
@@ -29,6 +28,7 @@ from kaicore.rules.engine.placement.node_score import (
     handicap,
     parts_of,
 )
+from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.ranking import NEVER, Ranking
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.quantity import is_native
@@ -177,7 +177,11 @@ class FeasibleNodes:
     def row_score(self, row: int) -> RowScore:
         """Return by what a row is ranked that can take a pod as it is now; for explanations."""
         preferred = self._constraints.preferences(self._ranking.by_row, never=np.int64(_NO))
-        parts, devices, own = parts_of(int(self._ranking.by_row[row])), self._closeness.score(row), self._class.numa_policy
+        parts, devices, own = (
+            parts_of(int(self._ranking.by_row[row])),
+            self._closeness.score(row),
+            self._class.numa_policy,
+        )
         return RowScore(
             row=int(row),
             preference=0 if preferred is None else int(preferred[row]),

@@ -1,0 +1,1 @@
+"""The league: public traces through the product's own engine, and through the policies that others publish."""

@@ -1,0 +1,82 @@
+"""Run the league: `python -m tests.league [--list default] [--seeds 42 43] [--policies ours fgd]`."""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import mean, stdev
+
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+
+from tests.league import ours
+from tests.league.baselines import Cluster, Fgd, Policy, at_random, best_fit
+from tests.league.openb import MILLI, Nodes, Task, arrivals, nodes, tasks
+
+#: How much has arrived when figures are taken, in per cent of all GPUs.
+_MARKS = (100, 130)
+Run = Callable[[Nodes, Sequence[Task], int], Iterator[tuple[int, int]]]
+
+
+def _alone(policy_of: Callable[[Sequence[Task], int], Policy], listed: Sequence[Task]) -> Run:
+    def run(all_nodes: Nodes, arriving: Sequence[Task], seed: int) -> Iterator[tuple[int, int]]:
+        cluster, policy, asked = Cluster(all_nodes), policy_of(listed, seed), 0
+        for task in arriving:
+            asked += task.demand
+            able = cluster.able(task)
+            if len(able):
+                cluster.place(task, *policy(cluster, task, able))
+            yield asked, cluster.held
+
+    return run
+
+
+def _ours(config: EngineConfig) -> Run:
+    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config)
+
+
+def policies(listed: Sequence[Task]) -> dict[str, Run]:
+    """Return runs of all policies by name."""
+    return {
+        "random": _alone(lambda _, seed: at_random(seed), listed),
+        "best-fit": _alone(lambda _, __: best_fit, listed),
+        "fgd": _alone(Fgd, listed),
+        "ours": _ours(EngineConfig()),
+        "ours-spread": _ours(EngineConfig(placement_strategy=PlacementStrategy.SPREAD)),
+    }
+
+
+def figures(run: Run, listed: list[Task], seed: int) -> dict[int, float]:
+    """Return per cent of all GPUs that are allocated, by per cent that has arrived."""
+    all_nodes = nodes()
+    total = int(all_nodes.gpus.sum())
+    found: dict[int, float] = {}
+    for asked, held in run(all_nodes, arrivals(listed, total=total, percent=_MARKS[-1], seed=seed), seed):
+        for mark in _MARKS:
+            if asked * 100 <= mark * total * MILLI or mark not in found:
+                found[mark] = held * 100 / (total * MILLI)
+    return found
+
+
+def main() -> None:
+    """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--list", default="default", help="a list of tasks: default, multigpu50, gpushare100, gpuspec33"
+    )
+    parser.add_argument("--shared", action="store_true", help="tasks that share a GPU, too")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[42])
+    parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
+    given = parser.parse_args()
+    listed = tasks(given.list, whole=not given.shared)
+    print(f"{given.list}, {'all' if given.shared else 'whole-GPU'} tasks: per cent of the GPUs allocated")
+    for name in given.policies:
+        began = time.perf_counter()
+        found = [figures(policies(listed)[name], listed, seed) for seed in given.seeds]
+        parts = []
+        for mark in _MARKS:
+            at = [one[mark] for one in found]
+            parts.append(f"{mean(at):6.2f} (±{stdev(at) if len(at) > 1 else 0:4.2f}) at {mark} %")
+        print(f"{name:12} {'  '.join(parts)}  {(time.perf_counter() - began) / len(found):6.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

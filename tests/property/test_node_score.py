@@ -1,0 +1,68 @@
+"""The score of a node: its bands in one integer, taken apart again; one row by itself scored as many at once."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.placement import placer
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.node_score import BANDS, parts_of
+from kaicore.rules.engine.placement.ranking import NEVER
+from kaicore.rules.model.pod import QosClass
+
+from tests.examples import examples
+from tests.factory import amounts, pod
+from tests.workloads import Workloads
+
+PARTS = st.fixed_dictionaries({band.name: st.integers(band.least, band.most) for band in BANDS.values()})
+RUNNING = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 0, 1, 2]), st.sampled_from([1, 3, 8])), max_size=12)
+
+
+def _rank(parts: dict[str, int]) -> int:
+    return sum(parts[band.name] * band.step for band in BANDS.values())
+
+
+@given(PARTS, PARTS)
+def test_ranks_of_two_nodes_differ_as_the_first_band_in_which_they_differ(
+    one: dict[str, int], other: dict[str, int]
+) -> None:
+    assert parts_of(_rank(one)) == one
+    assert (_rank(one) < _rank(other)) == ([one[name] for name in BANDS] < [other[name] for name in BANDS])
+
+
+@settings(max_examples=examples(40))
+@given(RUNNING, st.sampled_from([0, 1]), st.sampled_from(list(PlacementStrategy)), st.sampled_from(list(QosClass)))
+def test_row_by_itself_is_ranked_as_many_at_once_are(
+    running: list[tuple[int, int, int]], gpu: int, strategy: PlacementStrategy, qos: QosClass
+) -> None:
+    cluster = Workloads()
+    for number, policy in enumerate(["restricted", "none", "best-effort", "single-numa-node"]):
+        zone = amounts(cpu=16, memory=64, gpu=2)
+        cluster.add_node(f"n{number}", zone, zone, policy=policy)
+    cluster.add_node("plain", cpu=32, memory=128)
+    cluster.add_node("unzoned", cpu=32, memory=128, gpu=4)
+    names = sorted(cluster.state.columns.rows)
+    for number, (row, gpus, cpu) in enumerate(running):
+        cluster.add_pod(
+            pod(f"held-{number}", cpu=cpu, memory=4, gpu=gpus or None, node_name=names[row], phase="Running")
+        )
+    cluster.add_pod(pod("asks", cpu=2, memory=4, gpu=gpu or None, qos=qos))
+
+    compared = []
+
+    class Compared(FeasibleNodes):
+        def _look_at_all(self) -> None:
+            rows = np.flatnonzero(self._eligible)
+            compared.append((self._evaluated(rows).tolist(), [self._rank(row) for row in rows.tolist()]))
+            super()._look_at_all()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placer, "FeasibleNodes", Compared)
+        cluster.cycle(EngineConfig(placement_strategy=strategy))
+    assert compared
+    for together, alone in compared:
+        # What is refused only by the exact walk is not yet refused when many are looked at.
+        assert [one for one, other in zip(together, alone, strict=True) if other != NEVER] == [
+            one for one in alone if one != NEVER
+        ]
