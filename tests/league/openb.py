@@ -1,4 +1,4 @@
-"""OpenB's GPU nodes and task lists as FGD's authors publish them (`../shared/data/traces/fgd`, its README names the source)."""
+"""GPU nodes and task lists of OpenB as FGD's authors publish them (`../shared/data/traces`)."""
 
 import csv
 import gzip
