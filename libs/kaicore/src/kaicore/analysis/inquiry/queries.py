@@ -246,7 +246,8 @@ class Inquiry:
             UnknownSubject: there never was a node of that name.
         """
         there = await span_of(self.log, cluster, span)
-        return await audit_placements(self.log, cluster, there, state_at=partial(self._past_state, cluster), node=node)
+        own = PastStates(self.log, cluster, once=True, progress=self._progress)
+        return await audit_placements(self.log, cluster, there, state_at=own.at, node=node)
 
     async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
         """Return everything that held a node, and on whose decision; see `kaicore.analysis.inquiry.audit_node`.
