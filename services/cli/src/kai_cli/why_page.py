@@ -97,6 +97,8 @@ def _attempts(attempts: AttemptsAnswer) -> list[str]:
 def _reasons(why: Why) -> Iterator[str]:
     """Say each reason; what several of them have to say besides is said once."""
     said: set[str] = set()
+    if why.reasons and why.reasons_position:
+        yield f"  the last cycle found, at position {why.reasons_position}:"
     for reason in why.reasons:
         pods = "" if why.kind == "Pod" else f"{reason.pods} pod{'' if reason.pods == 1 else 's'}: "
         more = [text for text in reason.details if text not in said]
@@ -109,7 +111,7 @@ def _short(why: Why) -> list[str]:
     lines: list[str] = []
     if why.nodes:
         rows = [(one.node, _amounts(one.missing) or "-", _zones(one), "; ".join(one.reasons)) for one in why.nodes]
-        lines += ["closest nodes:", _indented(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows))]
+        lines += [f"closest nodes at position {why.position}:", _indented(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows))]
         lines += [f"  zones of {nodes} predicted {text}" for text, nodes in _kubelets(why.nodes).items()]
     for domain in why.domains:
         name = f"{domain.level or 'topology'} {domain.domain or '(none)'}"

@@ -346,6 +346,8 @@ class Why(Answer, frozen=True, kw_only=True):
         since: since when it is so; empty where that is not told.
         attempts: of a pod that waits: in which cycles it was tried.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
+        reasons_position: the position of the state by which cycles found them, the earliest where there are several; 0
+            where no cycle did. All else is of `position`.
         nodes: of a pod that waits: what the nodes lack that are closest to taking it.
         domains: what the best domains of its topology lack.
         queues: the accounts of its queue and of those above it.
@@ -376,6 +378,7 @@ class Why(Answer, frozen=True, kw_only=True):
     since: str = ""
     attempts: AttemptsAnswer | None = None
     reasons: list[ReasonAnswer] = msgspec.field(default_factory=list)
+    reasons_position: int = 0
     nodes: list[NodeShortfall] = msgspec.field(default_factory=list)
     domains: list[DomainShortfall] = msgspec.field(default_factory=list)
     queues: list[QueueRow] = msgspec.field(default_factory=list)

@@ -85,14 +85,19 @@ class PastStates:
             return state
 
     async def near(self, position: int) -> ClusterState | None:
-        """Return what `at` does, where there is a state at most so many events before; None if not.
+        """Return what `at` does; None where the nearest state is more than 12,000 events before, and not for ever.
+
+        A log without a trail, such as a file, will never have a nearer one. The answer to a single question is folded
+        as far in any case.
 
         Raises: see `at`.
         """
         async with self._turn:
             state = await self._nearest(position)
             self._leave(state)
-            if position - state.position > _NEAR:
+            far = position - state.position > _NEAR
+            if far and not self._once and trail_of(self._log) is not None:
+                # On the trail there will be a nearer one.
                 return None
         return await self.at(position)
 
