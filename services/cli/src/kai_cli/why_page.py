@@ -13,6 +13,7 @@ from kaicore.analysis.inquiry.why_answers import (
     SubGroupAnswer,
     TimelineStep,
 )
+from kaicore.rules.model.quantity import readable_amount
 
 from kai_cli.dispatch_text import offer_lines
 from kai_cli.printing import table
@@ -140,7 +141,7 @@ def _zones(one: NodeShortfall) -> str:
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:
-    return " ".join(f"{amount} {name}" for name, amount in amounts.items())
+    return " ".join(f"{readable_amount(name, amount)} {name}" for name, amount in amounts.items())
 
 
 def _blocker(one: BlockerAnswer) -> list[str]:

@@ -1,6 +1,6 @@
 """Answers as data: what the API sends, what `kai … -o json` prints, and what the command line reads.
 
-Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts are as a person would write them.
+Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts are exact Kubernetes quantities.
 """
 
 from types import GenericAlias
@@ -207,6 +207,8 @@ class ZoneHolder(Answer, frozen=True, kw_only=True):
     Attributes:
         observed: whether its placement was observed; otherwise it is as predicted.
         releasing: whether it is terminating.
+        perhaps: of the amounts, what is counted in case that the pod is here: it was predicted elsewhere, and its kubelet
+            may have chosen this zone because it had released something that the log did not know of.
     """
 
     namespace: str
@@ -214,6 +216,7 @@ class ZoneHolder(Answer, frozen=True, kw_only=True):
     observed: bool
     releasing: bool
     amounts: dict[str, str]
+    perhaps: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ZoneRow(Answer, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The parts of an explanation, as data. Amounts are as a person would write them, times RFC 3339."""
+"""The parts of an explanation, as data. Amounts are exact Kubernetes quantities, times RFC 3339."""
 
 import msgspec
 
