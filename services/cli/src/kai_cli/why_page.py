@@ -157,8 +157,9 @@ def _blocker(one: BlockerAnswer) -> list[str]:
 
 def _start(why: Why) -> Iterator[str]:
     if why.start is not None:
-        yield f"forecast: {why.start.text}"
-        if why.calibration is not None:
+        forecast = why.start.start is not None and why.start.start.calibrated
+        yield f"{'forecast' if forecast else 'start'}: {why.start.text}"
+        if forecast and why.calibration is not None:
             yield f"  {why.calibration.text}"
 
 
