@@ -27,8 +27,10 @@ _POD = {
 
 
 async def log_of(made: PastRuns) -> MemoryLog:
-    log = MemoryLog(lambda: made.now)
+    recorded_at = made.now
+    log = MemoryLog(lambda: recorded_at)
     for one in made.events:
+        recorded_at = one.recorded_at
         new = NewEvent(one.id, one.stream, decode_payload(one), one.actor, one.occurred_at, one.subject)
         await log.append(made.cluster, [Unit((new,))])
     return log
