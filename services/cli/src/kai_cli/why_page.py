@@ -195,7 +195,8 @@ def _remedy(one: RemedyAnswer) -> str:
 
 
 def _placement(placed: PlacementAnswer) -> Iterator[str]:
-    yield f"placed on {placed.node} by cycle {placed.cycle} (position {placed.position}, {placed.at}):"
+    decider = f"cycle {placed.cycle}" if placed.cycle else "no cycle"
+    yield f"placed on {placed.node} by {decider} (position {placed.position}, {placed.at}):"
     if placed.because:
         yield f"  {placed.because}"
     if placed.not_ranked:

@@ -69,6 +69,8 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         told = pending_reasons(entry, state) or shadow_reasons(entry, state)
         waits["reasons"] = [reason_answer(reason) for reason in told]
     steps = timeline(own)
+    placed = evidence.placed
+    forged = placed.event.position if placed is not None and not placed.by_cycle else 0
     return Why(
         kind=POD,
         cluster=state.cluster,
@@ -84,12 +86,16 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
             *([] if entry is None else (*notes(entry, state), *shadow_notes(entry, state))),
             *miss_notes(evidence.uid, state),
         ],
-        placement=None if evidence.placed is None else placement_answer(state, entry, evidence.placed),
+        placement=None if placed is None else placement_answer(state, entry, placed),
         evictions=evictions(state, evidence.story),
         rejections=rejections(state, evidence.story),
         timeline=steps,
         story=[
-            StoryAnswer(position=line.position, recorded_at=time_text(line.recorded_at), text=line.text)
+            StoryAnswer(
+                position=line.position,
+                recorded_at=time_text(line.recorded_at),
+                text=f"not decided by a cycle, though the event says so: {line.text}" if line.position == forged else line.text,
+            )
             for line in story_of(own)
         ],
         **waits,

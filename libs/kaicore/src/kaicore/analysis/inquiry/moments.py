@@ -155,8 +155,6 @@ async def position_of(log: EventLog, cluster: str, moment: Moment) -> int:
 
 async def end_of_append(log: EventLog, cluster: str, position: int) -> int:
     """Return the position of the last event that was appended together with one: of a cycle and its decisions.
-
-    They have one actor, one correlation and one recorded time.
     """
     if position <= await log.retired(cluster):
         return position
@@ -164,14 +162,15 @@ async def end_of_append(log: EventLog, cluster: str, position: int) -> int:
     while page := await log.read(cluster, after=max(end - 1, 0) if first is None else end, limit=_APPENDED):
         for event in page:
             first = first or event
-            if not first.correlation or _append_of(event) != _append_of(first):
+            if not first.correlation or not appended_together(event, first):
                 return end
             end = event.position
     return end
 
 
-def _append_of(event: Event) -> tuple[str, str, int]:
-    return event.actor, event.correlation, event.recorded_at
+def appended_together(one: Event, other: Event) -> bool:
+    """Tell whether two events of one undertaking, such as a cycle and a decision of it, were appended at once."""
+    return (one.actor, one.correlation, one.recorded_at) == (other.actor, other.correlation, other.recorded_at)
 
 
 def _time_of(moment: Moment, head: Head) -> int:

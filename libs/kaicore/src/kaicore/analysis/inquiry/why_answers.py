@@ -226,7 +226,7 @@ class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """Why a pod was placed where it is.
 
     Attributes:
-        cycle: that decided; `position` and `at` are of its decision.
+        cycle: that decided; empty where none did, though an event says so. `position` and `at` are of that event.
         because: in what the node was better than the next one, in words.
         nodes: those that could have taken it, the best first; empty where the cycle could not be run again.
         able: how many could.
