@@ -213,7 +213,7 @@ def test_why_of_a_pod_is_of_one_position_and_credits_no_cycle_with_what_it_did_n
         assert why.attempts.last_cycle not in found_it
     if why.reasons_position:
         assert why.reasons_position == cycles[-1].input_position
-        _check_short(log, why.reasons_position, why.reasons)
+        _check_short(log, why.reasons_position, cycles[-1].cycle, why.reasons)
     state = _folded(log, why.position)
     for short in why.nodes:
         for zone in short.zones:
@@ -221,15 +221,21 @@ def test_why_of_a_pod_is_of_one_position_and_credits_no_cycle_with_what_it_did_n
                 assert _amount(resource, text) == max(_free(state, short.node, zone.zone, resource), 0)
 
 
-def _check_short(log: Raw, position: int, reasons: list[Any]) -> None:
-    """What a reason calls free is free on some node at the position that the answer names for the reasons."""
+def _check_short(log: Raw, position: int, cycle: str, reasons: list[Any]) -> None:
+    """What a reason calls free was free on the state that the answer names, after some of the cycle's decisions."""
     state = _folded(log, position)
+    placed = [one for one in log.payloads[position:] if isinstance(one, payloads.PodPlaced) and one.cycle == cycle]
     for reason in reasons:
-        if reason.code == "InsufficientResource" and reason.nodes == sum(one is not None for one in state.columns.facts):
-            columns = state.columns
-            column = columns.resources[reason.resource]
-            free = [columns.allocatable[row, column] - columns.used[row, column] for row in columns.rows.values()]
-            assert reason.free == max(0, *free), (position, reason.message)
+        if reason.code != "InsufficientResource" or reason.nodes != len(state.columns.rows):
+            continue
+        columns, resource = state.columns, reason.resource
+        column = columns.resources[resource]
+        free = {node: int(columns.allocatable[row, column] - columns.used[row, column]) for node, row in columns.rows.items()}
+        found = [max(0, *free.values())]
+        for decision in placed:
+            free[decision.node] -= state.pods[decision.uid].requests.get(resource, 0)
+            found.append(max(0, *free.values()))
+        assert reason.free in found, (position, reason.message)
 
 
 @settings(max_examples=examples(12), deadline=None)

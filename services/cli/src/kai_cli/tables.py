@@ -118,13 +118,11 @@ def _by(row: ZoneRow, item: ZoneAmounts) -> str:
 
 def _known(pod: ZoneHolder, item: ZoneAmounts) -> str:
     """Return how it is known that a pod holds something of a zone; nothing where it was observed."""
-    if pod.observed:
-        return ""
     perhaps = pod.perhaps.get(item.resource)
     if perhaps is None:
-        return " (predicted)"
-    all_of_it = perhaps == pod.amounts[item.resource]
-    return f" ({'' if all_of_it else f'{readable_amount(item.resource, perhaps)} of it '}perhaps; predicted elsewhere)"
+        return "" if pod.observed else " (predicted)"
+    part = "" if perhaps == pod.amounts[item.resource] else f"{readable_amount(item.resource, perhaps)} of it "
+    return f" ({part}perhaps{'' if pod.observed else '; predicted elsewhere'})"
 
 
 def use_text(resources: Sequence[NodeResource]) -> str:

@@ -99,7 +99,7 @@ def _reasons(why: Why) -> Iterator[str]:
     """Say each reason; what several of them have to say besides is said once."""
     said: set[str] = set()
     if why.reasons and why.reasons_position:
-        yield f"  the last cycle found, at position {why.reasons_position}:"
+        yield f"  the last cycle found, at position {why.reasons_position}, when its turn came:"
     for reason in why.reasons:
         pods = "" if why.kind == "Pod" else f"{reason.pods} pod{'' if reason.pods == 1 else 's'}: "
         more = [text for text in reason.details if text not in said]

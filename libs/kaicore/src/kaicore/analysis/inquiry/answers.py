@@ -207,8 +207,8 @@ class ZoneHolder(Answer, frozen=True, kw_only=True):
     Attributes:
         observed: whether its placement was observed; otherwise it is as predicted.
         releasing: whether it is terminating.
-        perhaps: of the amounts, what is counted in case that the pod is here: it was predicted elsewhere, and its kubelet
-            may have chosen this zone because it had released something that the log did not know of.
+        perhaps: of the amounts, what is counted in case that the pod holds it here: it was predicted elsewhere, and its
+            kubelet may have released something that the log did not know of; or an init container may have kept it.
     """
 
     namespace: str
@@ -350,7 +350,7 @@ class Why(Answer, frozen=True, kw_only=True):
         attempts: of a pod that waits: in which cycles it was tried.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
         reasons_position: the position of the state by which cycles found them, the earliest where there are several; 0
-            where no cycle did. All else is of `position`.
+            where no cycle did. What the cycle placed before counts as taken. All else is of `position`.
         nodes: of a pod that waits: what the nodes lack that are closest to taking it.
         domains: what the best domains of its topology lack.
         queues: the accounts of its queue and of those above it.

@@ -7,7 +7,6 @@ from kaicore.analysis.inquiry.answers import RowSelection, ZoneAmounts, ZoneHold
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry
 
 
 def list_zones(state: ClusterState, wanted: RowSelection) -> Iterable[ZoneRow]:
@@ -53,19 +52,14 @@ def _zones(state: ClusterState, node: Node, topology: NodeTopology) -> Iterable[
                     namespace=pods[uid].pod.namespace,
                     name=pods[uid].pod.name,
                     observed=pods[uid].observed is not None,
-                    perhaps=_perhaps(state, pods[uid], index, amounts),
+                    perhaps={
+                        resource: exact_amount(resource, amount)
+                        for place, resource, amount in pods[uid].zone_charge.repeated
+                        if place == index and amount
+                    },
                     releasing=pods[uid].releasing,
                     amounts={resource: exact_amount(resource, amount) for resource, amount in sorted(amounts.items())},
                 )
                 for uid, amounts in held[index].items()
             ],
         )
-
-
-def _perhaps(state: ClusterState, entry: PodEntry, zone: int, amounts: dict[str, int]) -> dict[str, str]:
-    """Return what of a pod's amounts on a zone is counted in case that it is there, though its prediction differs."""
-    if not entry.alternatives:
-        return {}
-    predicted = {(place, name): part for place, name, part in state.charges.predicted_charge(entry).split}
-    more = {name: amount - predicted.get((zone, name), 0) for name, amount in sorted(amounts.items())}
-    return {name: exact_amount(name, amount) for name, amount in more.items() if amount > 0}
