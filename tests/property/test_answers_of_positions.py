@@ -59,7 +59,6 @@ class Raw:
         """The names of all pods, `<namespace>/<name>`."""
         return sorted({event.subject for event in self.events if event.stream.startswith("pod/")})
 
-
     @cache  # noqa: B019 - one for each log
     def hedged(self) -> list[int]:
         """The positions at which some pod is counted on zones where it was not predicted."""
@@ -114,9 +113,7 @@ def test_cycles_that_are_listed_are_the_last_recorded_ones_and_their_number_is_t
 ) -> None:
     log = _log(name)
     at, limit = 1 + at % len(log.events), 1 + limit % 50
-    listing = asyncio.run(
-        log.inquiry.listing(log.cluster, "cycles", RowSelection(limit=limit), at=str(at))
-    )
+    listing = asyncio.run(log.inquiry.listing(log.cluster, "cycles", RowSelection(limit=limit), at=str(at)))
     recorded = [
         (event.position, payload.cycle, payload.input_position)
         for event, payload in log.upto(at)
@@ -230,7 +227,10 @@ def _check_short(log: Raw, position: int, cycle: str, reasons: list[Any]) -> Non
             continue
         columns, resource = state.columns, reason.resource
         column = columns.resources[resource]
-        free = {node: int(columns.allocatable[row, column] - columns.used[row, column]) for node, row in columns.rows.items()}
+        free = {
+            node: int(columns.allocatable[row, column] - columns.used[row, column])
+            for node, row in columns.rows.items()
+        }
         found = [max(0, *free.values())]
         for decision in placed:
             free[decision.node] -= state.pods[decision.uid].requests.get(resource, 0)

@@ -157,7 +157,9 @@ async def test_reasons_name_the_position_of_the_state_that_the_cycle_knew() -> N
     made.full(comes(made, "there", 4), comes(made, "other", 4))
     comes(made, "one", 4)
     made.cycle()
-    known = made.decoded(next(event for event in reversed(made.events) if event.type == payloads.CycleCompleted.__name__))
+    known = made.decoded(
+        next(event for event in reversed(made.events) if event.type == payloads.CycleCompleted.__name__)
+    )
     made.see(made.state.pods["uid-there"].pod, phase="Succeeded", node_name="n0")
     answer = await why(made, "one")
     assert (answer.reasons_position, answer.position) == (known.input_position, len(made.events))

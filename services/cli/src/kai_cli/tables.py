@@ -128,7 +128,8 @@ def _known(pod: ZoneHolder, item: ZoneAmounts) -> str:
 def use_text(resources: Sequence[NodeResource]) -> str:
     """Return what is in use of resources."""
     return ", ".join(
-        f"{item.resource} {readable_amount(item.resource, item.used)}/{readable_amount(item.resource, item.allocatable)}"
+        f"{item.resource} "
+        + "/".join(readable_amount(item.resource, amount) for amount in (item.used, item.allocatable))
         for item in resources
         if item.used != "0" or item.resource in ("cpu", "memory") or "/" in item.resource
     )

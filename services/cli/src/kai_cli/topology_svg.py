@@ -80,7 +80,11 @@ def _domain(domain: DomainAnswer, counted: str, single: str) -> _Box:
     title = _figures(domain)
     if domain.domains:
         free = next((one.free for one in domain.resources if one.resource == counted), "")
-        room = f", {domain.slots} slots" if domain.slots is not None else f", {readable_amount(counted, free)} {counted} free"
+        room = (
+            f", {domain.slots} slots"
+            if domain.slots is not None
+            else f", {readable_amount(counted, free)} {counted} free"
+        )
         inner = [_domain(one, counted, single) for one in domain.domains]
         return _flow(title, f"{domain.name}{room if free else ''}", inner)
     fill = _fill(domain, counted)
@@ -90,7 +94,10 @@ def _domain(domain: DomainAnswer, counted: str, single: str) -> _Box:
 
 
 def _figures(domain: DomainAnswer) -> str:
-    figures = [(one.resource, *(readable_amount(one.resource, text) for text in (one.used, one.free))) for one in domain.resources]
+    figures = [
+        (one.resource, *(readable_amount(one.resource, text) for text in (one.used, one.free)))
+        for one in domain.resources
+    ]
     amounts = "; ".join(f"{resource} {used} used, {free} free" for resource, used, free in figures)
     slots = "" if domain.slots is None else f"; {domain.slots} slots"
     nodes = f"{domain.nodes} nodes, {domain.available} available, {domain.idle} idle"

@@ -112,7 +112,10 @@ def _short(why: Why) -> list[str]:
     lines: list[str] = []
     if why.nodes:
         rows = [(one.node, _amounts(one.missing) or "-", _zones(one), "; ".join(one.reasons)) for one in why.nodes]
-        lines += [f"closest nodes at position {why.position}:", _indented(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows))]
+        lines += [
+            f"closest nodes at position {why.position}:",
+            _indented(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows)),
+        ]
         lines += [f"  zones of {nodes} predicted {text}" for text, nodes in _kubelets(why.nodes).items()]
     for domain in why.domains:
         name = f"{domain.level or 'topology'} {domain.domain or '(none)'}"

@@ -94,7 +94,9 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
             StoryAnswer(
                 position=line.position,
                 recorded_at=time_text(line.recorded_at),
-                text=f"not decided by a cycle, though the event says so: {line.text}" if line.position == forged else line.text,
+                text=f"not decided by a cycle, though the event says so: {line.text}"
+                if line.position == forged
+                else line.text,
             )
             for line in story_of(own)
         ],

@@ -154,8 +154,7 @@ async def position_of(log: EventLog, cluster: str, moment: Moment) -> int:
 
 
 async def end_of_append(log: EventLog, cluster: str, position: int) -> int:
-    """Return the position of the last event that was appended together with one: of a cycle and its decisions.
-    """
+    """Return the position of the last event that was appended together with one: of a cycle and its decisions."""
     if position <= await log.retired(cluster):
         return position
     end, first = position, None

@@ -106,7 +106,7 @@ async def _decided(log: EventLog, cluster: str, placed: Event, state_near: State
 
 
 async def _cycle_of(log: EventLog, cluster: str, placed: Event, decided_by: str) -> CycleCompleted | None:
-    """Return the record of the cycle that a decision is of: the one that it names as its cause, and was appended with."""
+    """Return the record of the cycle that a decision is of: its cause, with which it was appended."""
     where = Filter(streams=(f"cycle/{placed.correlation.rpartition('/')[0]}",))
     window = 500
     while window <= _BEFORE:

@@ -78,7 +78,7 @@ class CycleBook:
             before *= 8
 
     def of(self, decided: DecisionAnswer) -> DecisionAnswer:
-        """Return a decision with what is known of its cycle; without a cycle where it was not appended with its record."""
+        """Return a decision with its cycle's record; without a cycle where it was not appended with that record."""
         if decided.cycle not in self._records:
             return decided
         event, record = self._records[decided.cycle]

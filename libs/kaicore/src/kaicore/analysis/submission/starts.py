@@ -115,7 +115,7 @@ def _when(start: StartAnswer) -> str:
 
 
 def _range(start: StartAnswer) -> str:
-    """Say between what times it starts. Pods of which no run time is known are taken to go on: they may end any time."""
+    """Say between what times it starts. Pods of which no run time is known may end any time."""
     earliest, latest = 0 if start.unknown else start.earliest_seconds, start.latest_seconds
     beyond = f"not within {duration_text(start.horizon_seconds)}"
     if earliest is None:

@@ -20,7 +20,7 @@ class Counters(msgspec.Struct):
         bind_failures: by reason.
         rejections: kubelets' refusals by reason.
         reselections: decisions for a node whose kubelet had rejected a pod of the same class before.
-        agreement: predictions that were observed, by how they compare (`Agreement`); see `kaicore.rules.state.accuracy`.
+        agreement: observed predictions, by how they compare (`Agreement`); see `kaicore.rules.state.accuracy`.
         reported: observations of exporters.
         reported_on: observations of exporters by node.
         misses: predictions that kubelets did not follow, by node and there by policy and cause (`policy/cause`).
