@@ -193,6 +193,9 @@ def test_why_of_a_pod_is_of_one_position_and_credits_no_cycle_with_what_it_did_n
                 payload.node,
                 payload.cycle,
             )
+            assert "too far" not in why.placement.not_ranked or name != "run-2", (
+                "a file has no nearer state to wait for"
+            )
         return
     assert not placed
     cycles = [payload for _, payload in log.upto(why.position) if isinstance(payload, payloads.CycleCompleted)]

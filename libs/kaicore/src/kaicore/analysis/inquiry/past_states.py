@@ -85,19 +85,16 @@ class PastStates:
             return state
 
     async def near(self, position: int) -> ClusterState | None:
-        """Return what `at` does; None where the nearest state is more than 12,000 events before, and not for ever.
+        """Return what `at` does; None where the nearest state is over 12,000 events before, and nearer ones may come.
 
-        A log without a trail, such as a file, will never have a nearer one. The answer to a single question is folded
-        as far in any case.
+        A log without a trail, such as a file, is folded as far for the answer in any case.
 
         Raises: see `at`.
         """
         async with self._turn:
             state = await self._nearest(position)
             self._leave(state)
-            far = position - state.position > _NEAR
-            if far and not self._once and trail_of(self._log) is not None:
-                # On the trail there will be a nearer one.
+            if position - state.position > _NEAR and trail_of(self._log) is not None:
                 return None
         return await self.at(position)
 
