@@ -156,6 +156,17 @@ def test_an_audit_counts_predictions_of_its_span_and_of_them_the_last_observatio
         assert all(part.counts.observed <= part.counts.predicted for part in parts)
 
 
+@settings(max_examples=examples(10), deadline=None)
+@given(_CHOICES[0])
+@pytest.mark.parametrize("name", LOGS)
+def test_reasons_in_a_list_are_of_the_position_that_the_last_cycle_knew(name: str, at: int) -> None:
+    log = _log(name)
+    at = 1 + at % len(log.events)
+    listing = asyncio.run(log.inquiry.listing(log.cluster, "pods", RowSelection(pending=True), at=str(at)))
+    cycles = [payload for _, payload in log.upto(at) if isinstance(payload, payloads.CycleCompleted)]
+    assert (listing.position, listing.reasons_position) == (at, cycles[-1].input_position if cycles else 0)
+
+
 @settings(max_examples=examples(12), deadline=None)
 @given(*_CHOICES)
 @pytest.mark.parametrize("name", LOGS)

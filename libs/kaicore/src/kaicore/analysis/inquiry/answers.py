@@ -276,6 +276,8 @@ class Listing(Answer, frozen=True, kw_only=True):
     Attributes:
         kind: one of `ROWS`.
         recorded_at: of the event at that position.
+        reasons_position: the position of the state by which cycles found why pods wait, the earliest of shards; 0
+            where no cycle was run, or the rows say nothing of that.
         total: how many there are; `next` is where the next page begins, empty where the rows are the last ones.
         items: rows, still encoded; `rows` decodes them.
     """
@@ -284,6 +286,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     kind: str
     position: int
     recorded_at: str
+    reasons_position: int = 0
     total: int
     next: str = ""
     items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]

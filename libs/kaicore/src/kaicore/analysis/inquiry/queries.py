@@ -183,6 +183,7 @@ class Inquiry:
             raise InvalidObject("list", "kind", kind, f"is none of {', '.join(ROWS)}")
         state = await self.state_at(cluster, at)
         position, recorded_at, total = state.position, state.recorded_at, state.counters.cycles
+        known = min((knew for _, knew in state.last_cycles.values()), default=0) if kind in ("pods", "groups") else 0
         if kind == "cycles":
             rows = await list_cycles(self.log, cluster, wanted, head=position)
             total = len(rows) if wanted.name else total
@@ -196,6 +197,7 @@ class Inquiry:
             kind=kind,
             position=position,
             recorded_at=time_text(recorded_at),
+            reasons_position=known,
             total=total,
             next=f"{position}-{end}" if end < len(rows) else "",
             items=msgspec.Raw(msgspec.json.encode(shown)),
