@@ -23,6 +23,8 @@ class Ledger:
         self.events: list[Event] = []
         self.state = ClusterState(cluster)
         self.now = 1_700_000_000_000_000
+        #: Of each event that was appended with others, the recorded time that a log gives them all.
+        self.appended_at: dict[int, int] = {}
         self._versions: dict[str, int] = {}
         self._hashes = hashes
 
@@ -42,12 +44,12 @@ class Ledger:
 
     def append(self, units: tuple[Unit, ...]) -> set[int]:
         """Append units as the log would, but for the stale ones and what follows them; return the numbers of those."""
-        before, stale = dict(self._versions), set[int]()
+        before, stale, at = dict(self._versions), set[int](), self.now + 1000
         for number, unit in enumerate(units):
             holds = all(before.get(stream, 0) == version for stream, version in unit.expect.items())
             if holds and stale.isdisjoint(unit.follows):
                 for event in unit.events:
-                    self._append(event)
+                    self.appended_at[self._append(event).position] = at
             else:
                 stale.add(number)
         return stale

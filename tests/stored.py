@@ -8,10 +8,10 @@ from tests.new_events import as_new
 
 
 async def stored(made: Ledger) -> MemoryLog:
-    """A log with all events of a ledger."""
+    """A log with all events of a ledger; those of one append have one recorded time there."""
     now = 0
     log = MemoryLog(lambda: now)
     for event in made.events:
-        now = event.recorded_at
+        now = made.appended_at.get(event.position, event.recorded_at)
         await log.append(made.cluster, [Unit((as_new(event),))])
     return log

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 from kaicore.analysis.inquiry.audit_answers import GroupAudit, Span
+from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import UnknownMoment, UnknownSubject
 from kaicore.ledger.log.memory import MemoryLog
@@ -17,6 +18,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.factory import amounts, node, pod, topology
 from tests.ledger import Ledger
+from tests.projected import projected
 from tests.recorded import read_log, recorded_logs
 
 _HOUR_US = 3600 * 1_000_000
@@ -90,8 +92,8 @@ def _decisions(audit: GroupAudit) -> list:  # type: ignore[type-arg]
     return [one for one in audit.events if one.decided is not None]
 
 
-def placement(zone: str, provenance: Provenance = Provenance.PREDICTED) -> Placement:
-    return Placement(provenance, (ContainerPlacement("main", (zone,), (ZoneAmount(zone, amounts(gpu=1)),)),))
+def placement(zone: str, provenance: Provenance = Provenance.PREDICTED, *, gpu: int = 1) -> Placement:
+    return Placement(provenance, (ContainerPlacement("main", (zone,), (ZoneAmount(zone, amounts(gpu=gpu)),)),))
 
 
 class Story(Ledger):
@@ -115,8 +117,8 @@ class Story(Ledger):
     def see(self, name: str, **fields: object) -> None:
         self._about(name, payloads.PodObserved(pod(name, cpu=1, gpu=1, **fields)))
 
-    def observe(self, name: str, on: str, zone: str) -> None:
-        observed = placement(zone, Provenance.OBSERVED)
+    def observe(self, name: str, on: str, zone: str, *, gpu: int = 1) -> None:
+        observed = placement(zone, Provenance.OBSERVED, gpu=gpu)
         self._about(name, payloads.PlacementObserved(f"uid-{name}", "default", name, on, observed))
 
     def miss(self, name: str, on: str, zone: str) -> None:
@@ -165,6 +167,42 @@ def test_agreement_is_told_by_node_policy_cause_and_hour(story: Story) -> None:
     assert [one.counts.predicted for one in audit.hours] == [3]
     alone = asyncio.run(inquiry.audit_placements(cluster, Span(), node="n1"))
     assert (alone.counts.predicted, alone.silent, alone.disagreeing) == (1, ["n1"], [])
+
+
+def test_accuracy_is_counted_once_for_audit_counters_and_read_model_in_the_hour_of_the_decision() -> None:
+    told = Story()
+    told.now = told.now // _HOUR_US * _HOUR_US
+    decided = told.now
+    for name in ("corrected", "disbelieved", "unseen"):
+        told.place(name, "n0")
+    told.observe("corrected", "n0", "node-1")
+    told.now += _HOUR_US
+    told.observe("corrected", "n0", "node-0")
+    # The pod asks for one GPU.
+    told.observe("disbelieved", "n0", "node-0", gpu=3)
+    told.see("corrected", node_name="n0", phase="Succeeded")
+    inquiry, cluster = inquiry_into(told)
+    audit = asyncio.run(inquiry.audit_placements(cluster, Span()))
+    assert [(one.hour, one.counts) for one in audit.hours] == [(time_text(decided), audit.counts)]
+    counts = audit.counts
+    assert (counts.predicted, counts.observed, counts.exact, counts.same_zones, counts.different) == (3, 1, 1, 0, 0)
+    tally = asyncio.run(inquiry.cluster(cluster)).tally
+    assert tally["agreement"] == {"exact": 1}
+    hours = {at: (row.agreed, row.contradicted) for at, row in projected(told.events).decisions.items()}
+    assert {at: agreed for at, agreed in hours.items() if any(agreed)} == {decided: (1, 0)}
+
+
+def test_an_audit_of_a_span_leaves_out_observations_of_what_was_placed_before() -> None:
+    told = Story()
+    told.place("before", "n0")
+    first = len(told.events) + 1
+    told.place("inside", "n1")
+    told.observe("before", "n0", "node-0")
+    told.observe("inside", "n1", "node-0")
+    inquiry, cluster = inquiry_into(told)
+    audit = asyncio.run(inquiry.audit_placements(cluster, Span(since=str(first))))
+    assert (audit.counts.predicted, audit.counts.observed, audit.counts.exact) == (1, 1, 1)
+    assert {one.node: one.counts.observed for one in audit.nodes} == {"n0": 0, "n1": 1}
 
 
 def test_only_what_was_counted_since_the_beginning_of_the_span_is_told(story: Story) -> None:

@@ -5,6 +5,7 @@ import pytest
 from kai_cli.why_page import why_text
 from kaicore.analysis.inquiry import past_states
 from kaicore.analysis.inquiry.answers import Why
+from kaicore.analysis.inquiry.audit_answers import Span
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet
@@ -113,6 +114,57 @@ async def test_a_placement_whose_cycle_is_far_from_any_state_is_told_without_sco
     assert placed is not None
     assert placed.nodes == []
     assert "is too far from any snapshot; kai replay" in placed.not_ranked
+
+
+async def test_a_placement_that_no_cycle_decided_names_no_cycles_record() -> None:
+    made = fleet()
+    made.full(comes(made, "one", 3))
+    record = next(event for event in made.events if event.type == payloads.CycleCompleted.__name__)
+    forged = comes(made, "forged", 2)
+    placed = next(event for event in made.events if event.type == payloads.PodPlaced.__name__)
+    decision = msgspec.structs.replace(made.decoded(placed), uid=forged.uid, name="forged")
+    event = made.record(f"pod/{forged.uid}", decision, subject=forged.subject)
+    made.events[-1] = msgspec.structs.replace(event, cause=record.id, correlation=placed.correlation)
+    answer = await why(made, "forged")
+    assert answer.placement is not None
+    assert (answer.placement.cycle, answer.placement.nodes) == ("", [])
+    assert answer.placement.not_ranked.startswith(f"no cycle decided it: event {event.position} was not appended")
+    text = why_text(answer)
+    assert "placed on n0 by no cycle" in text
+    assert f"{event.position}  not decided by a cycle, though the event says so" in text
+    audit = await Inquiry(await stored(made)).audit_node(made.cluster, "n0", Span())
+    by_pod = {one.pod: one.decided for one in audit.holdings}
+    assert by_pod["default/one"] is not None
+    assert by_pod["default/one"].cycle_position == record.position
+    assert by_pod.get("default/forged") is None or not by_pod["default/forged"].cycle_position
+
+
+async def test_a_moment_within_a_cycles_decisions_stands_for_their_end() -> None:
+    made = fleet()
+    comes(made, "one", 3)
+    comes(made, "two", 3)
+    made.cycle()
+    record = next(event for event in made.events if event.type == payloads.CycleCompleted.__name__)
+    within = await why(made, "two", at=str(record.position))
+    assert within.verdict == "placed on n0, being bound"
+    assert within.position == len(made.events)
+    assert within.placement is not None
+    assert within.placement.cycle == "default/1"
+
+
+async def test_reasons_name_the_position_of_the_state_that_the_cycle_knew() -> None:
+    made = fleet(1)
+    made.full(comes(made, "there", 4), comes(made, "other", 4))
+    comes(made, "one", 4)
+    made.cycle()
+    known = made.decoded(
+        next(event for event in reversed(made.events) if event.type == payloads.CycleCompleted.__name__)
+    )
+    made.see(made.state.pods["uid-there"].pod, phase="Succeeded", node_name="n0")
+    answer = await why(made, "one")
+    assert (answer.reasons_position, answer.position) == (known.input_position, len(made.events))
+    text = why_text(answer)
+    assert f"the last cycle found, at position {known.input_position}, when its turn came:" in text
 
 
 async def test_observed_zones_are_compared_with_the_predicted_ones() -> None:

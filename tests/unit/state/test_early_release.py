@@ -179,6 +179,16 @@ def test_pods_that_came_together_and_were_admitted_oldest_first_are_told_apart(n
     assert "oldest first, not in the order of decisions" in miss_notes("uid-old", node.state)[0]
 
 
+def test_a_pod_that_ran_before_an_older_one_was_decided_on_was_not_admitted_after_it(node: Node) -> None:
+    node.add_pod(pod("young", cpu=6, created_at=20))
+    node.cycle()
+    node.add_pod(pod("young", cpu=6, created_at=20, node_name="n1", phase="Running"))
+    node.add_pod(pod("old", cpu=6, created_at=10))
+    node.cycle()
+    node.observe("old", "node-0", 6)
+    assert node.causes() == {}
+
+
 def test_pods_that_did_not_come_together_were_not_admitted_by_age(node: Node) -> None:
     for name, created in (("young", 20), ("old", 10)):
         node.add_pod(pod(name, cpu=6, created_at=created))

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from kai_cli.why_page import why_text
 from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.inquiry.start_answers import CalibrationAnswer
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.start_forecasts import MOST_WAITING, StartForecasts
 from kaicore.analysis.submission.submissions import Submissions
@@ -26,8 +27,10 @@ _POD = {
 
 
 async def log_of(made: PastRuns) -> MemoryLog:
-    log = MemoryLog(lambda: made.now)
+    recorded_at = made.now
+    log = MemoryLog(lambda: recorded_at)
     for one in made.events:
+        recorded_at = one.recorded_at
         new = NewEvent(one.id, one.stream, decode_payload(one), one.actor, one.occurred_at, one.subject)
         await log.append(made.cluster, [Unit((new,))])
     return log
@@ -65,7 +68,62 @@ async def test_no_objects_and_too_many_are_refused(asked: Submissions) -> None:
             await asked.submit("test", [Located("m", _POD)] * count)
 
 
-async def test_why_of_what_waits_says_when_it_is_likely_to_start_and_of_what_runs_nothing() -> None:
+async def true_to(cluster: str) -> CalibrationAnswer:
+    return _calibration(cluster, p50=0.5, p90=0.9)
+
+
+def _calibration(cluster: str, *, groups: int = 40, p50: float | None, p90: float | None) -> CalibrationAnswer:
+    return CalibrationAnswer(
+        cluster=cluster,
+        position=1,
+        groups=groups,
+        undecided=0,
+        started_before_p50=p50,
+        started_before_p90=p90,
+        median_error_seconds=None,
+        from_position=1,
+        to_position=1,
+        left_out=0,
+        text="",
+    )
+
+
+@pytest.mark.parametrize(
+    ("p50", "p90", "missing"),
+    [
+        (0.5, 0.9, ""),
+        (0.95, 1.0, "past ones did not come true: 95% started before p50"),
+        (0.5, 0.6, "60% before p90"),
+        (0.5, None, "40 past forecasts could be checked"),
+    ],
+)
+async def test_only_where_past_forecasts_came_true_a_start_is_given_as_a_forecast(
+    p50: float, p90: float | None, missing: str
+) -> None:
+    async def measured(cluster: str) -> CalibrationAnswer:
+        return _calibration(cluster, p50=p50, p90=p90)
+
+    made = waiting_for_a_node(known=True)
+    asked = StartForecasts(Inquiry(await log_of(made)), calibration=measured, clock=lambda: made.now / 1e6)
+    (group,) = (await asked.starts("test", "Pod", "default", "train-1-x")).groups
+    assert group.start is not None
+    assert group.start.calibrated is (not missing)
+    assert ("likely to start" in group.text, "may start in" in group.text) == (not missing, bool(missing))
+    assert missing in " ".join(group.start.missing)
+
+
+async def test_a_start_after_pods_of_which_no_run_time_is_known_may_come_at_any_time() -> None:
+    made = waiting_for_a_node(known=False)
+    asked = StartForecasts(Inquiry(await log_of(made)), calibration=true_to, clock=lambda: made.now / 1e6)
+    (group,) = (await asked.starts("test", "Pod", "default", "train-1-x")).groups
+    assert group.start is not None
+    assert (group.start.calibrated, group.start.unknown) == (False, 1)
+    assert group.start.missing == ["no run times are known of 1 of 1 running pods"]
+    assert group.text.startswith("may start at any time, or not within 1 d; this is no forecast")
+
+
+def waiting_for_a_node(*, known: bool) -> PastRuns:
+    """A job that waits for the one node; that the one there has outlived all runs there were makes it unknown."""
     made = PastRuns()
     made.have_run("train", [300.0] * 20)
     made.add_node("n", amounts(cpu=16, memory=64, gpu=4))
@@ -74,7 +132,15 @@ async def test_why_of_what_waits_says_when_it_is_likely_to_start_and_of_what_run
         made.add_pod(one)
         for decision in made.cycle().placements:
             made.see(one, node_name=decision.node, phase="Running", start_time=made.now // SECOND)
-    forecasts = StartForecasts(Inquiry(await log_of(made)), clock=lambda: made.now / 1e6)
+    if not known:
+        made.after(3600)
+        made.cycle()
+    return made
+
+
+async def test_why_of_what_waits_says_when_it_is_likely_to_start_and_of_what_runs_nothing() -> None:
+    made = waiting_for_a_node(known=True)
+    forecasts = StartForecasts(Inquiry(await log_of(made)), calibration=true_to, clock=lambda: made.now / 1e6)
     for kind, name in (("Pod", "train-1-x"), ("Job", "train-1")):
         why = await forecasts.why("test", kind, "default", name)
         assert why.start is not None

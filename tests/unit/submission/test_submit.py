@@ -105,8 +105,16 @@ def test_a_gang_without_room_says_what_is_short_and_when_it_is_likely_to_start()
     assert group.start is not None
     assert group.start.p50_seconds is not None
     assert 235 <= group.start.p50_seconds <= 255
-    assert group.start.text.startswith("likely to start within 4 min")
+    assert group.start.text.startswith("may start in about 4 min; this is no forecast: no past forecast was checked")
     assert group.start.p50 is not None
+
+
+def test_waiting_pods_that_the_same_cycle_places_are_named_for_their_room_counts_as_taken() -> None:
+    cluster = cluster_of(1)
+    cluster.add_pod(pod("older", cpu=2, memory=8, gpu=4, created_at=cluster.now // SECOND - 60))
+    answer = ask(cluster, job("later", gpus=4))
+    assert only(answer).verdict is Prospect.WAITS
+    assert [(one.name, one.node) for one in answer.others_placed] == [("older", "n0")]
 
 
 def test_without_history_no_time_is_given() -> None:

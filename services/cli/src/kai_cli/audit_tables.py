@@ -14,6 +14,7 @@ from kaicore.analysis.inquiry.audit_answers import (
     SpanAnswer,
     ZoneRecord,
 )
+from kaicore.rules.model.quantity import readable_amount
 
 from kai_cli.printing import table
 
@@ -133,7 +134,7 @@ def _holding_row(one: HoldingAnswer) -> list[str]:
 
 def _record_text(record: ZoneRecord) -> str:
     zones = ", ".join(
-        f"{zone} ({', '.join(f'{name} {amount}' for name, amount in amounts.items())})"
+        f"{zone} ({', '.join(f'{name} {readable_amount(name, amount)}' for name, amount in amounts.items())})"
         for zone, amounts in record.zones.items()
     )
     agreement = f", {record.agreement}" if record.agreement else ""

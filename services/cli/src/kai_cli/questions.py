@@ -223,5 +223,6 @@ def _print(listings: list[Listing], output: Output, *, past: bool) -> None:
         if len(listings) > 1:
             print(f"cluster {listing.cluster}:")
         if past:
-            print(as_of(listing.position, listing.recorded_at))
+            why = f"; WHY as the last cycle found it at position {listing.reasons_position}"
+            print(as_of(listing.position, listing.recorded_at) + (why if listing.reasons_position else ""))
         print(listing_text(listing))

@@ -12,9 +12,11 @@ from kaicore.analysis.inquiry.answers import (
     QueueRow,
     Row,
     ZoneAmounts,
+    ZoneHolder,
     ZoneRow,
 )
 from kaicore.analysis.inquiry.cluster_answers import ClusterRow
+from kaicore.rules.model.quantity import readable_amount
 
 from kai_cli.printing import table
 
@@ -77,7 +79,13 @@ def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
 def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
     about = (row.name + (" (stopped)" if row.stopped else ""), row.parent, str(row.running), str(row.waiting))
     lines = [
-        (item.resource, item.quota, item.limit or "-", item.fair_share, item.allocated, item.requested)
+        (
+            item.resource,
+            *(
+                readable_amount(item.resource, amount)
+                for amount in (item.quota, item.limit or "-", item.fair_share, item.allocated, item.requested)
+            ),
+        )
         for item in row.resources
     ]
     first, *others = lines or [("",) * 6]
@@ -86,14 +94,21 @@ def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
 
 def _zone_cells(row: ZoneRow) -> list[tuple[str, ...]]:
     return [
-        (row.node, row.zone, item.resource, item.allocatable, item.held, item.releasing, item.free, _by(row, item))
+        (
+            *(row.node, row.zone, item.resource),
+            *(
+                readable_amount(item.resource, amount)
+                for amount in (item.allocatable, item.held, item.releasing, item.free)
+            ),
+            _by(row, item),
+        )
         for item in row.resources
     ]
 
 
 def _by(row: ZoneRow, item: ZoneAmounts) -> str:
     holders = [
-        f"{pod.namespace}/{pod.name} {pod.amounts[item.resource]}{'' if pod.observed else ' (predicted)'}"
+        f"{pod.namespace}/{pod.name} {readable_amount(item.resource, pod.amounts[item.resource])}{_known(pod, item)}"
         for pod in row.pods
         if item.resource in pod.amounts
     ]
@@ -101,10 +116,20 @@ def _by(row: ZoneRow, item: ZoneAmounts) -> str:
     return ", ".join([*holders, *unknown])
 
 
+def _known(pod: ZoneHolder, item: ZoneAmounts) -> str:
+    """Return how it is known that a pod holds something of a zone; nothing where it was observed."""
+    perhaps = pod.perhaps.get(item.resource)
+    if perhaps is None:
+        return "" if pod.observed else " (predicted)"
+    part = "" if perhaps == pod.amounts[item.resource] else f"{readable_amount(item.resource, perhaps)} of it "
+    return f" ({part}perhaps{'' if pod.observed else '; predicted elsewhere'})"
+
+
 def use_text(resources: Sequence[NodeResource]) -> str:
     """Return what is in use of resources."""
     return ", ".join(
-        f"{item.resource} {item.used}/{item.allocatable}"
+        f"{item.resource} "
+        + "/".join(readable_amount(item.resource, amount) for amount in (item.used, item.allocatable))
         for item in resources
         if item.used != "0" or item.resource in ("cpu", "memory") or "/" in item.resource
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from kaicore.analysis.inquiry.topology_answers import DomainAnswer, TopologiesAnswer, TopologyAnswer
-from kaicore.rules.model.quantity import CPU, parse_amount
+from kaicore.rules.model.quantity import CPU, parse_amount, readable_amount
 from kaicore.rules.queues.resources import GPU
 
 #: Pixels: a node's square with the gap after it, the space around boxes, a heading's line and letter.
@@ -80,7 +80,11 @@ def _domain(domain: DomainAnswer, counted: str, single: str) -> _Box:
     title = _figures(domain)
     if domain.domains:
         free = next((one.free for one in domain.resources if one.resource == counted), "")
-        room = f", {domain.slots} slots" if domain.slots is not None else f", {free} {counted} free"
+        room = (
+            f", {domain.slots} slots"
+            if domain.slots is not None
+            else f", {readable_amount(counted, free)} {counted} free"
+        )
         inner = [_domain(one, counted, single) for one in domain.domains]
         return _flow(title, f"{domain.name}{room if free else ''}", inner)
     fill = _fill(domain, counted)
@@ -90,7 +94,11 @@ def _domain(domain: DomainAnswer, counted: str, single: str) -> _Box:
 
 
 def _figures(domain: DomainAnswer) -> str:
-    amounts = "; ".join(f"{one.resource} {one.used} used, {one.free} free" for one in domain.resources)
+    figures = [
+        (one.resource, *(readable_amount(one.resource, text) for text in (one.used, one.free)))
+        for one in domain.resources
+    ]
+    amounts = "; ".join(f"{resource} {used} used, {free} free" for resource, used, free in figures)
     slots = "" if domain.slots is None else f"; {domain.slots} slots"
     nodes = f"{domain.nodes} nodes, {domain.available} available, {domain.idle} idle"
     return f"{domain.level} {domain.name}: {nodes}; {amounts}{slots}"

@@ -12,6 +12,7 @@ from kaicore.analysis.inquiry.topology_answers import (
     TopologyAnswer,
 )
 from kaicore.errors import ConfigurationError, UnknownSubject
+from kaicore.rules.model.quantity import readable_amount
 from kaicore.spelling import did_you_mean
 from msgspec.structs import replace
 
@@ -126,7 +127,7 @@ def draw(answer: TopologiesAnswer, narrowing: Narrowing) -> str:
     if answer.cluster:
         lines.append(f"cluster {answer.cluster}, position {answer.position}")
     if answer.slot:
-        asked = ", ".join(f"{resource} {amount}" for resource, amount in answer.slot.items())
+        asked = ", ".join(f"{resource} {readable_amount(resource, amount)}" for resource, amount in answer.slot.items())
         lines.append(f"a slot is {asked}")
     for topology in answer.topologies:
         lines += ["", *_topology(topology, narrowing)] if lines else _topology(topology, narrowing)
@@ -204,7 +205,8 @@ def _row(prefix: str, domain: DomainAnswer) -> tuple[str, ...]:
 
 
 def _amount(resource: DomainResource) -> str:
-    return f"{resource.used}+{resource.free}"
+    used, free = (readable_amount(resource.resource, amount) for amount in (resource.used, resource.free))
+    return f"{used}+{free}"
 
 
 def _segments(counts: Sequence[SegmentCount]) -> str:

@@ -25,6 +25,8 @@ _ITEM = re.compile(r"request, document 1, items\[(\d+)\]")
 
 #: Most pods of a group that the table shows.
 _MOST_PODS = 20
+#: Most pods that are named of those that waited before.
+_MOST_OTHERS = 3
 
 
 def submit_command(
@@ -106,10 +108,20 @@ def _print(answer: SubmitAnswer, *, named: bool, at: str) -> None:
     if named:
         print(f"cluster {answer.cluster}:")
     print("\n\n".join(map(group_text, answer.groups)))
+    if answer.others_placed and any(group.reasons for group in answer.groups):
+        print(f"\n{_others_text(answer.others_placed)}")
     if answer.calibration is not None:
         print(f"\n{answer.calibration.text}")
     elif any(group.start is not None for group in answer.groups):
         print("\nhow often such forecasts came true: kai what-if calibration")
+
+
+def _others_text(others: Sequence[SubmittedPod]) -> str:
+    """Say which waiting pods the same cycle places, so that what the reasons call free is less than what was free."""
+    pods = f"{len(others)} pod{'' if len(others) == 1 else 's'}"
+    named = ", ".join(f"{one.namespace}/{one.name} on {one.node}" for one in others[:_MOST_OTHERS])
+    more = f" and {len(others) - _MOST_OTHERS} more" if len(others) > _MOST_OTHERS else ""
+    return f"the same cycle places {pods} that waited before: {named}{more}; the reasons count their room as taken"
 
 
 def group_text(group: SubmittedGroup) -> str:

@@ -13,6 +13,7 @@ from kaicore.analysis.inquiry.why_answers import (
     SubGroupAnswer,
     TimelineStep,
 )
+from kaicore.rules.model.quantity import readable_amount
 
 from kai_cli.dispatch_text import offer_lines
 from kai_cli.printing import table
@@ -97,6 +98,8 @@ def _attempts(attempts: AttemptsAnswer) -> list[str]:
 def _reasons(why: Why) -> Iterator[str]:
     """Say each reason; what several of them have to say besides is said once."""
     said: set[str] = set()
+    if why.reasons and why.reasons_position:
+        yield f"  the last cycle found, at position {why.reasons_position}, when its turn came:"
     for reason in why.reasons:
         pods = "" if why.kind == "Pod" else f"{reason.pods} pod{'' if reason.pods == 1 else 's'}: "
         more = [text for text in reason.details if text not in said]
@@ -109,7 +112,10 @@ def _short(why: Why) -> list[str]:
     lines: list[str] = []
     if why.nodes:
         rows = [(one.node, _amounts(one.missing) or "-", _zones(one), "; ".join(one.reasons)) for one in why.nodes]
-        lines += ["closest nodes:", _indented(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows))]
+        lines += [
+            f"closest nodes at position {why.position}:",
+            _indented(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows)),
+        ]
         lines += [f"  zones of {nodes} predicted {text}" for text, nodes in _kubelets(why.nodes).items()]
     for domain in why.domains:
         name = f"{domain.level or 'topology'} {domain.domain or '(none)'}"
@@ -138,7 +144,7 @@ def _zones(one: NodeShortfall) -> str:
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:
-    return " ".join(f"{amount} {name}" for name, amount in amounts.items())
+    return " ".join(f"{readable_amount(name, amount)} {name}" for name, amount in amounts.items())
 
 
 def _blocker(one: BlockerAnswer) -> list[str]:
@@ -154,8 +160,9 @@ def _blocker(one: BlockerAnswer) -> list[str]:
 
 def _start(why: Why) -> Iterator[str]:
     if why.start is not None:
-        yield f"forecast: {why.start.text}"
-        if why.calibration is not None:
+        forecast = why.start.start is not None and why.start.start.calibrated
+        yield f"{'forecast' if forecast else 'start'}: {why.start.text}"
+        if forecast and why.calibration is not None:
             yield f"  {why.calibration.text}"
 
 
@@ -191,7 +198,8 @@ def _remedy(one: RemedyAnswer) -> str:
 
 
 def _placement(placed: PlacementAnswer) -> Iterator[str]:
-    yield f"placed on {placed.node} by cycle {placed.cycle} (position {placed.position}, {placed.at}):"
+    decider = f"cycle {placed.cycle}" if placed.cycle else "no cycle"
+    yield f"placed on {placed.node} by {decider} (position {placed.position}, {placed.at}):"
     if placed.because:
         yield f"  {placed.because}"
     if placed.not_ranked:

@@ -9,6 +9,7 @@ from importlib.resources import files
 from fastapi import Request
 from fastapi.responses import Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from kaicore.rules.model.quantity import readable_amount
 
 from kai_api.pages.frame import clock, duration, pods_text, short_time
 
@@ -82,6 +83,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.globals.update(asset=_asset)
+    environment.globals.update(asset=_asset, readable=readable_amount)
     environment.filters.update(when=short_time, clock=clock, duration=duration, pods=pods_text)
     return environment

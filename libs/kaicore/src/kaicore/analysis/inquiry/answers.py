@@ -1,6 +1,6 @@
 """Answers as data: what the API sends, what `kai … -o json` prints, and what the command line reads.
 
-Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts are as a person would write them.
+Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts are exact Kubernetes quantities.
 """
 
 from types import GenericAlias
@@ -207,6 +207,8 @@ class ZoneHolder(Answer, frozen=True, kw_only=True):
     Attributes:
         observed: whether its placement was observed; otherwise it is as predicted.
         releasing: whether it is terminating.
+        perhaps: of the amounts, what is counted in case that the pod holds it here: it was predicted elsewhere, and its
+            kubelet may have released something that the log did not know of; or an init container may have kept it.
     """
 
     namespace: str
@@ -214,6 +216,7 @@ class ZoneHolder(Answer, frozen=True, kw_only=True):
     observed: bool
     releasing: bool
     amounts: dict[str, str]
+    perhaps: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ZoneRow(Answer, frozen=True, kw_only=True):
@@ -273,6 +276,8 @@ class Listing(Answer, frozen=True, kw_only=True):
     Attributes:
         kind: one of `ROWS`.
         recorded_at: of the event at that position.
+        reasons_position: the position of the state by which cycles found why pods wait, the earliest of shards; 0
+            where no cycle was run, or the rows say nothing of that.
         total: how many there are; `next` is where the next page begins, empty where the rows are the last ones.
         items: rows, still encoded; `rows` decodes them.
     """
@@ -281,6 +286,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     kind: str
     position: int
     recorded_at: str
+    reasons_position: int = 0
     total: int
     next: str = ""
     items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]
@@ -346,6 +352,8 @@ class Why(Answer, frozen=True, kw_only=True):
         since: since when it is so; empty where that is not told.
         attempts: of a pod that waits: in which cycles it was tried.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
+        reasons_position: the position of the state by which cycles found them, the earliest where there are several; 0
+            where no cycle did. What the cycle placed before counts as taken. All else is of `position`.
         nodes: of a pod that waits: what the nodes lack that are closest to taking it.
         domains: what the best domains of its topology lack.
         queues: the accounts of its queue and of those above it.
@@ -376,6 +384,7 @@ class Why(Answer, frozen=True, kw_only=True):
     since: str = ""
     attempts: AttemptsAnswer | None = None
     reasons: list[ReasonAnswer] = msgspec.field(default_factory=list)
+    reasons_position: int = 0
     nodes: list[NodeShortfall] = msgspec.field(default_factory=list)
     domains: list[DomainShortfall] = msgspec.field(default_factory=list)
     queues: list[QueueRow] = msgspec.field(default_factory=list)

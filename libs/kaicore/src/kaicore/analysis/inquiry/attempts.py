@@ -158,6 +158,7 @@ def attempts(state: ClusterState, entry: PodEntry, records: CycleRecords) -> Att
         skipped=skipped,
         last_cycle="" if last is None else last.cycle,
         last_position=0 if last is None else records.last[-1].position,
+        last_input_position=0 if last is None else last.input_position,
         last_at="" if last is None else time_text(records.last[-1].recorded_at),
         looked_from=records.looked_from,
         changes=changes[-_MOST_CHANGES:],

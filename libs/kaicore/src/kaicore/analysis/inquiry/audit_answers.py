@@ -35,8 +35,8 @@ class AgreementCounts(Answer, frozen=True, kw_only=True):
     """How placements that were predicted compare with what was observed.
 
     Attributes:
-        predicted: pods that were placed with a prediction of zones.
-        observed: of those, the ones whose zones were observed.
+        predicted: decisions of the part with a prediction of zones; all but `rejected` counts at their time.
+        observed: those of which the pod was observed, up to the part's end, and the observation believed.
         exact, same_zones, different: of the observed, by how they compare (`kaicore.rules.state.agreement`).
         rejected: pods that a kubelet refused.
     """

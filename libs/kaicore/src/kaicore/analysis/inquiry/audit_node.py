@@ -35,7 +35,7 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import QosClass
-from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.state.agreement import compare
 from kaicore.spelling import did_you_mean
 
@@ -197,10 +197,10 @@ def _devices(payload: PodObserved) -> bool:
 def _record(event: Event, placement: Placement, predicted: Placement | None = None) -> ZoneRecord:
     zones: dict[str, dict[str, str]] = {}
     for zone in placement.zone_amounts():
-        zones[zone.zone] = {name: format_amount(name, amount) for name, amount in zone.amount.items()}
+        zones[zone.zone] = {name: exact_amount(name, amount) for name, amount in zone.amount.items()}
     for container in placement.containers:
         for span in container.spans:
-            amounts = {name: format_amount(name, amount) for name, amount in sorted(span.amount.items())}
+            amounts = {name: exact_amount(name, amount) for name, amount in sorted(span.amount.items())}
             zones.setdefault("+".join(span.zones), {}).update(amounts)
     return ZoneRecord(
         position=event.position,

@@ -1,11 +1,11 @@
 """Predicted placements against observed ones, over a part of a log.
 
-Predictions, observations and rejections are read by type. What explains a miss is known only in the state, so that is
-asked at both ends, and the difference counts. Nothing in between is folded.
+The log is folded from the beginning of the part to its end: whether an observation is believed, and what explains a
+miss, is known only in the state. Predictions are counted that were made in the part, by `kaicore.rules.state.accuracy`.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kaicore.analysis.inquiry.audit_answers import (
@@ -20,12 +20,12 @@ from kaicore.analysis.inquiry.audit_answers import (
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.errors import UnknownSubject
-from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import PlacementObserved, PodPlaced, PodRejected
-from kaicore.rules.model.placement import Placement
-from kaicore.rules.state.agreement import Agreement, compare
+from kaicore.rules.events.payloads import PlacementObserved, PodRejected
+from kaicore.rules.state.accuracy import fold_counting
+from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.contradiction import NO_FAULT
 from kaicore.rules.state.cycle_input import is_unobserved
@@ -33,7 +33,7 @@ from kaicore.spelling import did_you_mean
 
 StateAt = Callable[[int], Awaitable[ClusterState]]
 
-_TYPES = (PodPlaced.__name__, PlacementObserved.__name__, PodRejected.__name__)
+_TYPES = {PlacementObserved.__name__, PodRejected.__name__}
 _HOUR_US = 3600 * 1_000_000
 
 _FIELDS = {Agreement.EXACT: "exact", Agreement.SAME_ZONES: "same_zones", Agreement.DIFFERENT: "different"}
@@ -44,59 +44,38 @@ Misses = Counter[tuple[str, str, str]]
 
 @dataclass(slots=True)
 class _Tally:
-    """What is counted, by node and by hour (microseconds since the epoch); of one node where one is named."""
+    """Predictions of the span by node and by hour (microseconds since the epoch); of one node where one is named."""
 
     only: str = ""
     by_node: dict[str, Counter[str]] = field(default_factory=dict)
     by_hour: dict[int, Counter[str]] = field(default_factory=dict)
     last_observed: dict[str, int] = field(default_factory=dict)
-    #: Predictions that stand, by uid: node and placement.
-    _predicted: dict[str, tuple[str, Placement]] = field(default_factory=dict)
-    #: Under which node, hour and agreement a pod's last observation is counted.
-    _compared: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+    #: Pods that were placed in the span.
+    _placed: set[str] = field(default_factory=set)
 
-    def begin(self, state: ClusterState) -> None:
-        """Take over the predictions that stood before the span."""
-        for uid, entry in state.pods.items():
-            if entry.predicted is not None and entry.predicted.containers:
-                self._predicted[uid] = entry.node, entry.predicted
-
-    def take(self, event: Event) -> None:
-        """Count an event."""
-        payload, hour = decode_payload(event), event.recorded_at // _HOUR_US * _HOUR_US
-        match payload:
-            case PodPlaced():
-                self._predicted.pop(payload.uid, None)
-                self._compared.pop(payload.uid, None)
-                if payload.placement is not None and payload.placement.containers:
-                    self._predicted[payload.uid] = payload.node, payload.placement
-                    self._count(payload.node, hour, "predicted")
-            case PlacementObserved():
-                self.last_observed[payload.node] = event.recorded_at
-                self._observed(payload, hour)
-            case PodRejected():
-                self._count(payload.node, hour, "rejected")
-            case _:
-                pass
-
-    def _observed(self, payload: PlacementObserved, hour: int) -> None:
-        node, predicted = self._predicted.get(payload.uid, ("", None))
-        if predicted is None or node != payload.node:
+    def fold(self, state: ClusterState, event: Event) -> None:
+        """Fold an event of the span, and count it."""
+        change = fold_counting(state, event)
+        if change is not None and change.predicted:
+            self._placed.add(change.uid)
+        if change is not None and change.uid in self._placed:
+            counts = {"predicted": change.predicted, "observed": change.observed}
+            counts |= {_FIELDS[kind]: by for kind, by in change.agreement.items()}
+            self._count(change.node, change.decided_at, counts)
+        if event.type not in _TYPES:
             return
-        if (before := self._compared.pop(payload.uid, None)) is not None:
-            # The last observation counts: the one before may have been read in the middle of an admission.
-            for name in ("observed", before[2]):
-                self._count(before[0], before[1], name, by=-1)
-        name = _FIELDS[compare(predicted, payload.placement)]
-        self._compared[payload.uid] = node, hour, name
-        for each in ("observed", name):
-            self._count(node, hour, each)
+        payload = decode_payload(event)
+        if isinstance(payload, PodRejected):
+            self._count(payload.node, event.recorded_at, {"rejected": 1})
+        elif isinstance(payload, PlacementObserved):
+            self.last_observed[payload.node] = event.recorded_at
 
-    def _count(self, node: str, hour: int, name: str, *, by: int = 1) -> None:
+    def _count(self, node: str, at: int, counts: Mapping[str, int]) -> None:
         if self.only not in ("", node):
             return
-        self.by_node.setdefault(node, Counter())[name] += by
-        self.by_hour.setdefault(hour, Counter())[name] += by
+        # Counter.update adds.
+        self.by_node.setdefault(node, Counter()).update(counts)
+        self.by_hour.setdefault(at // _HOUR_US * _HOUR_US, Counter()).update(counts)
 
 
 async def audit_placements(
@@ -108,18 +87,16 @@ async def audit_placements(
         log: the log.
         cluster: whose.
         span: which part of it.
-        state_at: returns the state at a position.
+        state_at: returns the state at a position, which is then folded on.
         node: only of this one; empty for all.
 
     Raises:
         UnknownSubject: there never was a node of that name.
     """
-    before = await state_at(span.first - 1)
-    misses_before, tally = _misses(before), _Tally(node)
-    tally.begin(before)
-    async for event in events_of(log, cluster, after=span.first - 1, upto=span.last, where=Filter(types=_TYPES)):
-        tally.take(event)
-    state = await state_at(span.last)
+    state = await state_at(span.first - 1)
+    misses_before, tally = _misses(state), _Tally(node)
+    async for event in events_of(log, cluster, after=span.first - 1, upto=span.last):
+        tally.fold(state, event)
     if node and node not in (*state.columns.rows, *tally.by_node):
         close = did_you_mean(node, state.columns.rows)
         raise UnknownSubject(f"cluster {cluster}: the log knows of no node {node}{close}")

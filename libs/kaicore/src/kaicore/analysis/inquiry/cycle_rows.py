@@ -12,7 +12,7 @@ _CYCLES = Filter(types=(CycleCompleted.__name__,))
 
 
 async def list_cycles(log: EventLog, cluster: str, wanted: RowSelection, *, head: int) -> list[Row]:
-    """Return the last cycles up to a position, `limit` at most, the last one first."""
+    """Return the last cycles up to a position, the last one first: one more than `limit`, or all that there are."""
     # One more than is shown tells that there are more; one of a name may be anywhere.
     enough = wanted.skip + wanted.limit + 1 if wanted.limit and not wanted.name else head
     events, _ = await last_events(log, cluster, _CYCLES, upto=head, enough=enough)

@@ -32,7 +32,7 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.shadow_notes import shadow_notes, shadow_reasons
-from kaicore.rules.state.why import miss_notes, notes, pending_reasons, story_of, verdict
+from kaicore.rules.state.why import miss_notes, notes, pending_reasons, reasons_position, story_of, verdict
 
 #: Pods that an answer about several shows, those that wait first.
 _MOST_PODS = 200
@@ -62,12 +62,15 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
     if asked is not None:
         waits = why_waiting(asked)
         waits["reasons"] = [reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons]
+        waits["reasons_position"] = reasons_position(asked.entry, state)
         if evidence.cycles is not None:
             waits["attempts"] = attempts(state, asked.entry, evidence.cycles)
     elif entry is not None:
         told = pending_reasons(entry, state) or shadow_reasons(entry, state)
         waits["reasons"] = [reason_answer(reason) for reason in told]
     steps = timeline(own)
+    placed = evidence.placed
+    forged = placed.event.position if placed is not None and not placed.by_cycle else 0
     return Why(
         kind=POD,
         cluster=state.cluster,
@@ -83,12 +86,18 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
             *([] if entry is None else (*notes(entry, state), *shadow_notes(entry, state))),
             *miss_notes(evidence.uid, state),
         ],
-        placement=None if evidence.placed is None else placement_answer(state, entry, evidence.placed),
+        placement=None if placed is None else placement_answer(state, entry, placed),
         evictions=evictions(state, evidence.story),
         rejections=rejections(state, evidence.story),
         timeline=steps,
         story=[
-            StoryAnswer(position=line.position, recorded_at=time_text(line.recorded_at), text=line.text)
+            StoryAnswer(
+                position=line.position,
+                recorded_at=time_text(line.recorded_at),
+                text=f"not decided by a cycle, though the event says so: {line.text}"
+                if line.position == forged
+                else line.text,
+            )
             for line in story_of(own)
         ],
         **waits,
@@ -224,6 +233,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         uid="",
         verdict=_verdict_of(pods),
         reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
+        reasons_position=min(filter(None, (reasons_position(entry, state) for entry in waiting)), default=0),
         **({} if asked is None else why_waiting(asked)),
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
     )

@@ -27,7 +27,7 @@ from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
 from kaicore.rules.model.rejection import is_kubelet_rejection
 from kaicore.rules.queues.tree import UNLIMITED
@@ -231,10 +231,10 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
 
     def text(resource: str, amounts: Amounts) -> str:
         amount = amounts.get(resource, 0)
-        return "unlimited" if amount >= UNLIMITED else format_amount(resource, amount)
+        return "unlimited" if amount >= UNLIMITED else exact_amount(resource, amount)
 
     def bound(resource: str, amount: int | None, otherwise: str) -> str:
-        return otherwise if amount is None else format_amount(resource, amount)
+        return otherwise if amount is None else exact_amount(resource, amount)
 
     return QueueRow(
         name=queue.name,
@@ -343,8 +343,8 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
         resources=[
             NodeResource(
                 resource=resource,
-                allocatable=format_amount(resource, amount),
-                used=format_amount(resource, int(columns.used[row, columns.resources[resource]])),
+                allocatable=exact_amount(resource, amount),
+                used=exact_amount(resource, int(columns.used[row, columns.resources[resource]])),
             )
             for resource, amount in sorted(node.allocatable.items())
             if amount and resource in columns.resources
@@ -355,8 +355,8 @@ def node_row(state: ClusterState, node: Node) -> NodeRow:
                 resources=[
                     NodeResource(
                         resource=resource,
-                        allocatable=format_amount(resource, item.allocatable),
-                        used=format_amount(resource, int(zones.used[row, index, zones.resources[resource]])),
+                        allocatable=exact_amount(resource, item.allocatable),
+                        used=exact_amount(resource, int(zones.used[row, index, zones.resources[resource]])),
                     )
                     for resource, item in sorted(zone.resources.items())
                     if item.allocatable

@@ -13,6 +13,7 @@ from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.log_bounds import check_position, end_text
 from kaicore.errors import EventsRetired, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog, Filter, Head
+from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.duration import parse_duration
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _DAY_US = 24 * 3600 * 1_000_000
 #: Largest position that a log can have.
 _LARGEST = 2**63 - 1
+#: Events that are read at once to find the end of an append.
+_APPENDED = 200
 
 _WHAT_THERE_IS = (
     "a moment is a position (12345), a time with its zone (2026-11-22T02:55:00Z), a time of the log's last day "
@@ -148,6 +151,25 @@ async def position_of(log: EventLog, cluster: str, moment: Moment) -> int:
         first = time_text(later[0].recorded_at)
         raise UnknownMoment(f"cluster {cluster}: {time_text(time)} is before its log begins, at {first}")
     return before
+
+
+async def end_of_append(log: EventLog, cluster: str, position: int) -> int:
+    """Return the position of the last event that was appended together with one: of a cycle and its decisions."""
+    if position <= await log.retired(cluster):
+        return position
+    end, first = position, None
+    while page := await log.read(cluster, after=max(end - 1, 0) if first is None else end, limit=_APPENDED):
+        for event in page:
+            first = first or event
+            if not first.correlation or not appended_together(event, first):
+                return end
+            end = event.position
+    return end
+
+
+def appended_together(one: Event, other: Event) -> bool:
+    """Tell whether two events of one undertaking, such as a cycle and a decision of it, were appended at once."""
+    return (one.actor, one.correlation, one.recorded_at) == (other.actor, other.correlation, other.recorded_at)
 
 
 def _time_of(moment: Moment, head: Head) -> int:

@@ -85,14 +85,16 @@ class PastStates:
             return state
 
     async def near(self, position: int) -> ClusterState | None:
-        """Return what `at` does, where there is a state at most so many events before; None if not.
+        """Return what `at` does; None where the nearest state is over 12,000 events before, and nearer ones may come.
+
+        A log without a trail, such as a file, is folded as far for the answer in any case.
 
         Raises: see `at`.
         """
         async with self._turn:
             state = await self._nearest(position)
             self._leave(state)
-            if position - state.position > _NEAR:
+            if position - state.position > _NEAR and trail_of(self._log) is not None:
                 return None
         return await self.at(position)
 

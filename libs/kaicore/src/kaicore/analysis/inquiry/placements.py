@@ -41,12 +41,14 @@ class DecidedPlacement:
 
     Attributes:
         scores: None where the cycle was not run again, or not so; `not_ranked` says why.
+        by_cycle: whether a cycle decided it; otherwise the event only says so.
     """
 
     event: Event
     decision: PodPlaced
     scores: PlacementScores | None = None
     not_ranked: str = ""
+    by_cycle: bool = True
 
 
 def placement_answer(state: ClusterState, entry: PodEntry | None, placed: DecidedPlacement) -> PlacementAnswer:
@@ -64,7 +66,7 @@ def placement_answer(state: ClusterState, entry: PodEntry | None, placed: Decide
     devices = entry is not None and any(not is_native(name) for name in entry.requests)
     return PlacementAnswer(
         node=decision.node,
-        cycle=decision.cycle,
+        cycle=decision.cycle if placed.by_cycle else "",
         position=placed.event.position,
         at=time_text(placed.event.recorded_at),
         because=_because(nodes, decision, able=0 if scores is None else scores.able),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kaicore.analysis.inquiry.attempts import CycleRecords, cycle_records
+from kaicore.analysis.inquiry.moments import appended_together
 from kaicore.analysis.inquiry.placement_scores import placement_scores
 from kaicore.analysis.inquiry.placements import DecidedPlacement
 from kaicore.analysis.inquiry.pod_history import waits_since
@@ -80,9 +81,14 @@ async def _decided(log: EventLog, cluster: str, placed: Event, state_near: State
     """Run the cycle again that placed a pod."""
     decision = decode_payload(placed)
     assert isinstance(decision, PodPlaced)
-    cycle = await _cycle_of(log, cluster, placed)
+    cycle = await _cycle_of(log, cluster, placed, decision.cycle)
     if cycle is None:
-        return DecidedPlacement(placed, decision, not_ranked=f"the record of cycle {decision.cycle} is not in the log")
+        retired = await log.retired(cluster)
+        if retired and placed.position - retired <= _BEFORE:
+            gone = f"the record of cycle {decision.cycle} is not in the log any more"
+            return DecidedPlacement(placed, decision, not_ranked=gone)
+        none = f"no cycle decided it: event {placed.position} was not appended with a record of cycle {decision.cycle}"
+        return DecidedPlacement(placed, decision, not_ranked=none, by_cycle=False)
     if cycle.engine_version != ENGINE_VERSION:
         old = f"cycle {cycle.cycle} was decided by engine {cycle.engine_version}, and this is {ENGINE_VERSION}"
         return DecidedPlacement(placed, decision, not_ranked=old)
@@ -99,14 +105,16 @@ async def _decided(log: EventLog, cluster: str, placed: Event, state_near: State
     return DecidedPlacement(placed, decision, scores, why)
 
 
-async def _cycle_of(log: EventLog, cluster: str, placed: Event) -> CycleCompleted | None:
+async def _cycle_of(log: EventLog, cluster: str, placed: Event, decided_by: str) -> CycleCompleted | None:
+    """Return the record of the cycle that a decision is of: its cause, with which it was appended."""
     where = Filter(streams=(f"cycle/{placed.correlation.rpartition('/')[0]}",))
     window = 500
     while window <= _BEFORE:
         after = max(placed.position - window, 0)
         for event in await log.read(cluster, after=after, upto=placed.position, limit=_BEFORE, where=where):
-            if event.id == placed.cause and isinstance(cycle := decode_payload(event), CycleCompleted):
-                return cycle
+            if event.id != placed.cause or not isinstance(cycle := decode_payload(event), CycleCompleted):
+                continue
+            return cycle if appended_together(event, placed) and cycle.cycle == decided_by else None
         window *= 8
     return None
 

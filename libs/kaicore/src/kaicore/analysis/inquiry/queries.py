@@ -25,7 +25,7 @@ from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.known_names import known_names
 from kaicore.analysis.inquiry.listing import list_rows, summary
 from kaicore.analysis.inquiry.log_states import events_of
-from kaicore.analysis.inquiry.moments import parse_moment, position_of
+from kaicore.analysis.inquiry.moments import end_of_append, parse_moment, position_of
 from kaicore.analysis.inquiry.past_states import PastStates
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence, recorded_config
 from kaicore.analysis.inquiry.questions_first import QuestionsFirst
@@ -163,8 +163,7 @@ class Inquiry:
         Raises:
             UnknownMoment: its log has no such moment.
         """
-        position, _ = await self._place(cluster, at)
-        return position
+        return await position_of(self.log, cluster, parse_moment(at)) if at else (await self.log.head(cluster)).position
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position, at most `timeout_s`; return its end's position."""
@@ -182,13 +181,15 @@ class Inquiry:
         """
         if kind not in ROWS:
             raise InvalidObject("list", "kind", kind, f"is none of {', '.join(ROWS)}")
+        state = await self.state_at(cluster, at)
+        position, recorded_at, total = state.position, state.recorded_at, state.counters.cycles
+        known = min((knew for _, knew in state.last_cycles.values()), default=0) if kind in ("pods", "groups") else 0
         if kind == "cycles":
-            position, recorded_at = await self._place(cluster, at)
             rows = await list_cycles(self.log, cluster, wanted, head=position)
+            total = len(rows) if wanted.name else total
         else:
-            state = await self.state_at(cluster, at)
-            position, recorded_at = state.position, state.recorded_at
             rows = list_rows(state, kind, wanted)
+            total = len(rows)
         end = wanted.skip + wanted.limit if wanted.limit else len(rows)
         shown = rows[wanted.skip : end]
         return Listing(
@@ -196,19 +197,11 @@ class Inquiry:
             kind=kind,
             position=position,
             recorded_at=time_text(recorded_at),
-            total=len(rows),
+            reasons_position=known,
+            total=total,
             next=f"{position}-{end}" if end < len(rows) else "",
             items=msgspec.Raw(msgspec.json.encode(shown)),
         )
-
-    async def _place(self, cluster: str, at: str) -> tuple[int, int]:
-        """Return the position of a moment, and when its event was recorded."""
-        head = await self.log.head(cluster)
-        position = await position_of(self.log, cluster, parse_moment(at)) if at else head.position
-        if position == head.position:
-            return position, head.recorded_at
-        events = await self.log.read(cluster, after=position - 1, upto=position)
-        return position, events[-1].recorded_at if events else 0
 
     async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
         """Return what is different at one moment from what it was at another one.
@@ -246,7 +239,8 @@ class Inquiry:
             UnknownSubject: there never was a node of that name.
         """
         there = await span_of(self.log, cluster, span)
-        return await audit_placements(self.log, cluster, there, state_at=partial(self._past_state, cluster), node=node)
+        own = PastStates(self.log, cluster, once=True, progress=self._progress)
+        return await audit_placements(self.log, cluster, there, state_at=own.at, node=node)
 
     async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
         """Return everything that held a node, and on whose decision; see `kaicore.analysis.inquiry.audit_node`.
@@ -293,13 +287,16 @@ class Inquiry:
             kind: without its API group, such as Pod, Job, Queue or Node.
             namespace: empty for what has none.
             name: its name.
-            at: as of which moment; what was recorded after it is not looked at.
+            at: as of which moment; what was recorded after it is not looked at. Within the decisions of a cycle it
+                stands for their end, for they were appended at once: the answer's position is that.
 
         Raises:
             UnknownSubject: the log has never heard of it.
         """
         # First where it ends, then what there is of it: a state that goes on changing is not awaited on.
-        upto = await position_of(self.log, cluster, parse_moment(at)) if at else None
+        upto = None
+        if at:
+            upto = await end_of_append(self.log, cluster, await position_of(self.log, cluster, parse_moment(at)))
         evidence = PodEvidence((), "")
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")

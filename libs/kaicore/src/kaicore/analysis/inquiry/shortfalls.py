@@ -7,7 +7,7 @@ from kaicore.analysis.inquiry.answers import QueueRow, RowSelection
 from kaicore.analysis.inquiry.kubelet_models import kubelet_text
 from kaicore.analysis.inquiry.listing import list_rows
 from kaicore.analysis.inquiry.why_answers import DomainShortfall, NodeShortfall, ZoneShortfall
-from kaicore.rules.model.quantity import PODS, format_amount
+from kaicore.rules.model.quantity import PODS, exact_amount
 from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 
 #: Nodes that are told, the closest first.
@@ -63,7 +63,7 @@ def _zones(asked: Asked, row: int) -> list[ZoneShortfall]:
 
 
 def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: format_amount(name, max(amount, 0)) for name, amount in sorted(amounts.items()) if name != PODS}
+    return {name: exact_amount(name, max(amount, 0)) for name, amount in sorted(amounts.items()) if name != PODS}
 
 
 def queue_rows(asked: Asked) -> list[QueueRow]:

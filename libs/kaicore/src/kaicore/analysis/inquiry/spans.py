@@ -57,7 +57,7 @@ class CycleBook:
     def __init__(self, log: EventLog, cluster: str) -> None:
         self._log = log
         self._cluster = cluster
-        self._records: dict[str, tuple[int, CycleCompleted]] = {}
+        self._records: dict[str, tuple[Event, CycleCompleted]] = {}
 
     async def look_up(self, decided_at: Mapping[str, int]) -> None:
         """Find the records of cycles, of which a decision is at a position each.
@@ -73,18 +73,20 @@ class CycleBook:
                     if event.correlation in wanted:
                         payload = decode_payload(event)
                         assert isinstance(payload, CycleCompleted)
-                        self._records[event.correlation] = event.position, payload
+                        self._records[event.correlation] = event, payload
             wanted = {cycle: at for cycle, at in wanted.items() if cycle not in self._records and at > before}
             before *= 8
 
     def of(self, decided: DecisionAnswer) -> DecisionAnswer:
-        """Return a decision with what is known of its cycle."""
+        """Return a decision with its cycle's record; without a cycle where it was not appended with that record."""
         if decided.cycle not in self._records:
             return decided
-        position, record = self._records[decided.cycle]
+        event, record = self._records[decided.cycle]
+        if (event.actor, time_text(event.recorded_at)) != (decided.actor, decided.recorded_at):
+            return msgspec.structs.replace(decided, cycle="")
         return msgspec.structs.replace(
             decided,
-            cycle_position=position,
+            cycle_position=event.position,
             input_position=record.input_position,
             config=record.config_digest,
             engine=record.engine_version,

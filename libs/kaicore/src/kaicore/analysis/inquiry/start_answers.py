@@ -1,5 +1,7 @@
 """When what waits is likely to start, and how often such forecasts came true, as data."""
 
+import msgspec
+
 from kaicore.analysis.inquiry.answer import Answer
 
 
@@ -7,9 +9,13 @@ class StartAnswer(Answer, frozen=True, kw_only=True):
     """When a group is likely to start.
 
     Attributes:
+        calibrated: whether this is a forecast: past ones came true, and it is known how long most running pods go on.
+        missing: what is missing for that; empty where it is one.
         p50, p90: in half, and in nine tenths, of the scenarios it has started by then; None where not within the
-            horizon.
+            horizon. Without `calibrated` nothing says that they come true.
         p50_seconds, p90_seconds: the same, from now.
+        earliest_seconds: from now; in no scenario it starts before. None where it starts in none within the horizon.
+        latest_seconds: from now; in all scenarios it has started by then. None where not in all within the horizon.
         horizon_seconds: beyond this nothing is claimed.
         within_horizon: the share of the scenarios in which it starts within the horizon.
         scenarios: how many were computed, of `asked_scenarios`.
@@ -22,10 +28,14 @@ class StartAnswer(Answer, frozen=True, kw_only=True):
         text: all that for people.
     """
 
+    calibrated: bool = False
+    missing: list[str] = msgspec.field(default_factory=list)
     p50: str | None
     p90: str | None
     p50_seconds: int | None
     p90_seconds: int | None
+    earliest_seconds: int | None
+    latest_seconds: int | None
     horizon_seconds: int
     within_horizon: float
     scenarios: int

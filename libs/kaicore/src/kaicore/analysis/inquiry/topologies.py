@@ -19,7 +19,7 @@ from kaicore.analysis.inquiry.topology_slots import Slot, read_sizes, read_slot
 from kaicore.errors import UnknownSubject
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.quantity import CPU, MEMORY, PODS, format_amount
+from kaicore.rules.model.quantity import CPU, MEMORY, PODS, exact_amount
 from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
 from kaicore.rules.state.cluster_state import ClusterState
@@ -96,7 +96,7 @@ def topologies(
         cluster=cluster,
         position=position,
         recorded_at=recorded_at,
-        slot={resource: format_amount(resource, amount) for resource, amount in sorted(requests.items())},
+        slot={resource: exact_amount(resource, amount) for resource, amount in sorted(requests.items())},
         topologies=answers,
     )
 
@@ -211,7 +211,7 @@ class _Sums:
             DomainResource(resource=resource, allocatable=allocatable, used=used, free=free)
             for resource, kinds in self._resources.items()
             for allocatable, used, free in [
-                [format_amount(resource, int(values[depth][number])) for values in kinds],
+                [exact_amount(resource, int(values[depth][number])) for values in kinds],
             ]
         ]
         idle = self.idle[depth][number]

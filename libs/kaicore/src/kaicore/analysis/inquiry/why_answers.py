@@ -1,4 +1,4 @@
-"""The parts of an explanation, as data. Amounts are as a person would write them, times RFC 3339."""
+"""The parts of an explanation, as data. Amounts are exact Kubernetes quantities, times RFC 3339."""
 
 import msgspec
 
@@ -47,6 +47,7 @@ class AttemptsAnswer(Answer, frozen=True, kw_only=True):
         skipped: how many did not, for it may not be placed: it is gated, its group lacks pods, it failed to be bound.
         last_cycle: the last one; empty before the first.
         last_position: of its record; 0 before the first.
+        last_input_position: the position of the state that it was decided on.
         last_at: when that was recorded.
         looked_from: the first position that was looked at; what was recorded before it is only counted. 0 for all.
         changes: how the reasons changed, the oldest first.
@@ -58,6 +59,7 @@ class AttemptsAnswer(Answer, frozen=True, kw_only=True):
     skipped: int = 0
     last_cycle: str = ""
     last_position: int = 0
+    last_input_position: int = 0
     last_at: str = ""
     looked_from: int = 0
     changes: list[AttemptChange] = msgspec.field(default_factory=list)
@@ -226,7 +228,7 @@ class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """Why a pod was placed where it is.
 
     Attributes:
-        cycle: that decided; `position` and `at` are of its decision.
+        cycle: that decided; empty where none did, though an event says so. `position` and `at` are of that event.
         because: in what the node was better than the next one, in words.
         nodes: those that could have taken it, the best first; empty where the cycle could not be run again.
         able: how many could.

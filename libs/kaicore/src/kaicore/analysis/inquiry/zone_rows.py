@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from kaicore.analysis.inquiry.answers import RowSelection, ZoneAmounts, ZoneHolder, ZoneRow
 from kaicore.rules.model.node import Node, NodeTopology
-from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.state.cluster_state import ClusterState
 
 
@@ -37,10 +37,10 @@ def _zones(state: ClusterState, node: Node, topology: NodeTopology) -> Iterable[
             resources=[
                 ZoneAmounts(
                     resource=resource,
-                    allocatable=format_amount(resource, item.allocatable),
-                    held=format_amount(resource, used),
-                    releasing=format_amount(resource, int(zones.releasing[row, index, column])),
-                    free=format_amount(resource, max(0, item.allocatable - used)),
+                    allocatable=exact_amount(resource, item.allocatable),
+                    held=exact_amount(resource, used),
+                    releasing=exact_amount(resource, int(zones.releasing[row, index, column])),
+                    free=exact_amount(resource, max(0, item.allocatable - used)),
                 )
                 for resource, item in sorted(zone.resources.items())
                 if item.allocatable
@@ -52,8 +52,13 @@ def _zones(state: ClusterState, node: Node, topology: NodeTopology) -> Iterable[
                     namespace=pods[uid].pod.namespace,
                     name=pods[uid].pod.name,
                     observed=pods[uid].observed is not None,
+                    perhaps={
+                        resource: exact_amount(resource, amount)
+                        for place, resource, amount in pods[uid].zone_charge.repeated
+                        if place == index and amount
+                    },
                     releasing=pods[uid].releasing,
-                    amounts={resource: format_amount(resource, amount) for resource, amount in sorted(amounts.items())},
+                    amounts={resource: exact_amount(resource, amount) for resource, amount in sorted(amounts.items())},
                 )
                 for uid, amounts in held[index].items()
             ],

@@ -103,8 +103,8 @@ class Decisions(Answer, frozen=True, kw_only=True):
     """What was decided in an hour, and whether kubelets did as predicted.
 
     Attributes:
-        agreed: pods that were observed on the zones that were predicted.
-        contradicted: pods that were observed on others.
+        agreed: predictions decided in that hour, for pods that were last observed on the predicted zones.
+        contradicted: those for pods that were last observed on others.
         missed: predictions that a kubelet did not follow.
     """
 

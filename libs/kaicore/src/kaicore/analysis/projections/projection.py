@@ -19,13 +19,14 @@ from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
+from kaicore.rules.state.accuracy import fold_counting
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.queue_shares import figures
 
 #: Of what the rows are made; another one makes all of them anew.
-PROJECTION_SCHEMA = 1
+PROJECTION_SCHEMA = 2
 
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
@@ -58,15 +59,15 @@ class Projection:
         """
         self._sample(event.recorded_at)
         payload: Any = decode_payload(event)
-        agreement = dict(self.state.counters.agreement)
-        self.state.fold(event)
+        change = fold_counting(self.state, event)
         counts = self._decisions.setdefault(event.recorded_at // HOUR_US * HOUR_US, Counter())
         counted = _COUNTED.get(type(payload))
         if counted is not None:
             counts[counted] += 1
-        for kind in Agreement:
-            change = self.state.counters.agreement.get(kind, 0) - agreement.get(kind, 0)
-            counts["contradicted" if kind is Agreement.DIFFERENT else "agreed"] += change
+        if change is not None:
+            decided = self._decisions.setdefault(change.decided_at // HOUR_US * HOUR_US, Counter())
+            for kind, by in change.agreement.items():
+                decided["contradicted" if kind is Agreement.DIFFERENT else "agreed"] += by
         change_pod = _POD_CHANGES.get(type(payload))
         if change_pod is not None:
             change_pod(self, payload, event)

@@ -96,8 +96,8 @@ class DecisionsHour(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at: when the hour began.
-        agreed: first observations that were as predicted, by amounts or by zones; less those that changed later.
-        contradicted: those on other zones; likewise.
+        agreed: predictions decided in that hour which were last observed as predicted, by amounts or by zones.
+        contradicted: those last observed on other zones; both are counted as `kaicore.rules.state.accuracy` says.
         missed: predictions that a kubelet did not follow.
     """
 

@@ -102,6 +102,7 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
         problems: objects that make no sense, one line each; the others are answered for.
         warnings: what of the manifests is read otherwise than it stands there, or left out.
         groups: in order of namespace, name and kind.
+        others_placed: pods that waited before, and that the same cycle places; the reasons count their room as taken.
         calibration: how often forecasts came true so far; None where nobody has measured it yet.
     """
 
@@ -112,6 +113,7 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
     problems: list[str]
     warnings: list[str]
     groups: list[SubmittedGroup]
+    others_placed: list[SubmittedPod] = msgspec.field(default_factory=list)
     calibration: CalibrationAnswer | None = None
 
     @property

@@ -15,6 +15,7 @@ from kaicore.analysis.inquiry.start_answers import CalibrationAnswer, GroupStart
 from kaicore.analysis.submission.answers import StartsAnswer
 from kaicore.analysis.submission.calibrations import kept_calibration
 from kaicore.analysis.submission.histories import RunHistories
+from kaicore.analysis.submission.starts import checked_group
 from kaicore.analysis.submission.waiting_starts import waiting_starts
 from kaicore.errors import KaiError, TooManyQuestions
 from kaicore.rules.forecast.runs import RunHistory
@@ -71,7 +72,8 @@ class StartForecasts:
         )
         foretold = any(group.start is not None for group in answer.groups)
         calibration = await self.calibration(cluster) if foretold else None
-        return msgspec.structs.replace(answer, calibration=calibration)
+        groups = [checked_group(group, calibration) for group in answer.groups]
+        return msgspec.structs.replace(answer, groups=groups, calibration=calibration)
 
     async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something, as `Inquiry.why` does; of what waits also when it is likely to start.
@@ -99,8 +101,10 @@ class StartForecasts:
         if self._lasting and cluster not in self._reading:
             self._reading[cluster] = asyncio.create_task(self._read_ahead(cluster))
         start: GroupStart | None = next(iter(starts.groups), None)
-        told = start is not None and start.start is not None
-        return msgspec.structs.replace(why, start=start, calibration=await self.calibration(cluster) if told else None)
+        if start is None or start.start is None:
+            return msgspec.structs.replace(why, start=start)
+        calibration = await self.calibration(cluster)
+        return msgspec.structs.replace(why, start=checked_group(start, calibration), calibration=calibration)
 
     async def _read_ahead(self, cluster: str) -> None:
         try:

@@ -7,6 +7,7 @@ import msgspec
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.answers import SubmitAnswer
 from kaicore.analysis.submission.start_forecasts import StartForecasts
+from kaicore.analysis.submission.starts import checked_group
 from kaicore.analysis.submission.submit import submit
 from kaicore.errors import InvalidObject
 
@@ -40,4 +41,5 @@ class Submissions(StartForecasts):
         )
         foretold = any(group.start is not None for group in answer.groups)
         calibration = await self.calibration(cluster) if foretold else None
-        return msgspec.structs.replace(answer, calibration=calibration)
+        groups = [checked_group(group, calibration) for group in answer.groups]
+        return msgspec.structs.replace(answer, groups=groups, calibration=calibration)

@@ -63,6 +63,8 @@ def submit(
     shard = split_shard(min(state.last_cycles, default="default"))[0]
     proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)
     copied.record(proposal.units)
+    submitted_uids = set(submitted.uids)
+    earlier = [one for one in proposal.result.placements if one.uid not in submitted_uids]
     groups = _Groups(
         state,
         config,
@@ -81,6 +83,16 @@ def submit(
         now=time_text(copied.now),
         problems=submitted.problems,
         warnings=submitted.warnings,
+        others_placed=[
+            SubmittedPod(
+                namespace=one.namespace,
+                name=one.name,
+                status=pod_status(state.pods[one.uid]),
+                node=one.node,
+                zones=pod_zones(state.pods[one.uid]),
+            )
+            for one in earlier
+        ],
         groups=sorted(answers, key=lambda group: (group.namespace, group.name, group.kind)),
     )
 

@@ -41,6 +41,8 @@ class StartForecast:
     Attributes:
         p50_us, p90_us: in half, and in nine tenths, of the scenarios it starts within so many microseconds; None where
             not within the horizon.
+        earliest_us: in no scenario it starts before; None where it starts in none within the horizon.
+        latest_us: in all scenarios it has started by then; None where not in all within the horizon.
         horizon_us: beyond this nothing is claimed.
         within: in how many scenarios it starts within the horizon.
         scenarios: how many were computed.
@@ -55,6 +57,8 @@ class StartForecast:
 
     p50_us: int | None
     p90_us: int | None
+    earliest_us: int | None
+    latest_us: int | None
     horizon_us: int
     within: int
     scenarios: int
@@ -177,12 +181,15 @@ class _Outlook:
             why = f"too much is to be looked at: {len(starts)} of {limits.scenarios} scenarios were computed"
             return dict.fromkeys(groups, NoForecast(why))
         bases = Counter(basis for basis in ends.bases if basis is not None)
+        within = {key: [one.after_us[key] for one in starts if key in one.after_us] for key in groups}
         return {
             key: StartForecast(
                 p50_us=_quantile([one.after_us.get(key) for one in starts], 0.5),
                 p90_us=_quantile([one.after_us.get(key) for one in starts], 0.9),
+                earliest_us=min(within[key], default=None),
+                latest_us=max(within[key]) if len(within[key]) == len(starts) else None,
                 horizon_us=limits.horizon_us,
-                within=sum(key in one.after_us for one in starts),
+                within=len(within[key]),
                 scenarios=len(starts),
                 asked_scenarios=limits.scenarios,
                 ahead=int(np.median([one.ahead.get(key, len(one.after_us)) for one in starts])),

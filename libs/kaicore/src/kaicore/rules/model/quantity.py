@@ -191,6 +191,23 @@ def format_amount(resource: str, amount: int) -> str:
     return str(amount)
 
 
+def exact_amount(resource: str, amount: int) -> str:
+    """Write an amount as an answer carries it, exactly: `8`, `500m`, `32Gi`, `11212808Ki`."""
+    if not is_bytes(resource):
+        return canonical_quantity(resource, amount)
+    suffix, unit = next(((suffix, unit) for suffix, unit in _BINARY if amount and amount % unit == 0), ("", 1))
+    return f"{amount // unit}{suffix}"
+
+
+def readable_amount(resource: str, text: str) -> str:
+    """Write an exact amount of an answer as a person would, in tenths; what is no quantity stays as it is."""
+    sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
+    try:
+        return sign + format_amount(resource, _parse(text, resource == CPU))
+    except ValueError:
+        return sign + text
+
+
 def canonical_quantity(resource: str, amount: int) -> str:
     """Write an amount as an exact Kubernetes quantity, as annotations carry it: `8`, `500m`, `1073741824`."""
     if resource == CPU and amount % 1000:

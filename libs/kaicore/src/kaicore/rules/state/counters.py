@@ -7,6 +7,7 @@ import msgspec
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.pod_entry import PodEntry
 
 
@@ -19,7 +20,7 @@ class Counters(msgspec.Struct):
         bind_failures: by reason.
         rejections: kubelets' refusals by reason.
         reselections: decisions for a node whose kubelet had rejected a pod of the same class before.
-        agreement: observed placements of pods with a prediction, by how they compare with it (`Agreement`).
+        agreement: observed predictions, by how they compare (`Agreement`); see `kaicore.rules.state.accuracy`.
         reported: observations of exporters.
         reported_on: observations of exporters by node.
         misses: predictions that kubelets did not follow, by node and there by policy and cause (`policy/cause`).
@@ -91,11 +92,8 @@ class Counters(msgspec.Struct):
             add(self.reported_on, node, reports)
         if after.implausible_reports != before.implausible_reports:
             add(self.disbelieved, node)
-        if after.agreement is not before.agreement:
-            if before.agreement is not None:
-                add(self.agreement, before.agreement, -1)
-            if after.agreement is not None:
-                add(self.agreement, after.agreement)
+        for kind, change in agreement_changes(before.agreement, after.agreement).items():
+            add(self.agreement, kind, change)
 
     def missed_on(self, node: str, policy: str, cause: str) -> None:
         """Count a prediction that a node's kubelet did not follow."""
@@ -111,6 +109,13 @@ class Counters(msgspec.Struct):
         self.misses.pop(node, None)
         self.disbelieved.pop(node, None)
         self.reported_on.pop(node, None)
+
+
+def agreement_changes(before: Agreement | None, after: Agreement | None) -> dict[Agreement, int]:
+    """Return by how much each kind counts otherwise when a prediction agrees in this way, and did in that before."""
+    if after is before:
+        return {}
+    return {kind: change for kind, change in ((before, -1), (after, 1)) if kind is not None}
 
 
 def add(counts: dict[str, int], key: str, by: int = 1) -> None:

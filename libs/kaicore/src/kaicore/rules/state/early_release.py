@@ -145,7 +145,7 @@ class EarlyReleases:
         before, otherwise = list[PodEntry](), False
         for other in held:
             is_before = other.charged_at < entry.charged_at
-            if abs(other.placed_at - entry.placed_at) <= _SYNC_US and other.pod.created_at != entry.pod.created_at:
+            if _came_together(other, entry) and other.pod.created_at != entry.pod.created_at:
                 otherwise |= is_before != (other.pod.created_at < entry.pod.created_at)
                 is_before = other.pod.created_at < entry.pod.created_at
             before += [other] if is_before else []
@@ -256,6 +256,13 @@ class EarlyReleases:
         verdict = admit(self._columns.node_zones(row), self._classes[entry.class_key].aligned)
         names = tuple(zone.name for zone in topology.zones)
         return predicted_placement(verdict, names) if isinstance(verdict, Admitted) else None
+
+
+def _came_together(one: PodEntry, other: PodEntry) -> bool:
+    """Tell whether two pods may have come to their kubelet in one sync: none ran before the other was decided on."""
+    first, second = sorted((one, other), key=lambda entry: entry.charged_at)
+    ran_already = 0 < first.started_at <= second.placed_at
+    return second.placed_at - first.placed_at <= _SYNC_US and not ran_already
 
 
 def _choices(ended: list[PodHolding]) -> Iterator[tuple[PodHolding, ...]]:

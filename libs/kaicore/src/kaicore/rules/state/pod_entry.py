@@ -73,7 +73,7 @@ class PodEntry(msgspec.Struct):
         node: where it is placed or bound; empty while it waits.
         predicted: its zones as the cycle that placed it predicted them.
         observed: its zones as they were observed last.
-        agreement: how both compare.
+        agreement: how both compare; None until a pod with predicted zones is observed.
         implausible: why its last observation is not believed; empty if it is, or if there is none.
         exporter_reports, implausible_reports: how many observations of it were taken over, and how many were not
             believed; annotations are not counted among the former.
@@ -166,6 +166,11 @@ class PodEntry(msgspec.Struct):
     def charged(self) -> bool:
         """Whether its requests and its zones are charged to its node."""
         return self.stage is Stage.BOUND or self.stage is Stage.PLACED
+
+    @property
+    def predicts_zones(self) -> bool:
+        """Whether the cycle that placed it predicted zones for at least one container."""
+        return self.predicted is not None and bool(self.predicted.containers)
 
     @property
     def waiting(self) -> bool:

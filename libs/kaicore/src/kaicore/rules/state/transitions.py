@@ -229,13 +229,14 @@ def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, con
         return
     entry.exporter_reports += payload.source == "exporter"
     entry.observed = payload.placement
-    if entry.predicted is not None:
+    if entry.predicted is not None and entry.predicts_zones:
         entry.agreement = compare(entry.predicted, payload.placement)
 
 
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
     """Take over the node, the predicted zones, the volumes, the devices and the rank; no room is kept any more."""
     entry.node, entry.predicted, entry.volumes = payload.node, payload.placement, payload.volumes
+    entry.agreement = None
     entry.rank, entry.devices = payload.rank, payload.devices
     entry.cycle, entry.placed_at = payload.cycle, context.occurred_at
     entry.decided_at = context.input_position(payload.cycle)

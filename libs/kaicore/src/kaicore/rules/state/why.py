@@ -178,6 +178,19 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
     )
 
 
+def reasons_position(entry: PodEntry, state: ClusterState) -> int:
+    """Return the position of the state by which the reasons of `pending_reasons` were found, the earliest of several.
+
+    A cycle records reasons only where they have changed; so they are those that its last cycle found, on the state
+    that it knew. 0 where no cycle recorded any.
+    """
+    if entry.stage is not Stage.WAITING or entry.group_problem is not None:
+        return 0
+    by_class = state.reasons.by_class.get(state.class_of(entry).key, {})
+    shards = {*state.reasons.by_group.get(entry.group, {}), *by_class} & state.last_cycles.keys()
+    return min((state.last_cycles[shard][1] for shard in shards), default=0)
+
+
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
     """Say what is wrong with a pod, as of the log's last event."""
     config, lines = state.config(), []
