@@ -122,6 +122,7 @@ class Session:
             topology_of=self.topologies.of,
             companions=self._companions,
             placed=self.topologies.placed,
+            ranks_of=self.topologies.ranks,
             pending_groups=self.pending_groups,
             class_key=self.pods.key_of,
             strategy=config.topology_strategy,
