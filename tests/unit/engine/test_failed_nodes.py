@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.events import payloads
@@ -31,17 +30,9 @@ class Cluster(Racks):
         self.full(pods)
         return pods
 
-    def becomes(self, name: str, **changed: Any) -> None:
-        """The watcher sees a node changed."""
-        node = self.state.columns.facts[self.state.columns.row(name)]
-        assert node is not None
-        self.record(f"node/{name}", payloads.NodeObserved(msgspec.structs.replace(node, **changed)))
-
     def vanishes(self, name: str) -> None:
         """The watcher sees a node go."""
-        node = self.state.columns.facts[self.state.columns.row(name)]
-        assert node is not None
-        self.record(f"node/{name}", payloads.NodeDeleted(node.uid, name))
+        self.record(f"node/{name}", payloads.NodeDeleted(self.fact(name).uid, name))
 
     def terminates(self, one: Pod) -> None:
         self.see(one, deletion_at=self.now // SECOND)
