@@ -43,7 +43,9 @@ def descend(
     """
     parts = layers[0].depth if layers else tree.depth
     begin = start or (scope.depth, np.array([wanted], np.int64))
-    way = _Way(tree, scope, policy, layers, gaps=gaps, gather=gather, pull=pull, pooled_to=parts if start is None else 0)
+    way = _Way(
+        tree, scope, policy, layers, gaps=gaps, gather=gather, pull=pull, pooled_to=parts if start is None else 0
+    )
     if wish is None:
         return way.down(within, wanted, begin, tree.depth)
     asked = max((begin[0], gather, *(layer.depth for layer in layers)))
