@@ -29,7 +29,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class TopologyDemand:
     """What a set asks of the domains in a scope.
 
     Attributes:
@@ -75,7 +75,7 @@ def first_depth(tree: OrderedTree, work: Work, widest: int, policy: Policy) -> i
     return max(work.preferred, widest)
 
 
-def demand(tree: OrderedTree, trial: Trial, work: Work, scope: Scope, closed: Truths | None) -> Demand:
+def demand(tree: OrderedTree, trial: Trial, work: Work, scope: Scope, closed: Truths | None) -> TopologyDemand:
     """Return what a set asks of a scope: room for all of each class, and for what stays together of them."""
     totals: dict[int, int] = {}
     for pod_class, count in work.totals():
@@ -97,16 +97,16 @@ def demand(tree: OrderedTree, trial: Trial, work: Work, scope: Scope, closed: Tr
     ]
     free = trial.remaining(scope) if len(totals) > 1 else None
     if free is None:
-        return Demand(limits, wishes)
+        return TopologyDemand(limits, wishes)
     amounts = np.sum([total * trial.takes(pod_class) for pod_class, total in totals.items()], axis=0)
     able = np.any([each > 0 for each in counts.values()], axis=0)
-    return Demand(limits, wishes, amounts, np.where(able[:, None], free, 0))
+    return TopologyDemand(limits, wishes, amounts, np.where(able[:, None], free, 0))
 
 
 def candidates(
     tree: OrderedTree,
     work: Work,
-    asked: Demand,
+    asked: TopologyDemand,
     depth: int,
     scope: Scope,
     *,
