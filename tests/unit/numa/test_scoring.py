@@ -89,7 +89,13 @@ def test_each_container_wants_zones_of_its_own_that_are_near_each_other() -> Non
 
 @pytest.mark.parametrize(
     ("spans", "score"),
-    [((0b0011, 0b1100), 58), ((0b0101, 0b1100), 68), ((0b0101, 0b1010), 54), ((0b01, 0b10), 82), ((0b0001, 0b0100), 80)],
+    [
+        ((0b0011, 0b1100), 58),
+        ((0b0101, 0b1100), 68),
+        ((0b0101, 0b1010), 54),
+        ((0b01, 0b10), 82),
+        ((0b0001, 0b0100), 80),
+    ],
 )
 def test_closeness_is_that_of_each_container_and_of_all_together(spans: tuple[int, ...], score: int) -> None:
     assert span_score(FOUR, spans, zones=4, most=8) == score

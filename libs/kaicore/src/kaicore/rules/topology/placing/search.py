@@ -161,7 +161,9 @@ class _Search:
             there = int(self._tree.numbers[widest][self._tree.of[widest][where.low]]) if widest else -1
             self.refused = self._refusal(work, widest, fitting=farthest, domain=there, tried=tried)
 
-    def _domains(self, work: Work, asked: TopologyDemand, scope: Scope, widest: int, pull: Numbers | None) -> Iterator[Scope]:
+    def _domains(
+        self, work: Work, asked: TopologyDemand, scope: Scope, widest: int, pull: Numbers | None
+    ) -> Iterator[Scope]:
         for depth in range(first_depth(self._tree, work, widest, self._policy), widest - 1, -1):
             yield from candidates(self._tree, work, asked, depth, scope, policy=self._policy, pull=pull)
 
