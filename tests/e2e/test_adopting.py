@@ -251,7 +251,7 @@ async def _bound_by_another(stack: LiveStack, nodes: dict[int, str]) -> None:
     )
     path = PODS.format(namespace=stack.namespace)
     async with stack.client() as client, asyncio.timeout(PATIENCE_S):
-        while len(items := (await object_at(client, path))["items"]) < 5:
+        while len(items := (await object_at(client, path))["items"]) < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         for item in items:
             name = item["metadata"]["name"]

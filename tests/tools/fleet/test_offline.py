@@ -117,7 +117,8 @@ def test_what_a_kubelet_gave_a_running_pod_without_a_record_is_known(tmp_path: P
     wide = memory_pod("old", "40Gi", **RUNNING).replace("cpu: 1,", "cpu: 10,")
     text = with_memory(node(policy="restricted")) + wide + memory_pod("later", "2Gi")
     found = brief(simulated(text, tmp_path))
-    assert "node-0" in found["old"] and "node-1" in found["old"]
+    assert "node-0" in found["old"]
+    assert "node-1" in found["old"]
     assert found["later"].startswith("Pending NumaMemoryGroups")
 
 

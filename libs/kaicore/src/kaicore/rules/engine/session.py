@@ -86,12 +86,7 @@ class Session:
         configure_kubelets(columns, config)
         for class_key in sorted(self.pods.classes):
             columns.vector(self.pods.classes[class_key].requests)
-        self.nodes = NodeTimeline(
-            columns,
-            now=self._placer_now,
-            placer=self._placer,
-            leaving=self._leaving,
-        )
+        self.nodes = NodeTimeline(columns, now=self._placer_now, placer=self._placer, leaving=self._leaving)
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
         self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, topology_place=self._topology_place)

@@ -169,12 +169,12 @@ def _needed(tree: OrderedTree, limit: Bound, depth: int, narrow: int) -> Numbers
     return np.bincount(of[before < limit.wanted], minlength=len(limit.within.whole[depth]))
 
 
-def _overfilled(tree: OrderedTree, amounts: Numbers, free: Numbers, depth: int, scope: Scope) -> Truths:
-    """Tell of each domain at a depth whether it has less of a resource left than all pods take together.
+def _overfilled(tree: OrderedTree, amounts: Numbers, free: Numbers, depth: int, scope: Scope) -> Numbers:
+    """Tell of each domain at a depth whether it has less of a resource left than all pods take together: 1, else 0.
 
     Such a domain is too small for certain, whatever each class would find there by itself.
     """
     low, high = tree.span(depth, scope.low, scope.high)
     begins = np.maximum(tree.starts[depth][low:high] - scope.low, 0)
-    overfilled: Truths = (np.add.reduceat(free, begins, axis=0) < amounts).any(axis=1)
-    return overfilled
+    lacking = np.add.reduceat(free, begins, axis=0) < amounts
+    return lacking.any(axis=1).astype(np.int64)

@@ -108,8 +108,7 @@ class _Way:
     def down_by_wish(self, within: Capacity, wanted: int, begin: tuple[int, Numbers], wish: Wish) -> Numbers:
         """Return how many pods each spot gets: the spots that are preferred most are filled before any others."""
         depth, left = begin
-        low, high = self.tree.span(depth, self.scope.low, self.scope.high)
-        of = self.tree.of[depth][self.scope.low : self.scope.high] - low
+        of = self.tree.of[depth][self.scope.low : self.scope.high] - within.firsts[depth]
         counts = within.whole[self.tree.depth]
         able = (left[of] > 0) & (counts > 0)
         pools = self._pools(depth + 1)
