@@ -170,11 +170,12 @@ def _needed(tree: OrderedTree, limit: Bound, depth: int, narrow: int) -> Numbers
 
 
 def _overfilled(tree: OrderedTree, amounts: Numbers, free: Numbers, depth: int, scope: Scope) -> Numbers:
-    """Tell of each domain at a depth whether it has less of a resource left than all pods take together: 1, else 0.
+    """Return of each domain at a depth of how many resources it has less left than all pods take together.
 
-    Such a domain is too small for certain, whatever each class would find there by itself.
+    With any, a domain is too small for certain, whatever each class would find there by itself.
     """
     low, high = tree.span(depth, scope.low, scope.high)
     begins = np.maximum(tree.starts[depth][low:high] - scope.low, 0)
-    lacking = np.add.reduceat(free, begins, axis=0) < amounts
-    return lacking.any(axis=1).astype(np.int64)
+    lacking = (np.add.reduceat(free, begins, axis=0) < amounts).astype(np.int64)
+    overfilled: Numbers = np.add.reduce(lacking, axis=1)
+    return overfilled
