@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
@@ -10,6 +11,7 @@ from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_L
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 
 from tests.factory import pod
@@ -72,6 +74,16 @@ class Racks(Workloads):
             self.add_pod(pod(f"{prefix}-{n}", labels={**labels, "index": str(n)}, created_at=n, **spec))
             for n in numbers
         ]
+
+    def fact(self, name: str) -> Node:
+        """A node as the watcher saw it last."""
+        node = self.state.columns.facts[self.state.columns.row(name)]
+        assert node is not None
+        return node
+
+    def becomes(self, name: str, **changed: Any) -> None:
+        """The watcher sees a node changed."""
+        self.record(f"node/{name}", payloads.NodeObserved(msgspec.structs.replace(self.fact(name), **changed)))
 
     def racks_of(self, result: CycleResult, prefix: str = "") -> list[str]:
         """Racks of the pods that a cycle placed, in order of the pods' names."""

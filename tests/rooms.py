@@ -1,6 +1,7 @@
 """A room of nodes in memory for the placement on topologies: free amounts as one array."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from kaicore.rules.model.network_topology import TopologyLevel
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 class MemoryRoom:
     """Nodes with free amounts of resources, and pods by class with what they request.
 
-    `shy` rows tell more than they take: counts say what is free, but no pod finds room there.
+    `shy` rows tell more than they take: counts say what is free, but no pod finds room there. `preferences` of a class
+    are by row.
     """
 
     def __init__(
@@ -21,6 +23,7 @@ class MemoryRoom:
         requests: NDArray[np.int64],
         classes: Sequence[int],
         shy: frozenset[int] = frozenset(),
+        preferences: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._free = (free[:, None] if free.ndim == 1 else free).astype(np.int64)
         self._now: list[list[int]] = self._free.tolist()
@@ -30,7 +33,15 @@ class MemoryRoom:
         self._asked = [[(at, asked) for at, asked in enumerate(one) if asked] for one in self._requests.tolist()]
         self.classes = tuple(classes)
         self._shy = shy
+        self._preferences = {one: np.array(rows, np.int64) for one, rows in (preferences or {}).items()}
         self._trail: list[tuple[int, int, int]] = []
+
+    def takes(self, pod_class: int) -> NDArray[np.int64]:
+        requests: NDArray[np.int64] = self._requests[pod_class]
+        return requests
+
+    def remaining(self) -> NDArray[np.int64]:
+        return self.free
 
     @property
     def free(self) -> NDArray[np.int64]:
@@ -46,6 +57,9 @@ class MemoryRoom:
             used = asked > 0
             self._counts[pod_class] = (self.free[:, used] // asked[used]).min(axis=1)
         return self._counts[pod_class]
+
+    def preferences(self, pod_class: int) -> PodsByRow | None:
+        return self._preferences.get(pod_class)
 
     def put(self, pods: Sequence[int], row: int) -> int:
         if row in self._shy:
@@ -85,7 +99,7 @@ class MemoryRoom:
         self._counts.clear()
 
 
-def room_of(free: Sequence[int], pods: int, request: int = 1, **more: frozenset[int]) -> MemoryRoom:
+def room_of(free: Sequence[int], pods: int, request: int = 1, **more: Any) -> MemoryRoom:
     """Nodes with one resource, and pods of one class."""
     return MemoryRoom(np.array(free, np.int64), np.array([request]), [0] * pods, **more)
 

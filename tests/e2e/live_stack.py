@@ -227,7 +227,7 @@ class LiveStack:
         ]
         async with self.client() as client:
             loaded = await Loader(client).create(placed)
-        assert loaded.refused == []
+        assert loaded.refused == [], loaded.refused
 
     @asynccontextmanager
     async def log(self) -> AsyncIterator[EventLog]:

@@ -25,10 +25,8 @@ from tests.e2e.cluster import PATIENCE_S, Cluster, Json
 from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, ours, pod_manifest, running
 from tests.unit.docs.test_migration_guides import GUIDES, manifests
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes minutes: make beside"),
-]
+pytestmark = pytest.mark.slow
+long = pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes minutes: make beside")
 
 #: Guides that have no queue come first: beside queues, work that names none waits.
 _ROUNDS = (("volcano", "koordinator"), ("kai", "kueue"))
@@ -136,6 +134,7 @@ def runs(scheduler: str, count: int) -> Any:
     return condition
 
 
+@long
 def test_the_work_of_all_guides_is_decided_on_in_shadow_and_then_placed_and_can_go_back(cluster: Cluster) -> None:
     asyncio.run(add_definitions(cluster))
     root = cluster.root / "kai"
@@ -170,6 +169,7 @@ async def _placed_and_back(live: LiveStack) -> ClusterState:
     return await live.check()
 
 
+@long
 def test_what_kueue_admits_is_placed_only_then_where_its_flavor_says(cluster: Cluster) -> None:
     with running(LiveStack(cluster.root / "kai", cluster)) as live:
         asyncio.run(_admitted_and_preempted(live))
@@ -223,3 +223,53 @@ async def _admit_job(client: KubeClient, path: str, *, node: str) -> None:
 
 async def _patch(client: KubeClient, path: str, patch: Json) -> None:
     await client.patch(path, patch, content_type="application/merge-patch+json")
+
+
+def test_a_job_that_ran_before_the_stack_began_keeps_its_slices_when_a_pod_is_made_anew(cluster: Cluster) -> None:
+    """Slice 0 is on gpu-1 and slice 1 on gpu-0, where less room is left, so that a pod by itself would go there."""
+    asyncio.run(add_definitions(cluster))
+    stack = LiveStack(cluster.root / "kai", cluster)
+    asyncio.run(_bound_by_another(stack, {0: "gpu-1", 1: "gpu-1", 2: "gpu-0", 3: "gpu-0"}))
+    with running(stack) as live:
+        asyncio.run(_made_anew(live, "sliced-1-", "gpu-1"))
+
+
+def _sliced_job() -> Json:
+    kueue, template = "kueue.x-k8s.io", pod_manifest("", cpu="1", memory="1Gi", gpu="2")
+    slices = {f"{kueue}/podset-slice-required-topology": "kubernetes.io/hostname", f"{kueue}/podset-slice-size": "2"}
+    counts = {"parallelism": 4, "completions": 4, "completionMode": "Indexed"}
+    spec = {**counts, "template": {"metadata": {"annotations": slices}, "spec": template["spec"]}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "sliced"}, "spec": spec}
+
+
+async def _bound_by_another(stack: LiveStack, nodes: dict[int, str]) -> None:
+    """What another scheduler left: the pods of a Job on these nodes by their index, and a pod beside slice 1."""
+    levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+    topology = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "hosts"}}
+    await stack.create(
+        {**topology, "spec": {"levels": levels}}, _sliced_job(), pod_manifest("beside", cpu="1", memory="1Gi", gpu="2")
+    )
+    path = PODS.format(namespace=stack.namespace)
+    async with stack.client() as client, asyncio.timeout(PATIENCE_S):
+        while len(items := (await object_at(client, path))["items"]) < 5:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+        for item in items:
+            name = item["metadata"]["name"]
+            node = "gpu-0" if name == "beside" else nodes[int(name.split("-")[1])]
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
+            await client.post(f"{path}/{name}/binding", {**binding, "target": {"kind": "Node", "name": node}})
+
+
+async def _made_anew(live: LiveStack, prefix: str, node: str) -> None:
+    """A pod is deleted, and its Job makes another, which comes to this node."""
+    state = await live.until(runs("kai-ledger", 5))
+    (old,) = ours(state, prefix)
+    async with live.client() as client:
+        await client.delete(f"{PODS.format(namespace=live.namespace)}/{old.pod.name}")
+
+    def placed(state: ClusterState) -> bool:
+        return any(entry.node for entry in ours(state, prefix) if entry.pod.uid != old.pod.uid)
+
+    state = await live.until(placed)
+    assert {entry.node for entry in ours(state, prefix) if entry.pod.uid != old.pod.uid} == {node}
+    await live.check()

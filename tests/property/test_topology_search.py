@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Placed, SetRequest, Slices
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import POLICIES, Strategy
 
 from tests.rooms import MemoryRoom, room_of, tree_of
 
@@ -72,7 +72,8 @@ def test_pods_of_one_class_are_placed_if_and_only_if_they_fit(
     before = room.free.copy()
     # The tree has both levels, whatever the paths are.
     tree = tree_of([*paths, ("z", "z")])
-    room = room_of([*free, 0], pods)
+    likes = data.draw(st.lists(st.integers(0, 2), min_size=len(paths), max_size=len(paths)))
+    room = room_of([*free, 0], pods, preferences={0: [*likes, 0]} if any(likes) else None)
     found = search(SetRequest("set", tuple(range(pods)), constraint=constraint), tree, room, strategy)
 
     assert isinstance(found, Placed) == fits_somewhere(paths, free, pods, constraint)
@@ -82,6 +83,11 @@ def test_pods_of_one_class_are_placed_if_and_only_if_they_fit(
     on = Counter(found.rows.values())
     assert sorted(found.rows) == list(range(pods))
     assert all(on[row] <= free[row] for row in on)
+    # Strategies that look for the narrowest domain compare these by room.
+    if required != NO_LEVEL and preferred == NO_LEVEL and not slices and POLICIES[strategy].begin is None:
+        domain = paths[found.rows[0]][: required + 1]
+        left = [likes[row] for row, path in enumerate(paths) if path[: required + 1] == domain and on[row] < free[row]]
+        assert min(likes[row] for row in on) >= max(left, default=0), "spots that are preferred are full first"
     if required != NO_LEVEL:
         assert len({paths[row][: required + 1] for row in on}) == 1
         assert all(len(paths[row]) > required for row in on)
@@ -156,7 +162,8 @@ def test_sets_in_a_set_are_placed_if_and_only_if_they_fit(
         children=tuple(children),
         constraint=LevelConstraint(required=outer) if outer != NO_LEVEL else None,
     )
-    tree, room = tree_of(paths), room_of(free, begin)
+    likes = data.draw(st.lists(st.integers(0, 2), min_size=len(paths), max_size=len(paths)))
+    tree, room = tree_of(paths), room_of(free, begin, preferences={0: likes})
     before = room.free.copy()
     found = search(request, tree, room, strategy)
 

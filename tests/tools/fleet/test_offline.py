@@ -72,6 +72,68 @@ def test_a_running_pod_that_cannot_be_so_is_warned_of(tmp_path: Path) -> None:
     ]
 
 
+def with_memory(text: str, *, each: str = "32Gi") -> str:
+    """The node's zones with memory as well."""
+    of_zone = f"    - {{name: memory, capacity: {each}, allocatable: {each}, available: {each}}}\n"
+    return text.replace("    - {name: cpu", of_zone + "    - {name: cpu")
+
+
+def memory_pod(name: str, *containers: str, metadata: str = "", spec: str = "", status: str = "{}") -> str:
+    """A Guaranteed pod of containers of a CPU and so much memory."""
+    limits = (f"resources: {{limits: {{cpu: 1, memory: {size}}}}}" for size in containers)
+    listed = ", ".join(f"{{name: c{number}, {one}}}" for number, one in enumerate(limits))
+    return f"""---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, {metadata}}}
+spec: {{containers: [{listed}], {spec}}}
+status: {status}
+"""
+
+
+@pytest.mark.parametrize("kind", ["observed", "predicted"])
+@pytest.mark.parametrize(
+    ("containers", "zones", "later"),
+    [
+        (["40Gi"], ("cpu: 1, memory: 32Gi", "memory: 8Gi"), "Pending NumaMemoryGroups"),
+        (["40Gi", "4Gi"], ("cpu: 2, memory: 32Gi", "memory: 12Gi"), "Pending NumaMemoryGroups"),
+        (["20Gi", "10Gi"], ("cpu: 2, memory: 30Gi", "cpu: 0"), "n1 node-0"),
+        (["20Gi", "20Gi"], ("cpu: 1, memory: 20Gi", "cpu: 1, memory: 20Gi"), "n1 node-0"),
+    ],
+    ids=["one container", "another beside it", "one zone", "a zone each"],
+)
+def test_memory_of_a_container_on_several_zones_is_a_group_for_scheduler_and_kubelet(
+    tmp_path: Path, kind: str, containers: list[str], zones: tuple[str, str], later: str
+) -> None:
+    """Records in KAI's format name amounts by zone, and no containers: what no whole containers explain is a group."""
+    held = record(kind, node_0=zones[0], node_1=zones[1])
+    running = memory_pod("old", *containers, metadata=held, **RUNNING)
+    text = with_memory(node(policy="restricted")) + running + memory_pod("later", "2Gi")
+    assert brief(simulated(text, tmp_path))["later"].startswith(later)
+
+
+def test_what_a_kubelet_gave_a_running_pod_without_a_record_is_known(tmp_path: Path) -> None:
+    """Ten CPUs and 40 GiB of zones of 8 and 32: a group, of which no record tells."""
+    wide = memory_pod("old", "40Gi", **RUNNING).replace("cpu: 1,", "cpu: 10,")
+    text = with_memory(node(policy="restricted")) + wide + memory_pod("later", "2Gi")
+    found = brief(simulated(text, tmp_path))
+    assert "node-0" in found["old"]
+    assert "node-1" in found["old"]
+    assert found["later"].startswith("Pending NumaMemoryGroups")
+
+
+def test_a_record_that_is_not_believed_is_none_for_the_kubelet_either(tmp_path: Path) -> None:
+    held = record("observed", node_0="cpu: 1, memory: 36Gi", node_1="memory: 4Gi")
+    text = with_memory(node(policy="restricted")) + memory_pod("old", "40Gi", metadata=held, **RUNNING)
+    world = world_of(text + memory_pod("later", "2Gi"), tmp_path)
+    document = document_of(world, kubelets=OfflineKubelets())
+    assert [warning.rpartition(": ")[2] for warning in world.warnings] == [
+        "'36Gi'; the placement is not believed",
+        "no zones",
+    ]
+    assert brief(document)["later"] == "n1 node-0"
+
+
 def outcome(objects: list[Located], kubelets: OfflineKubelets | None) -> Outcome:
     world = read_world(objects, scheduler_name="kai-ledger")
     assert not world.problems

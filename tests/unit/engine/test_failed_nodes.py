@@ -1,13 +1,14 @@
 """Pods on failed nodes are placed anew beside the others of their group: what counts as failed, and what follows."""
 
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.model.group import PodSet, SliceLayer
+from kaicore.rules.model.group import PodSet, RankSource, SliceLayer
 from kaicore.rules.model.node import Taint
+from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.snapshot import decode_state, encode_state
@@ -29,17 +30,9 @@ class Cluster(Racks):
         self.full(pods)
         return pods
 
-    def becomes(self, name: str, **changed: Any) -> None:
-        """The watcher sees a node changed."""
-        node = self.state.columns.facts[self.state.columns.row(name)]
-        assert node is not None
-        self.record(f"node/{name}", payloads.NodeObserved(msgspec.structs.replace(node, **changed)))
-
     def vanishes(self, name: str) -> None:
         """The watcher sees a node go."""
-        node = self.state.columns.facts[self.state.columns.row(name)]
-        assert node is not None
-        self.record(f"node/{name}", payloads.NodeDeleted(node.uid, name))
+        self.record(f"node/{name}", payloads.NodeDeleted(self.fact(name).uid, name))
 
     def terminates(self, one: Pod) -> None:
         self.see(one, deletion_at=self.now // SECOND)
@@ -170,6 +163,46 @@ def test_a_broken_slice_moves_as_a_whole_where_its_rack_has_no_other_node() -> N
     (eviction,) = cluster.cycle().evictions
     assert (eviction.name, eviction.reason) == ("g-0", "NodeFailed")
     assert eviction.fits_on in ("n4", "n5", "n6", "n7")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (RankSource("rank-label"), lambda n: {"labels": {"rank-label": str(n)}}),
+        (RankSource("rank-note", 1), lambda n: {"annotations": {"rank-note": str(n + 1)}}),
+        (RankSource("rank-note", order_only=True), lambda n: {"annotations": {"rank-note": str(10 * n + 5)}}),
+        (None, lambda n: {"annotations": {RANK_ANNOTATION: str(n)}}),
+        (None, lambda n: {}),
+    ],
+    ids=["label", "annotation", "order", "written-by-an-earlier-log", "nothing"],
+)
+@pytest.mark.parametrize("failed", [True, False])
+def test_slices_of_a_group_that_ran_before_this_log_began_get_their_successors(
+    source: RankSource | None, told: Callable[[int], dict[str, Any]], failed: bool
+) -> None:
+    """Racks of three nodes; slice 0 is in the second one, slice 1 in the first, where one node is left."""
+    cluster = Cluster(6, per_rack=3, per_block=6)
+    cluster.group("g", topology=asks("block", slices=(SliceLayer(2, "rack"),)), rank=source, least=4)
+    nodes = {0: "n3", 1: "n4", 2: "n0", 3: "n1"}
+    pods = [cluster.pods_of("g", [n], node_name=node, phase="Running", **told(n))[0] for n, node in nodes.items()]
+    if failed:
+        cluster.fails(pods[1])
+        assert not cluster.cycle().evictions
+    cluster.delete_pod(cluster.state.pods[pods[1].uid].pod)
+    again = told(1) if source else {}
+    cluster.pods_of("g", [7], **again)
+    (placed,) = cluster.cycle().placements
+    assert (placed.name, placed.node) == ("g-7", "n5" if failed else "n4")
+    assert placed.rank == 1 or not told(1)
+
+
+def test_a_broken_slice_of_a_group_that_ran_before_this_log_began_moves_as_a_whole() -> None:
+    cluster = Cluster(8, per_rack=2, per_block=8)
+    cluster.group("g", topology=asks("block", slices=(SliceLayer(2, "rack"),)), rank=INDEX, least=4)
+    pods = [cluster.pods_of("g", [n], node_name=f"n{n}", phase="Running")[0] for n in range(4)]
+    cluster.fails(pods[1])
+    (eviction,) = cluster.cycle().evictions
+    assert (eviction.name, eviction.reason) == ("g-0", "NodeFailed")
 
 
 def test_a_broken_sub_group_moves_as_a_whole_where_its_rack_has_no_other_node() -> None:

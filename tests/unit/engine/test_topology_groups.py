@@ -4,7 +4,10 @@ import msgspec
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.model.group import PodSet, SliceLayer
+from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod_rules import PodRules, PreferredNodes
+from kaicore.rules.model.selector import Requirement
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.topology.placing.strategies import Strategy
 
@@ -165,6 +168,44 @@ def test_a_group_starts_together_with_another_or_not_at_all() -> None:
     result = cluster.cycle()
     assert not result.placements
     assert reasons(result, "a")[0].code == "TopologyHasNoRoom"
+
+
+PREFERS = PodRules(preferred_nodes=(PreferredNodes(1, (Requirement("good", "In", ("yes",)),)),))
+
+
+@pytest.mark.parametrize("soft", ["affinity", "taint"])
+@pytest.mark.parametrize("strategy", [Strategy.BEST_FIT, Strategy.SPREAD])
+@pytest.mark.parametrize(
+    ("constraint", "good", "expected"),
+    [
+        (asks("block"), {2, 5}, {"n2"}),
+        (asks("block"), {1, 3}, {"n1", "n3"}),
+        (asks("rack"), {4, 5}, {"n4", "n5"}),
+        (asks(preferred="rack"), {1, 5, 6, 7}, {"n6", "n7"}),
+        (asks("block", slices=(SliceLayer(2, "rack"),)), {2, 3}, {"n2", "n3"}),
+    ],
+    ids=["node", "nodes", "domain", "preferred-domain", "slice"],
+)
+def test_preferred_nodes_come_first_within_a_domain_and_between_equal_ones(
+    soft: str, strategy: Strategy, constraint: TopologyConstraint, good: set[int], expected: set[str]
+) -> None:
+    cluster = Racks(8)
+    for number in range(8):
+        if soft == "affinity" and number in good:
+            cluster.becomes(f"n{number}", labels=cluster.fact(f"n{number}").labels | {"good": "yes"})
+        if soft == "taint" and number not in good:
+            cluster.becomes(f"n{number}", taints=(Taint("spot", "PreferNoSchedule"),))
+    cluster.group("g", len(expected), constraint, rules=PREFERS if soft == "affinity" else None)
+    result = cluster.cycle(EngineConfig(topology_strategy=strategy))
+    assert set(cluster.placed(result).values()) == expected
+
+
+def test_preferred_nodes_attract_no_pods_to_a_domain_with_more_room_than_needed() -> None:
+    cluster = Racks(8)
+    cluster.full(cluster.group("alone", 1))
+    cluster.becomes("n2", labels=cluster.fact("n2").labels | {"good": "yes"})
+    cluster.group("g", 1, asks("rack"), rules=PREFERS)
+    assert cluster.placed(cluster.cycle()) == {"g-0": "n1"}, "one place is left in r0, two in r1"
 
 
 @pytest.mark.parametrize(("strategy", "rack"), [(Strategy.BEST_FIT, "r0"), (Strategy.SPREAD, "r1")])

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from kaicore.rules.engine.topology.keeping import keeps
-from kaicore.rules.engine.topology.ranks import ranked
+from kaicore.rules.engine.topology.ranks import known_ranks, ranked, ranks_by_place
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.model.group import RankSource
@@ -44,20 +44,47 @@ def members(*indexes: str, rank: int = NO_RANK) -> list[Member]:
 )
 def test_ranks_are_told_by_all_pods_or_by_none(indexes: tuple[str, ...], ranks: list[int]) -> None:
     waiting = members(*indexes)
-    order, found = ranked(waiting, (), INDEX)
+    order, found = ranked(waiting, (), INDEX, {})
     assert [found[one.pod.uid] for one in waiting] == ranks
     assert [found[one.pod.uid] for one in order] == sorted(ranks)
 
 
+def test_ranks_of_running_pods_are_of_the_log_else_written_on_them_else_their_index() -> None:
+    of_log, written, by_index = (
+        Ranked(pod(name, labels={"index": index}, annotations={"kai.scheduler/rank": rank} if rank else {}))
+        for name, index, rank in (("log", "0", "1"), ("written", "0", "2"), ("index", "0", ""))
+    )
+    of_log.rank = 3
+    active = cast("list[Member]", [of_log, written, by_index])
+    assert known_ranks(active, (), (), INDEX) == {"uid-log": 3, "uid-written": 2, "uid-index": 0}
+
+
+def test_a_rank_that_two_running_pods_name_is_nobodys_and_a_successor_may_have_that_of_a_pod_that_leaves() -> None:
+    assert known_ranks(members("1", "1", "2"), (), (), INDEX) == {"uid-p2": 2}
+    leaving = cast("list[Member]", [Ranked(pod("old", labels={"index": "0"}))])
+    assert known_ranks(members("0"), leaving, (), INDEX) == {"uid-p0": 0, "uid-old": 0}
+
+
+def test_of_indexes_that_are_only_an_order_the_place_among_all_pods_is_the_rank() -> None:
+    one, two, three = members("10", "20", "40")
+    order = RankSource("index", order_only=True)
+    assert known_ranks([three, one], (), [two], order) == {"uid-p0": 0, "uid-p2": 2}
+
+
+def test_pods_that_name_no_rank_fill_the_slices_of_their_domains() -> None:
+    places = {"a": [0, 0], "b": [1, 2], "c": [0, 1], "d": [1, 2], "e": [0, 0], "f": [1, 3]}
+    ranks = ranks_by_place(places, {"f": 5}, [4, 2])
+    assert ranks == {"a": 0, "e": 1, "c": 2, "b": 6, "d": 7}
+
+
 def test_pods_without_ranks_take_those_that_running_pods_leave() -> None:
     waiting = members("", "", "")
-    _, found = ranked(waiting, (0, 2), None)
+    _, found = ranked(waiting, (0, 2), None, {})
     assert [found[one.pod.uid] for one in waiting] == [1, 3, 4]
 
 
 def test_a_pod_that_is_placed_anew_keeps_its_rank() -> None:
-    moved: list[Any] = [Ranked(pod("m"), 7), *members("")]
-    _, found = ranked(moved, (), None)
+    _, found = ranked([*members(""), cast("Member", Ranked(pod("m")))], (), None, {"uid-m": 7})
     assert found == {"uid-m": 7, "uid-p0": 0}
 
 

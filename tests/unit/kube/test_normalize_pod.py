@@ -205,6 +205,7 @@ def test_annotations_of_workload_apis_are_kept_and_our_own_prediction_is_not() -
     kept = {
         "kai.scheduler/topology": "t",
         "kai.scheduler/numa-placement-observed": "[]",
+        "kai.scheduler/rank": "3",
         "kueue.x-k8s.io/podset-required-topology": "rack",
         "gang.scheduling.koordinator.sh/name": "g",
         "pod-group.scheduling.sigs.k8s.io/name": "g",

@@ -35,7 +35,7 @@ FOUR = ((10, 12, 32, 32), (12, 10, 32, 32), (32, 32, 10, 12), (32, 32, 12, 10))
 def test_fewest_zones_then_the_closest(
     distances: tuple[tuple[int, ...], ...], mask: int, most: int, score: int
 ) -> None:
-    assert span_score(distances, mask, zones=len(distances), most=most) == score
+    assert span_score(distances, (mask,), zones=len(distances), most=most) == score
 
 
 def node_for(cluster: Cluster, config: EngineConfig, **asked: Any) -> str:
@@ -77,6 +77,30 @@ def test_closer_zones_are_preferred() -> None:
     assert node_for(cluster, EngineConfig(), cpu=8) == "near"
 
 
+def test_each_container_wants_zones_of_its_own_that_are_near_each_other() -> None:
+    """Two containers of two zones each take all four on either node; on one they are pairs of sockets."""
+    zone = amounts(cpu=4, gpu=2)
+    cluster = Cluster()
+    cluster.add_node("a-far", *[zone] * 4, policy="restricted", costs=((10, 32, 12, 32), (32, 10, 32, 12)) * 2)
+    cluster.add_node("near", *[zone] * 4, policy="restricted", costs=FOUR)
+    cluster.add_pod(pod("two", container("a", cpu=8, gpu=4), container("b", cpu=8, gpu=4)))
+    assert [decision.node for decision in cluster.cycle().placements] == ["near"]
+
+
+@pytest.mark.parametrize(
+    ("spans", "score"),
+    [
+        ((0b0011, 0b1100), 58),
+        ((0b0101, 0b1100), 68),
+        ((0b0101, 0b1010), 54),
+        ((0b01, 0b10), 82),
+        ((0b0001, 0b0100), 80),
+    ],
+)
+def test_closeness_is_that_of_each_container_and_of_all_together(spans: tuple[int, ...], score: int) -> None:
+    assert span_score(FOUR, spans, zones=4, most=8) == score
+
+
 @pytest.mark.parametrize(
     ("strategy", "weights", "expected"),
     [
@@ -102,7 +126,7 @@ def test_used_zones_are_packed_or_spread_as_configured(
         zones.charge(row, ZoneCharge(held))
     request = aligned_request(pod("p", cpu=2, gpu=2))
     scoring = NumaScoring(ScoringStrategy(strategy), weights)
-    assert [score(zones, row, 0b01, request, scoring=scoring) for row in range(3)] == expected
+    assert [score(zones, row, (0b01,), request, scoring=scoring) for row in range(3)] == expected
 
 
 def test_node_with_the_best_score_is_chosen() -> None:

@@ -219,6 +219,51 @@ def test_order_of_indexes_counts_and_not_that_of_names(tmp_path: Path) -> None:
     assert found["p1"] == found["p3"] != found["p0"] == found["p2"]
 
 
+#: Four pods in slices of two, each in one rack, in the words of dialects whose pods tell their index.
+IN_SLICES = {
+    "Kueue": (
+        (KUEUE_TOPOLOGY,),
+        lambda index: {
+            "labels": {f"{KUEUE}/pod-group-name": "g", f"{KUEUE}/pod-group-pod-index": index},
+            "annotations": {
+                f"{KUEUE}/pod-group-total-count": "4",
+                f"{KUEUE}/podset-required-topology": "block",
+                f"{KUEUE}/podset-slice-required-topology": "rack",
+                f"{KUEUE}/podset-slice-size": "2",
+            },
+        },
+    ),
+    "Koordinator": (
+        (network_topology(), sigs("g", 4, gather(("SpineLayer", "MustGather", 0), ("BlockLayer", "PreferGather", 2)))),
+        lambda index: {"labels": {SIGS: "g"}, "annotations": {INDEX: index}},
+    ),
+    "what an earlier log wrote": (
+        (KUEUE_TOPOLOGY,),
+        lambda index: {
+            "labels": {f"{KUEUE}/pod-group-name": "g"},
+            "annotations": {
+                f"{KUEUE}/pod-group-total-count": "4",
+                f"{KUEUE}/podset-required-topology": "block",
+                f"{KUEUE}/podset-slice-required-topology": "rack",
+                f"{KUEUE}/podset-slice-size": "2",
+                f"{KAI}/rank": index,
+            },
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("dialect", IN_SLICES)
+def test_a_successor_joins_the_slice_that_ran_before_this_log_began(tmp_path: Path, dialect: str) -> None:
+    """Slice 0 is in the second rack, slice 1 in the first, where the place that is left is the tightest."""
+    documents, told = IN_SLICES[dialect]
+    running = {"p0": "a10", "p2": "a00", "p3": "a00"}
+    text = pod("taken", spec="nodeName: a01", status="{phase: Running}") + pod("p1", metadata=said(**told("1")))
+    for name, where in running.items():
+        text += pod(name, metadata=said(**told(name[1])), spec=f"nodeName: {where}", status="{phase: Running}")
+    assert placed(tmp_path, nodes(), *documents, text)["p1"] == "a10"
+
+
 def pytorch(owner: dict[str, str], worker: dict[str, str], workers: int) -> str:
     template = f"spec: {{containers: [{{name: c, resources: {{limits: {{cpu: 1, memory: 1Gi, {GPU}: 1}}}}}}]}}"
     return (

@@ -198,7 +198,37 @@ def test_nodes_that_take_fewer_pods_than_they_count_are_worked_around() -> None:
     room = room_of([4, 4, 2, 2, 4, 4], 4, shy=frozenset({2}))
     found = search(SetRequest("set", tuple(range(4)), constraint=REQUIRED_RACK), tree_of(BLOCKS), room)
 
-    assert rows_of(found) == [0, 0, 0, 0]
+    assert rows_of(found) == [4, 4, 4, 4], "of the racks that are left, the one in the block with the least room"
+
+
+@pytest.mark.parametrize(
+    ("wide", "rows"),
+    [(LevelConstraint(required=BLOCK), [0, 0, 2]), (LevelConstraint(required=BLOCK, preferred=RACK), [2, 2, 3])],
+    ids=["before the room of racks that nothing asks for", "after that of racks that are preferred"],
+)
+def test_preferences_come_before_packing_below_what_is_asked_for(wide: LevelConstraint, rows: list[int]) -> None:
+    room = room_of([2, 0, 2, 1, 0, 0], 3, preferences={0: [9, 0, 5, 0, 0, 0]})
+    found = search(SetRequest("set", (0, 1, 2), constraint=wide), tree_of(BLOCKS), room)
+    assert rows_of(found) == rows
+
+
+def test_an_exact_fit_of_pods_of_two_classes_comes_before_a_larger_domain() -> None:
+    """A small pod fills a third of the first rack, and a large one counts as all of it, for two find no room."""
+    room = MemoryRoom(np.array([3, 0, 4, 0]), np.array([1, 2]), (0, 1))
+    paths = [("b1", "r1"), ("b1", "r1"), ("b1", "r2"), ("b1", "r2")]
+    assert rows_of(search(SetRequest("set", (0, 1), constraint=REQUIRED_RACK), tree_of(paths), room)) == [0, 0]
+
+
+def test_a_domain_that_two_classes_overfill_comes_last() -> None:
+    room = MemoryRoom(np.array([2, 0, 4, 0]), np.array([1, 2]), (0, 1))
+    paths = [("b1", "r1"), ("b1", "r1"), ("b1", "r2"), ("b1", "r2")]
+    assert rows_of(search(SetRequest("set", (0, 1), constraint=REQUIRED_RACK), tree_of(paths), room)) == [2, 2]
+
+
+@pytest.mark.parametrize(("strategy", "row"), [(Strategy.BEST_FIT, 4), (Strategy.OFFER_SLOTS, 4), (Strategy.SPREAD, 0)])
+def test_of_equal_racks_the_one_in_the_block_with_less_room_comes_first(strategy: Strategy, row: int) -> None:
+    request = SetRequest("set", (0, 1), constraint=REQUIRED_RACK)
+    assert set(placed(request, [2, 0, 2, 0, 2, 0], strategy=strategy)) == {row}
 
 
 def test_a_refusal_tells_of_the_trial_that_came_farthest() -> None:

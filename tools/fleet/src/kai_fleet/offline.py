@@ -89,6 +89,16 @@ class OfflineKubelets:
             return []
         return [f"{wire} runs on {name}, whose kubelet as simulated could not have taken it so: no zones"]
 
+    def held(self, pod: Json) -> Json:
+        """Return what the containers of a running pod hold by zone; nothing of one that it takes no account of."""
+        wire = _decode_pod(_encode(pod))
+        name = wire.spec.node_name
+        return {"containers": self._records(name, convert_pod(wire)) if name in self._kubelets else []}
+
+    def _records(self, node: str, pod: Pod) -> list[Json]:
+        kubelet, zones = self._kubelets[node], self._zones[node]
+        return [_exporter_record(kubelet, held, zones) for held in held_by(kubelet, pod)]
+
     def admit(self, pod: Json) -> Json:
         """Decide on a pod that was bound to `spec.nodeName`: its refusal, or what its containers hold by zone."""
         wire = _decode_pod(_encode(pod))
@@ -102,8 +112,7 @@ class OfflineKubelets:
         if rejection is not None:
             return {"refusal": {"reason": rejection.reason, "message": rejection.message}}
         kubelet.containers_started(converted.uid)
-        zones = self._zones[name]
-        return {"containers": [_exporter_record(kubelet, held, zones) for held in held_by(kubelet, converted)]}
+        return {"containers": self._records(name, converted)}
 
     def remove(self, pod: Json) -> None:
         """Take note that a pod on `spec.nodeName` is gone."""

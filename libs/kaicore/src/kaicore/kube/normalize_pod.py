@@ -21,7 +21,7 @@ from kaicore.kube.objects import (
 )
 from kaicore.kube.resources import subject_of
 from kaicore.rules.model.device import PodClaim
-from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION, RANK_ANNOTATION
+from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION
 from kaicore.rules.model.pod import (
     MIRROR_ANNOTATION,
     Amounts,
@@ -60,7 +60,7 @@ ANNOTATION_PREFIXES = (
 )
 
 #: Of those, what comes from the log and is not read: it stands with the decision.
-OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, RANK_ANNOTATION, DOMAINS_ANNOTATION})
+OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, DOMAINS_ANNOTATION})
 
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
 GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")

@@ -86,6 +86,10 @@ class Kubelets(Protocol):
         """
         ...
 
+    def held(self, pod: Object) -> Object:
+        """Return what a pod holds that runs on `spec.nodeName`, as a `KubeletAnswer` in plain data."""
+        ...
+
     def admit(self, pod: Object) -> Object:
         """Decide on a pod that was bound to `spec.nodeName`, and return a `KubeletAnswer` as plain data."""
         ...

@@ -162,9 +162,17 @@ class Simulation:
         for pod in sorted(world.pods, key=_arrival):
             await self._append(self._history(pod))
             if self._kubelets is not None and _holds(pod.wire):
-                record = pod.observed or pod.predicted
+                entry = self.state.pods[pod.wire.metadata.uid]
+                # What the state does not believe is not known of the kubelet either.
+                record = (pod.observed if entry.observed else None) or (pod.predicted if entry.predicted else None)
                 zones = [{"zone": zone.zone, "amount": zone.amount} for zone in (record.zones if record else ())]
-                world.warnings += self._kubelets.add_running(pod.object, zones)
+                warnings = self._kubelets.add_running(pod.object, zones)
+                world.warnings += warnings
+                if record is None and not warnings:
+                    # Where there are kubelets there is an exporter: what they gave a pod that has no record is known.
+                    placement = msgspec.convert(self._kubelets.held(pod.object), KubeletAnswer).placement
+                    if any(item.zones or item.spans for item in placement.containers):
+                        await self._append([self._observed(pod.wire, placement, "exporter")])
         await self._append([self._seen(BUDGET, budget) for budget in self._disruption.new(self.state)])
 
     async def cycle(self) -> bool:

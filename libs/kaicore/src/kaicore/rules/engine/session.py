@@ -86,12 +86,7 @@ class Session:
         configure_kubelets(columns, config)
         for class_key in sorted(self.pods.classes):
             columns.vector(self.pods.classes[class_key].requests)
-        self.nodes = NodeTimeline(
-            columns,
-            now=self._placer_now,
-            placer=self._placer,
-            leaving=self._leaving,
-        )
+        self.nodes = NodeTimeline(columns, now=self._placer_now, placer=self._placer, leaving=self._leaving)
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
         self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, topology_place=self._topology_place)
@@ -122,6 +117,7 @@ class Session:
             topology_of=self.topologies.of,
             companions=self._companions,
             placed=self.topologies.placed,
+            ranks_of=self.topologies.ranks,
             pending_groups=self.pending_groups,
             class_key=self.pods.key_of,
             strategy=config.topology_strategy,

@@ -12,7 +12,7 @@ import msgspec
 
 from kaicore.rules.groups.ranks import rank_order
 from kaicore.rules.groups.tree import is_gang
-from kaicore.rules.model.group import Group, MatchPolicy, PodSet
+from kaicore.rules.model.group import Group, MatchPolicy, PodSet, RankSource
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.zone_charge import ZoneCharge
@@ -264,6 +264,10 @@ class Workload:
         names = self._leaf_names
         return member.pod_set if member.pod_set in names else next(iter(names))
 
+    def rank_source(self, leaf: str) -> RankSource | None:
+        """Return where the pods of a leaf tell their rank; None for nowhere."""
+        return self._sets[leaf].rank
+
     def satisfied(self, counts: Counts, name: str | None = None) -> bool:
         """Tell whether a set, or the whole group, has its minimum with so many pods."""
         item = self._set(name)
@@ -282,7 +286,7 @@ class Workload:
             waiting.setdefault(self.leaf(member), []).append(member)
         for leaf, members in waiting.items():
             members.sort(key=_age)
-            if self.constrained and (source := self._sets[leaf].rank) is not None:
+            if self.constrained and (source := self.rank_source(leaf)) is not None:
                 members.sort(key=lambda member: rank_order(member.pod, source))
             if self.constrained:
                 members.sort(key=lambda member: member.nomination is None)

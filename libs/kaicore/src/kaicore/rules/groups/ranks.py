@@ -1,6 +1,7 @@
 """Ranks that pods name themselves."""
 
 from kaicore.rules.model.group import RankSource
+from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
 
 #: The rank of a pod that has none.
@@ -18,6 +19,11 @@ def own_rank(pod: Pod, source: RankSource | None) -> int:
     if job == NO_RANK or number < source.offset:
         return NO_RANK
     return job * source.job_size + number - source.offset
+
+
+def placed_rank(pod: Pod) -> int:
+    """Return the rank that the binding of a pod wrote on it; `NO_RANK` for none."""
+    return _number(pod, RANK_ANNOTATION)
 
 
 def rank_order(pod: Pod, source: RankSource | None) -> tuple[bool, int]:

@@ -6,7 +6,8 @@ for the verdict, of all long-running containers together. A score ranks nodes an
 """
 
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 import msgspec
 
@@ -54,7 +55,7 @@ class NumaScoring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def score(
     columns: ZoneColumns,
     row: int,
-    span: int,
+    spans: tuple[int, ...],
     request: AlignedRequest,
     *,
     scoring: NumaScoring,
@@ -66,19 +67,19 @@ def score(
     Args:
         columns: the zones of all nodes.
         row: the node's row.
-        span: the zones that its kubelet may give the pod, as a mask (`kaicore.rules.numa.spans`).
+        spans: the zones that its kubelet may give the pod's containers, as masks (`kaicore.rules.numa.spans`).
         request: what is aligned of the pod.
         scoring: the strategy.
         reconstruct: see `ZoneColumns.free`.
         most_zones: of any node; 0 to look at all nodes.
     """
-    if not span:
+    if not spans:
         return UNKNOWN
     zones = int(columns.zone_count[row])
     if scoring.strategy is ScoringStrategy.LEAST_NUMA_NODES:
         most = max(most_zones or int(columns.zone_count.max()), _USUAL_MAX_ZONES)
-        return span_score(columns.distances(row), span, zones=zones, most=most)
-    inside = list(zones_of(span))
+        return span_score(columns.distances(row), spans, zones=zones, most=most)
+    inside = list(zones_of(reduce(or_, spans)))
     free = columns.free(row, zones=zones, reconstruct=reconstruct)
     shares: list[tuple[int, int]] = []
     for resource, need in request.on(columns.kubelet_of(row)).pod:
@@ -92,23 +93,32 @@ def score(
 
 
 @lru_cache(maxsize=4096)
-def span_score(distances: tuple[tuple[int, ...], ...], span: int, *, zones: int, most: int) -> int:
-    """Score a set of zones: each zone costs `100 // most`; half of that is given back if none of its size are closer.
+def span_score(distances: tuple[tuple[int, ...], ...], spans: tuple[int, ...], *, zones: int, most: int) -> int:
+    """Score the zones of a pod: each zone costs `100 // most`; half of that is given back if none are closer.
 
+    Of that half a third is for all zones together, and the rest for the containers, each by its own zones: the two
+    zones of a container are to be near each other, and the containers' zones too.
     Closeness is the sum of distances over all ordered pairs, each zone with itself included. On nodes of more than 8
     zones only sets of one, two and all zones are compared.
 
     Args:
         distances: between the node's zones, empty where they are not known.
-        span: the set.
+        spans: of each container, the set.
         zones: of the node.
         most: zones that a node has at most.
     """
-    table, width = mask_table(zones), span.bit_count()
-    rivals = table.masks[table.slices[width]]
-    closest = bool(rivals) and _spread(distances, span) <= min(_spread(distances, rival) for rival in rivals)
-    step = 100 // most
-    return max(100 - width * step + (step // 2 if closest else 0), 0)
+    whole, step = reduce(or_, spans), 100 // most
+    near = sum(_is_closest(distances, span, zones) for span in spans)
+    together = _is_closest(distances, whole, zones)
+    back = step // 2 * (2 * near + together * len(spans)) // (3 * len(spans))
+    return max(100 - whole.bit_count() * step + back, 0)
+
+
+def _is_closest(distances: tuple[tuple[int, ...], ...], span: int, zones: int) -> bool:
+    """Tell whether no set of as many zones is closer."""
+    table = mask_table(zones)
+    rivals = table.masks[table.slices[span.bit_count()]]
+    return bool(rivals) and _spread(distances, span) <= min(_spread(distances, rival) for rival in rivals)
 
 
 def _spread(distances: tuple[tuple[int, ...], ...], mask: int) -> int:

@@ -7,7 +7,10 @@
 - Only under policy `none` the packing of the static CPU manager is relied on, for there nothing else tells anything.
 """
 
-from kaicore.rules.model.node import TopologyPolicy
+from functools import reduce
+from operator import or_
+
+from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.columns import ZoneColumns
@@ -30,11 +33,18 @@ def sources(columns: ZoneColumns, row: int, holding: Holding, resource: str) -> 
     return hosting & holding.mask if holding.mask and not named & ~holding.mask else hosting
 
 
-def span(columns: ZoneColumns, row: int, admitted: Admitted) -> int:
-    """Return the zones that anything of a pod's long-running containers may come from, as a mask."""
-    mask = 0
+def spans(columns: ZoneColumns, row: int, admitted: Admitted) -> tuple[int, ...]:
+    """Return the zones that anything of a pod's long-running containers may come from, as masks.
+
+    One of each container that has any; one of the whole pod where the kubelet aligns pods (scope `pod`).
+    """
+    masks = []
     for holding in admitted.holdings:
         if holding.container.kind is not ContainerKind.INIT:
+            mask = 0
             for resource, _ in holding.container.amounts:
                 mask |= sources(columns, row, holding, resource)
-    return mask
+            masks += [mask] if mask else []
+    if len(masks) > 1 and columns.kubelet_of(row).scope is TopologyScope.POD:
+        return (reduce(or_, masks),)
+    return tuple(masks)

@@ -9,6 +9,7 @@ that names a zone that the node does not have is of no use as a whole, and the n
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import ContainerPlacement, Placement, SpanAmount
@@ -25,6 +26,7 @@ class _Account:
 
     columns: ZoneColumns
     index: dict[str, int]
+    pod: Pod
     amounts: dict[tuple[int, str], int] = field(default_factory=dict)
     blocks: list[MemoryBlock] = field(default_factory=list)
     uncertain: set[str] = field(default_factory=set)
@@ -66,7 +68,8 @@ class _Account:
     def _add_blocks(self, container: ContainerPlacement, *, init: bool) -> None:
         """A prediction tells its blocks where they are not one a zone; an observation tells them as zones and spans.
 
-        Records from before there were blocks give the zones of a wide mask their amounts, and grouped all of it.
+        Records from before there were blocks give the zones of a wide mask their amounts, and grouped all of it. So do
+        KAI-Scheduler's, which have neither masks nor containers: there a group is what no whole containers explain.
         """
         blocks = list(container.blocks)
         if not blocks:
@@ -77,7 +80,7 @@ class _Account:
                 if is_memory(name)
             ]
             wide = len(container.mask) > 1 and bool(by_zone)
-            blocks = _joined(by_zone, container.mask) if wide else by_zone
+            blocks = _joined(by_zone, container.mask) if wide else self._grouped(container.container, by_zone)
             blocks += [
                 SpanAmount(span.zones, {name: amount})
                 for span in container.spans
@@ -87,6 +90,28 @@ class _Account:
         for block in blocks:
             mask = sum(1 << self.index[name] for name in set(block.zones))
             self.blocks += [MemoryBlock(name, mask, amount, init) for name, amount in block.amount.items()]
+
+    def _grouped(self, name: str, by_zone: list[SpanAmount]) -> list[SpanAmount]:
+        """Join the memory of several zones that is a container's: the memory manager gives it one block for each size.
+
+        Args:
+            name: of the container; empty where the record does not tell the pod's containers apart.
+            by_zone: one zone and resource each.
+        """
+        blocks: list[SpanAmount] = []
+        for resource in {resource: None for part in by_zone for resource in part.amount}:
+            parts = [part for part in by_zone if part.amount.get(resource)]
+            asked = [
+                container.requests.get(resource, 0)
+                for container in self.pod.containers
+                if container.kind is not ContainerKind.INIT
+            ]
+            amounts = tuple(sorted(part.amount[resource] for part in parts))
+            if len(parts) < 2 or (not name and _sums_up(amounts, tuple(sorted(filter(None, asked), reverse=True)))):
+                blocks += [part for part in by_zone if resource in part.amount]
+            else:
+                blocks += _joined(parts, tuple(zone for part in parts for zone in part.zones))
+        return blocks
 
     def _put(self, zone: int, resource: str, amount: int) -> None:
         if amount:
@@ -153,7 +178,7 @@ def zone_charge(
     """
     if topology is None:
         return ZoneCharge()
-    account = _Account(columns, {zone.name: number for number, zone in enumerate(topology.zones)})
+    account = _Account(columns, {zone.name: number for number, zone in enumerate(topology.zones)}, pod)
     init = {container.name for container in pod.containers if container.kind is ContainerKind.INIT}
     starting = pod.phase == "Pending"
     usable = predicted if predicted is not None and account.known(predicted) else None
@@ -171,11 +196,26 @@ def zone_charge(
         elif seen is None:
             account.add(container)
     if seen is None:
-        account.may_be(_Account(columns, account.index).of(one, init) for one in alternatives if account.known(one))
+        account.may_be(
+            _Account(columns, account.index, pod).of(one, init) for one in alternatives if account.known(one)
+        )
     for container in seen.containers if seen else ():
         last = container.container in init
         account.add(container, init=last, memory=starting or not last)
     return account.charge()
+
+
+@lru_cache(maxsize=1024)
+def _sums_up(amounts: tuple[int, ...], asked: tuple[int, ...]) -> bool:
+    """Tell whether amounts are sums of what is asked for, each of it in one of them; both in order of size."""
+    if not asked:
+        return not any(amounts)
+    first, *others = asked
+    return any(
+        _sums_up(tuple(sorted((*amounts[:at], amount - first, *amounts[at + 1 :]))), tuple(others))
+        for at, amount in enumerate(amounts)
+        if amount >= first and amount not in amounts[:at]
+    )
 
 
 def _joined(by_zone: list[SpanAmount], mask: tuple[str, ...]) -> list[SpanAmount]:

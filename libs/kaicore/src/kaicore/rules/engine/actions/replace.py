@@ -18,7 +18,6 @@ from kaicore.rules.engine.cycle_input import FailedNode, NodeFailure
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.workload import Member, Workload
-from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.model.group import PodSet
 
 
@@ -132,10 +131,16 @@ class Replace(CycleAction):
         """Yield the other pods of broken slices, of the narrowest layer first."""
         topology = self.session.topologies.of(workload)
         assert topology is not None, "a group with a constraint"
+        ranks = self.session.topologies.ranks(workload)
         sizes = {layer.size for constraint in topology.constraints.values() for layer in constraint.slices}
         for size in sorted(sizes):
-            broken = {(workload.leaf(one), one.rank // size) for one in lost if one.rank != NO_RANK}
-            yield [one for one in stay if one.rank != NO_RANK and (workload.leaf(one), one.rank // size) in broken]
+            slices = {
+                one.pod.uid: (workload.leaf(one), ranks[one.pod.uid] // size)
+                for one in (*lost, *stay)
+                if one.pod.uid in ranks
+            }
+            broken = {slices[one.pod.uid] for one in lost if one.pod.uid in slices}
+            yield [one for one in stay if slices.get(one.pod.uid) in broken]
 
     def _sets_of(self, workload: Workload, lost: Sequence[Member], stay: Sequence[Member]) -> Iterator[list[Member]]:
         """Yield the other pods of broken sub-groups that have to share a domain, the narrowest first."""

@@ -79,6 +79,10 @@ class ConstraintEvaluator:
             feasible &= ~one.mask
         return np.where(feasible, self._preferences.scores(feasible) if self._preferences else 0, -1)
 
+    def scores(self, feasible: Flags) -> Ints | None:
+        """Return how much each row is preferred, over those that are feasible; None where nothing is preferred."""
+        return self._preferences.scores(feasible) if self._preferences else None
+
     def limits(self) -> Ints:
         """Return how many pods of the class the rules let each row take at most, whatever pods of it others get."""
         limits = np.full(len(self._columns.present), NO_LIMIT)

@@ -19,7 +19,7 @@ from kaicore.rules.numa.own_policy import Stray, strays
 from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
 from kaicore.rules.numa.scoring import ScoringStrategy, score
 from kaicore.rules.numa.screen import may_admit
-from kaicore.rules.numa.spans import span
+from kaicore.rules.numa.spans import spans
 from kaicore.rules.numa.verdict import Admitted, Rejected
 from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.numa.zones import NodeZones
@@ -165,11 +165,10 @@ class NumaVerdicts:
             return False, False, 0
         value = 0
         if self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked:
-            reach = span(zones, row, verdict)
             value = score(
                 zones,
                 row,
-                reach,
+                spans(zones, row, verdict),
                 self._request,
                 scoring=self._scoring,
                 reconstruct=self._reconstruct,

@@ -235,6 +235,14 @@ class FeasibleNodes:
         counts[rows] = np.minimum(self.filters.room.counts(rows), most)
         return np.minimum(counts, self._constraints.limits()) if self._constraints.non_monotonic else counts
 
+    def preferences(self) -> Ints | None:
+        """Return how much each row is preferred, as the rows are now; None where the class prefers none.
+
+        Rows without room are told apart as well, for room may be made there.
+        """
+        able = self._eligible & (self._ranking.by_row != _NO)
+        return self._constraints.scores(able if able.any() else self._eligible)
+
     @property
     def zoned(self) -> bool:
         """Whether it may depend on zones how many pods of the class a row takes."""

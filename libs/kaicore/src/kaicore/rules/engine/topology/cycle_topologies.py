@@ -1,14 +1,17 @@
 """What groups ask of topologies in one cycle, and where their pods are by now."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.reservations import Reservations
 from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.engine.topology.ranks import known_ranks, ranks_by_place
 from kaicore.rules.engine.topology.set_requests import HeldPod
-from kaicore.rules.engine.workload import Workload
+from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.topology.placing.request import NO_LEVEL
 
 
 class CycleTopologies:
@@ -32,6 +35,7 @@ class CycleTopologies:
         self._pending_groups = pending_groups
         self._reservations = reservations
         self._evicted = evicted
+        self._ranks: dict[str, Mapping[str, int]] = {}
 
     def of(self, workload: Workload) -> GroupTopology | None:
         """Return what a group asks of its topology; None where it asks for nothing, or nothing that there is."""
@@ -45,15 +49,51 @@ class CycleTopologies:
 
     def placed(self, workload: Workload) -> Iterator[HeldPod]:
         """Yield the pods of a group that have a place: that run and stay, that were placed, and with reserved room."""
-        rows = self._input.columns.rows
+        rows, ranks = self._input.columns.rows, self.ranks(workload)
         for uid, member in workload.active.items():
             if uid not in self._evicted:
-                yield HeldPod(member, rows[member.node], member.rank)
+                yield HeldPod(member, rows[member.node], ranks.get(uid, NO_RANK))
         key = workload.group.key
         pending_group = self._pending_groups.get(key)
         if pending_group is not None:
             for assignment in (*pending_group.assignments, *self._reservations.of(key)):
                 yield HeldPod(assignment.member, assignment.row, assignment.member.rank)
+
+    def ranks(self, workload: Workload) -> Mapping[str, int]:
+        """Return the ranks of a group's pods that have a place, as the cycle found them, by uid."""
+        kept = self._ranks.get(workload.group.key)
+        if kept is None:
+            kept = self._ranks[workload.group.key] = self._read_ranks(workload)
+        return kept
+
+    def _read_ranks(self, workload: Workload) -> dict[str, int]:
+        by_leaf: dict[str, tuple[list[Member], list[Member], list[Member]]] = {}
+        for number, members in enumerate((workload.active, workload.leaving, workload.waiting)):
+            for member in members.values():
+                by_leaf.setdefault(workload.leaf(member), ([], [], []))[number].append(member)
+        topology = self.of(workload)
+        ranks: dict[str, int] = {}
+        for leaf, (active, leaving, waiting) in by_leaf.items():
+            known = known_ranks(active, leaving, waiting, workload.rank_source(leaf))
+            ranks |= known
+            if topology is not None and any(member.pod.uid not in known for member in active):
+                ranks |= self._ranks_by_place(topology, leaf, active, known)
+        return ranks
+
+    def _ranks_by_place(
+        self, topology: GroupTopology, leaf: str, active: Sequence[Member], known: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Return the ranks of pods that name none, by the domains that slices have to be in."""
+        constraint = topology.constraints.get(leaf)
+        layers = [one for one in constraint.slices if one.required != NO_LEVEL] if constraint is not None else []
+        if not layers:
+            return {}
+        rows, of_rows = self._input.columns.rows, topology.tree.of_rows
+        places = {
+            member.pod.uid: [int(of_rows[layer.required][rows[member.node]]) for layer in layers] for member in active
+        }
+        of_active = {uid: rank for uid, rank in known.items() if uid in places}
+        return ranks_by_place(places, of_active, [layer.size for layer in layers])
 
     def _look_up(self, workload: Workload) -> GroupTopology | Reason | None:
         return self._input.topology_of(workload.group) if workload.constrained else None

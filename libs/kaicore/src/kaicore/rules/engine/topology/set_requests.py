@@ -1,6 +1,6 @@
 """What of groups is asked of the topology search: their pods in order of rank, and what runs of them already."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,12 +39,14 @@ class GroupPart:
         topology: what it asks for.
         waiting: the pods that are to be placed, in order of age.
         held: the pods of the group that have a place.
+        ranks: of the group's pods that have a place or had one, by uid.
     """
 
     workload: Workload
     topology: GroupTopology
     waiting: Sequence[Member]
     held: Sequence[HeldPod]
+    ranks: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -96,6 +98,7 @@ class _Builder:
 
     def __init__(self, part: GroupPart, whole: PlacingRequest, *, prefix: str) -> None:
         self._topology = part.topology
+        self._known = part.ranks
         self._whole = whole
         self._prefix = prefix
         self._sets = {one.name: one for one in part.topology.sets}
@@ -138,7 +141,8 @@ class _Builder:
         if not waiting:
             return ()
         whole = self._whole
-        waiting, ranks = ranked(waiting, (pod.rank for pod in self._held.get(name, ())), self._sets[name].rank)
+        held = (pod.rank for pod in self._held.get(name, ()))
+        waiting, ranks = ranked(waiting, held, self._sets[name].rank, self._known)
         whole.ranks.update(ranks)
         if name not in self._topology.bound_leaves:
             whole.plain += waiting

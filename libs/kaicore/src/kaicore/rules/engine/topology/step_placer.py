@@ -83,6 +83,7 @@ class StepPlacer:
         topology_of: Callable[[Workload], GroupTopology | None],
         companions: Callable[[Workload], Iterable[Workload]],
         placed: Callable[[Workload], Iterable[HeldPod]],
+        ranks_of: Callable[[Workload], Mapping[str, int]],
         pending_groups: Mapping[str, PendingGroup],
         class_key: Callable[[Member], str],
         strategy: Strategy,
@@ -91,6 +92,7 @@ class StepPlacer:
         topology_of: returns what a group asks of its topology; None for nothing.
         companions: returns the other groups that start together with a group.
         placed: returns the pods of a group that have a place: that run and stay, or that the cycle has decided on.
+        ranks_of: returns the ranks of a group's pods that have a place or had one, by uid.
         pending_groups: groups with waiting pods, by key.
         class_key: returns the key of a pod's class.
         strategy: of the search.
@@ -99,6 +101,7 @@ class StepPlacer:
         self._topology_of = topology_of
         self._companions = companions
         self._placed = placed
+        self._ranks_of = ranks_of
         self._pending_groups = pending_groups
         self._class_key = class_key
         self._strategy = strategy
@@ -245,7 +248,7 @@ class StepPlacer:
                 for pod in self._placed(workload)
                 if pod.member.pod.uid not in uids
             ]
-            parts.append(GroupPart(workload, topology, members, held))
+            parts.append(GroupPart(workload, topology, members, held, self._ranks_of(workload)))
         kept_counts = self._kept_counts.get(placer)
         if kept_counts is None:
             kept_counts = self._kept_counts[placer] = KeptCounts(placer)

@@ -7,7 +7,7 @@ import numpy as np
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.topology.kept_counts import KeptCounts
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.numa.zone_arrays import Flags
+from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.topology.placing.request import PodsByRow
 
 
@@ -38,6 +38,8 @@ class PlacerRoom:
         self._trail: list[tuple[int, Assignment]] = []
         #: Counts by class, as long as no pod is put or taken off.
         self._counts: dict[int, PodsByRow] = {}
+        #: By class, as they were when they were asked for first.
+        self._preferences: dict[int, PodsByRow | None] = {}
         numbers: dict[str, int] = {}
         for member in members:
             number = numbers.setdefault(placer.class_of(member).key, len(numbers))
@@ -59,6 +61,23 @@ class PlacerRoom:
                 counts = np.where(self._among, counts, 0)
             self._counts[pod_class] = counts
         return counts
+
+    def preferences(self, pod_class: int) -> PodsByRow | None:
+        """See `Room.preferences`."""
+        if pod_class not in self._preferences:
+            feasible = self.placer.feasible_nodes(self.placer.class_of(self.samples[pod_class]))
+            self._preferences[pod_class] = feasible.preferences()
+        return self._preferences[pod_class]
+
+    def remaining(self) -> Ints | None:
+        """See `Room.remaining`."""
+        columns = self.placer.statement.columns
+        remaining: Ints = np.maximum(columns.allocatable - columns.used, 0)
+        return remaining
+
+    def takes(self, pod_class: int) -> Ints:
+        """See `Room.takes`."""
+        return self.placer.feasible_nodes(self.placer.class_of(self.samples[pod_class])).need
 
     def put(self, pods: Sequence[int], row: int) -> int:
         """See `Room.put`."""

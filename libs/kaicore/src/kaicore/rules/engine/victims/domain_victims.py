@@ -208,6 +208,9 @@ class _EvictingRoom(PlacerRoom):
     def savepoint(self) -> int:
         return self._evictions.savepoint()
 
+    def remaining(self) -> None:
+        """See `Room.remaining`; more than that where pods are evicted."""
+
     def _count(self, pod_class: int) -> PodsByRow:
         free = super()._count(pod_class)
         return np.where(self._evicting, np.maximum(free, self._rooms.after(pod_class)), free)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaicore.rules.topology.ordered import Numbers, OrderedTree, Truths
-from kaicore.rules.topology.placing.capacity import Capacity, Scope, capacity
+from kaicore.rules.topology.placing.capacity import Capacity, Scope, Wish, capacity
 from kaicore.rules.topology.placing.descent import nearness
 from kaicore.rules.topology.placing.strategies import Policy
 from kaicore.rules.topology.placing.trial import Trial
@@ -26,6 +26,23 @@ class Bound:
     wanted: int
     within: Capacity
     of: Work | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyDemand:
+    """What a set asks of the domains in a scope.
+
+    Attributes:
+        limits: what must fit in one domain, the most pods first.
+        wishes: where pods would rather be, of classes to which it matters.
+        amounts: what pods of several classes take together, by resource; None where that is not asked.
+        free: of each spot that takes any of them, what it has left; shape (spots, resources).
+    """
+
+    limits: list[Bound]
+    wishes: list[Wish]
+    amounts: Numbers | None = None
+    free: Numbers | None = None
 
 
 def reach(tree: OrderedTree, work: Work, scope: Scope) -> Scope | None:
@@ -58,8 +75,8 @@ def first_depth(tree: OrderedTree, work: Work, widest: int, policy: Policy) -> i
     return max(work.preferred, widest)
 
 
-def bounds(tree: OrderedTree, trial: Trial, work: Work, scope: Scope, closed: Truths | None) -> list[Bound]:
-    """Return what must fit in one domain, the most pods first: all of each class, and what stays together of them."""
+def demand(tree: OrderedTree, trial: Trial, work: Work, scope: Scope, closed: Truths | None) -> TopologyDemand:
+    """Return what a set asks of a scope: room for all of each class, and for what stays together of them."""
     totals: dict[int, int] = {}
     for pod_class, count in work.totals():
         totals[pod_class] = totals.get(pod_class, 0) + count
@@ -71,45 +88,67 @@ def bounds(tree: OrderedTree, trial: Trial, work: Work, scope: Scope, closed: Tr
             needs.append(Bound(len(batch.lot.pods), within, batch.works[0]))
     if len(needs) != 1 or needs[0].wanted != work.size:
         needs += [Bound(total, capacity(tree, counts[one], (), scope)) for one, total in totals.items()]
-    return sorted(needs, key=lambda bound: -bound.wanted)
+    limits = sorted(needs, key=lambda bound: -bound.wanted)
+    preferences = {pod_class: trial.preferences(pod_class, scope) for pod_class in totals}
+    wishes = [
+        Wish(totals[pod_class], counts[pod_class], preferred)
+        for pod_class, preferred in preferences.items()
+        if preferred is not None
+    ]
+    free = trial.remaining(scope) if len(totals) > 1 else None
+    if free is None:
+        return TopologyDemand(limits, wishes)
+    amounts = np.sum([total * trial.takes(pod_class) for pod_class, total in totals.items()], axis=0)
+    able = np.any([each > 0 for each in counts.values()], axis=0)
+    return TopologyDemand(limits, wishes, amounts, np.where(able[:, None], free, 0))
 
 
 def candidates(
     tree: OrderedTree,
     work: Work,
-    limits: list[Bound],
+    asked: TopologyDemand,
     depth: int,
     scope: Scope,
     *,
     policy: Policy,
     pull: Numbers | None,
 ) -> Iterator[Scope]:
-    """Yield the domains at a depth that may take a set, the best first; of equals the first by name.
+    """Yield the domains at a depth that may take a set, the best first.
+
+    Of equals the preferred one, then, unless those with the most room come first, the one whose wider domain has the
+    least room (Koordinator, coscheduling/core/network_topology_solver.go, a7a1b76b), then the first by name.
 
     Args:
         tree: the spots.
         work: the set.
-        limits: what must fit.
+        asked: what must fit, and what the pods prefer.
         depth: of the domains.
         scope: where.
         policy: whether those with the least or with the most room come first.
         pull: pods of other sets that attract this one towards their wider domains; None for none.
     """
-    main = limits[0].within
+    main = asked.limits[0].within
     first = main.firsts[depth]
     last = first + len(main.whole[depth])
     fits = tree.real[depth][first:last].copy()
     if work.required < depth:
         fits &= tree.real[work.required][tree.of[work.required][tree.starts[depth][first:last]]]
-    for bound in limits:
+    for bound in asked.limits:
         fits &= bound.within.whole[depth] >= bound.wanted
     there = np.flatnonzero(fits)
     sign = 1 if policy.tightest else -1
-    keys = [sign * main.pods[depth][there], sign * main.whole[depth][there]]
+    keys: list[Numbers] = []
+    wider = first + there
+    for up in range(depth - 1, scope.depth if policy.tightest else depth, -1):
+        wider = tree.parents[up + 1][wider]
+        keys.insert(0, main.pods[up][wider - main.firsts[up]])
+    if asked.wishes:
+        keys.append(-np.sum([wish.wanted * wish.means(tree, depth, scope)[there] for wish in asked.wishes], axis=0))
+    keys += [sign * main.pods[depth][there], sign * main.whole[depth][there]]
     if policy.fewest and work.preferred > depth and len(there) > 1:
-        keys.append(_needed(tree, limits[0], depth, work.preferred)[there])
-    if len(limits) > 1:
-        keys.append(_filled(limits, depth, there))
+        keys.append(_needed(tree, asked.limits[0], depth, work.preferred)[there])
+    if asked.amounts is not None and asked.free is not None:
+        keys.append(_overfilled(tree, asked.amounts, asked.free, depth, scope)[there])
     if pull is not None and depth:
         keys.append(nearness(tree, pull, depth - 1, tree.parents[depth][first + there]))
     if work.held is not None:
@@ -130,11 +169,13 @@ def _needed(tree: OrderedTree, limit: Bound, depth: int, narrow: int) -> Numbers
     return np.bincount(of[before < limit.wanted], minlength=len(limit.within.whole[depth]))
 
 
-def _filled(limits: list[Bound], depth: int, domains: Numbers) -> Numbers:
-    """Return of each domain by how much pods of several classes fill it more than once, each class its share of it.
+def _overfilled(tree: OrderedTree, amounts: Numbers, free: Numbers, depth: int, scope: Scope) -> Numbers:
+    """Return of each domain at a depth of how many resources it has less left than all pods take together.
 
-    A guess, for classes may use different things: a domain that is too small by it is tried after the others.
+    With any, a domain is too small for certain, whatever each class would find there by itself.
     """
-    whole = 1_000_000
-    shares = [bound.wanted * whole // bound.within.whole[depth][domains] for bound in limits if bound.of is None]
-    return np.maximum(np.sum(shares, axis=0) - whole, 0) if shares else np.zeros(len(domains), np.int64)
+    low, high = tree.span(depth, scope.low, scope.high)
+    begins = np.maximum(tree.starts[depth][low:high] - scope.low, 0)
+    lacking = (np.add.reduceat(free, begins, axis=0) < amounts).astype(np.int64)
+    overfilled: Numbers = np.add.reduce(lacking, axis=1)
+    return overfilled

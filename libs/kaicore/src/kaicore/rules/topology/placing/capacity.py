@@ -100,6 +100,39 @@ def capacity(
     return Capacity(tuple(firsts), tuple(whole), tuple(pods))
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Pods of one class that prefer some spots of a scope.
+
+    Attributes:
+        wanted: how many pods there are.
+        counts: of each spot, how many of them it takes.
+        preferences: of each spot, how much they prefer it; more is better.
+    """
+
+    wanted: int
+    counts: Numbers
+    preferences: Numbers
+
+    def means(self, tree: OrderedTree, depth: int, scope: Scope) -> Numbers:
+        """Return of each domain at a depth how much the spots are preferred that the pods would get there.
+
+        As if the domain took all it can, on the spots that are preferred most; the mean over the pods, in thousandths.
+        """
+        if depth == tree.depth:
+            return self.preferences * 1000
+        low, high = tree.span(depth, scope.low, scope.high)
+        of = tree.of[depth][scope.low : scope.high] - low
+        sequence = np.lexsort((-self.preferences, of))
+        begins = of.searchsorted(np.arange(high - low))
+        room = np.minimum(self.counts, self.wanted)[sequence]
+        before = room.cumsum() - room
+        taken = np.minimum(np.maximum(self.wanted - (before - before[begins][of]), 0), room)
+        pods = np.add.reduceat(taken, begins)
+        means: Numbers = np.add.reduceat(taken * self.preferences[sequence], begins) * 1000 // np.maximum(pods, 1)
+        return means
+
+
 def without_spares(tree: OrderedTree, counts: Numbers, layer: Layer, scope: Scope, held: Numbers | None) -> Numbers:
     """Return the counts with those spots of each domain at nothing that stay free.
 

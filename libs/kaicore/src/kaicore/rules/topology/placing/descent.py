@@ -1,9 +1,11 @@
 """From a domain down to the spots: how many pods each gets."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from kaicore.rules.topology.ordered import Numbers, OrderedTree
-from kaicore.rules.topology.placing.capacity import Capacity, Layer, Scope
+from kaicore.rules.topology.placing.capacity import Capacity, Layer, Scope, Wish, capacity
 from kaicore.rules.topology.placing.filling import fill
 from kaicore.rules.topology.placing.strategies import Order, Policy
 
@@ -20,6 +22,7 @@ def descend(
     gather: int = 0,
     pull: Numbers | None = None,
     start: tuple[int, Numbers] | None = None,
+    wish: Wish | None = None,
 ) -> Numbers:
     """Return how many pods each spot of a scope gets; the scope takes them all.
 
@@ -39,34 +42,93 @@ def descend(
         start: a depth, and what each of its domains gets, which it then keeps; None for the scope as a whole.
     """
     parts = layers[0].depth if layers else tree.depth
-    depth, shares = start or (scope.depth, np.array([wanted], np.int64))
-    while depth < tree.depth:
-        order = _order(policy, gaps=gaps, gathers=depth < gather)
-        above, depth = depth, tree.depth if gaps and not layers else depth + 1
-        first, room = within.firsts[depth], within.whole[depth]
-        of = np.zeros(len(room), np.int64)
-        if depth == above + 1:
-            of = tree.parents[depth][first : first + len(room)] - within.firsts[above]
-        open_ = ((shares[of] > 0) & (room > 0)).nonzero()[0]
-        of = of[open_]
-        if depth <= parts and (policy.pooled or gaps) and start is None:
-            given, of = np.array([wanted], np.int64), np.zeros_like(of)
-        else:
-            kept = np.flatnonzero(shares)
-            given, of = shares[kept], np.searchsorted(kept, of)
-        shares = np.zeros(len(room), np.int64)
-        shares[open_] = fill(
-            room[open_],
-            given,
-            of,
-            order=order,
-            last_tightest=policy.last_tightest,
-            ties=() if depth == tree.depth else (within.pods[depth][open_],),
-            pull=None if pull is None else nearness(tree, pull, depth, first + open_),
-            unit=next((layer.size for layer in layers if layer.depth >= depth), 1),
-            places=first + open_,
-        )
-    return shares
+    begin = start or (scope.depth, np.array([wanted], np.int64))
+    way = _Way(
+        tree, scope, policy, layers, gaps=gaps, gather=gather, pull=pull, pooled_to=parts if start is None else 0
+    )
+    if wish is None:
+        return way.down(within, wanted, begin, tree.depth)
+    asked = max((begin[0], gather, *(layer.depth for layer in layers)))
+    shares = way.down(within, wanted, begin, asked, wish)
+    return shares if asked == tree.depth else way.down_by_wish(within, wanted, (asked, shares), wish)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What a descent keeps to; see `descend`.
+
+    Attributes:
+        pooled_to: down to this depth the domains below all chosen domains may be one pool.
+    """
+
+    tree: OrderedTree
+    scope: Scope
+    policy: Policy
+    layers: tuple[Layer, ...]
+    gaps: bool
+    gather: int
+    pull: Numbers | None
+    pooled_to: int
+
+    def down(
+        self, within: Capacity, wanted: int, begin: tuple[int, Numbers], end: int, wish: Wish | None = None
+    ) -> Numbers:
+        """Return how many pods each domain at a depth gets, from what domains at a wider depth get."""
+        tree = self.tree
+        depth, shares = begin
+        while depth < end:
+            order = _order(self.policy, gaps=self.gaps, gathers=depth < self.gather)
+            above, depth = depth, end if self.gaps and not self.layers else depth + 1
+            first, room = within.firsts[depth], within.whole[depth]
+            of = np.zeros(len(room), np.int64)
+            if depth == above + 1:
+                of = tree.parents[depth][first : first + len(room)] - within.firsts[above]
+            open_ = ((shares[of] > 0) & (room > 0)).nonzero()[0]
+            of = of[open_]
+            if self._pools(depth):
+                given, of = np.array([wanted], np.int64), np.zeros_like(of)
+            else:
+                kept = np.flatnonzero(shares)
+                given, of = shares[kept], np.searchsorted(kept, of)
+            shares = np.zeros(len(room), np.int64)
+            shares[open_] = fill(
+                room[open_],
+                given,
+                of,
+                order=order,
+                last_tightest=self.policy.last_tightest,
+                ties=() if depth == tree.depth else (within.pods[depth][open_],),
+                pull=None if self.pull is None else nearness(tree, self.pull, depth, first + open_),
+                dislikes=None if wish is None else -wish.means(tree, depth, self.scope)[open_],
+                unit=next((layer.size for layer in self.layers if layer.depth >= depth), 1),
+                places=first + open_,
+            )
+        return shares
+
+    def down_by_wish(self, within: Capacity, wanted: int, begin: tuple[int, Numbers], wish: Wish) -> Numbers:
+        """Return how many pods each spot gets: the spots that are preferred most are filled before any others."""
+        depth, left = begin
+        of = self.tree.of[depth][self.scope.low : self.scope.high] - within.firsts[depth]
+        counts = within.whole[self.tree.depth]
+        able = (left[of] > 0) & (counts > 0)
+        pools = self._pools(depth + 1)
+        taken = np.zeros(len(of), np.int64)
+        for preference in np.unique(wish.preferences[able])[::-1]:
+            alike = able & (wish.preferences == preference)
+            among = capacity(self.tree, np.where(alike, counts, 0), (), self.scope)
+            room = among.whole[depth]
+            shares = room if pools else np.minimum(left, room)
+            part = min(wanted, int(shares.sum()))
+            if part:
+                taken += self.down(among, part, (depth, shares), self.tree.depth)
+            wanted -= part
+            left = left if pools else left - shares
+            if not wanted:
+                break
+        return taken
+
+    def _pools(self, depth: int) -> bool:
+        return depth <= self.pooled_to and (self.policy.pooled or self.gaps)
 
 
 def _order(policy: Policy, *, gaps: bool, gathers: bool) -> Order:

@@ -17,6 +17,7 @@ def fill(
     last_tightest: bool = True,
     ties: tuple[Numbers, ...] = (),
     pull: Numbers | None = None,
+    dislikes: Numbers | None = None,
     unit: int = 1,
     places: Numbers | None = None,
 ) -> Numbers:
@@ -30,13 +31,17 @@ def fill(
         last_tightest: whether the rest goes to the domain with the least room that takes it.
         ties: what decides between domains with equal room, the first first; the smaller goes first.
         pull: of each domain a rank, the smallest first, before any room is compared; None for all alike.
+        dislikes: of each domain, what decides between equals before they go in order, the smaller first; None for
+            nothing.
         unit: so many pods stay together.
         places: of each domain its place in the tree, ascending; None for one beside the other.
     """
     if order is Order.EVEN:
-        return _even(capacities, shares, parents, unit)
+        return _even(capacities, shares, parents, unit, dislikes)
     if order is Order.ADJACENT:
         return _adjacent(capacities, shares, parents, pull, places)
+    if dislikes is not None:
+        ties = (*ties, dislikes)
     pulled = np.zeros(len(capacities), np.int64) if pull is None else pull
     by_room = capacities if order is Order.SMALLEST else -capacities
     sequence = np.lexsort((*ties[::-1], by_room, pulled, parents))
@@ -77,8 +82,15 @@ def _swap_last(taken: Numbers, room: Numbers, rest: Numbers, parent: Numbers, pu
         taken[best] = rest[head]
 
 
-def _even(capacities: Numbers, shares: Numbers, parents: Numbers, unit: int) -> Numbers:
+def _even(
+    capacities: Numbers, shares: Numbers, parents: Numbers, unit: int, dislikes: Numbers | None = None
+) -> Numbers:
     """Each unit goes where the most room is left; of equals to the first."""
+    if dislikes is not None:
+        sequence = np.lexsort((dislikes, parents))
+        by_like = np.zeros_like(capacities)
+        by_like[sequence] = _even(capacities[sequence], shares, parents, unit)
+        return by_like
     taken = np.zeros_like(capacities)
     bounds = np.searchsorted(parents, np.arange(len(shares) + 1))
     for share, low, high in zip((shares // unit).tolist(), bounds, bounds[1:], strict=False):

@@ -93,6 +93,18 @@ class Room(Protocol):
         so that a trial may place fewer, never more.
         """
 
+    def preferences(self, pod_class: int) -> PodsByRow | None:
+        """Return how much a class prefers each row, more is better; None where all are alike.
+
+        The same answer as long as the search lasts: pods that it puts change no preference.
+        """
+
+    def remaining(self) -> NDArray[np.int64] | None:
+        """Return what each row has left as it is now, shape (rows, resources); None where that is not known."""
+
+    def takes(self, pod_class: int) -> NDArray[np.int64]:
+        """Return what a pod of a class takes of each resource of `remaining`."""
+
     def put(self, pods: Sequence[int], row: int) -> int:
         """Put pods on a row in their order until one finds no room; returns how many are there now."""
 

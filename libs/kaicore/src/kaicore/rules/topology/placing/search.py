@@ -7,8 +7,8 @@ import numpy as np
 
 from kaicore.rules.topology.ordered import Numbers, OrderedTree, Truths
 from kaicore.rules.topology.placing.balancing import balanced
-from kaicore.rules.topology.placing.candidates import Bound, bounds, candidates, first_depth, reach
-from kaicore.rules.topology.placing.capacity import Layer, Scope, capacity, without_spares
+from kaicore.rules.topology.placing.candidates import Bound, TopologyDemand, candidates, demand, first_depth, reach
+from kaicore.rules.topology.placing.capacity import Layer, Scope, Wish, capacity, without_spares
 from kaicore.rules.topology.placing.descent import descend
 from kaicore.rules.topology.placing.mixing import mixed
 from kaicore.rules.topology.placing.request import NO_LEVEL, Placed, Refused, Room, SetRequest
@@ -126,7 +126,7 @@ class _Search:
         if reached is None:
             self.refused = self._refusal(work, work.required, fitting=0, domain=-1, tried=0)
             return
-        limits = bounds(self._tree, self.trial, work, reached, closed)
+        asked = demand(self._tree, self.trial, work, reached, closed)
         begin, before = len(self.trial.pods), self._reached
         widest = max(work.required, reached.depth)
         tried, farthest, inner, where = 0, -1, _NOTHING, reached
@@ -136,7 +136,7 @@ class _Search:
                 self._balance = 0
                 yield reached
             self._balance = 0
-        for domain in self._domains(work, limits, reached, widest, pull):
+        for domain in self._domains(work, asked, reached, widest, pull):
             if domain in shunned:
                 continue
             if self._going_back and self._tries <= 0:
@@ -154,7 +154,7 @@ class _Search:
                 yield scope
         self._reached = before
         if not tried:
-            self._refuse_by_counts(work, limits, widest)
+            self._refuse_by_counts(work, asked.limits, widest)
         elif inner.set_name != work.name and inner is not _NOTHING:
             self.refused = inner
         else:
@@ -162,12 +162,12 @@ class _Search:
             self.refused = self._refusal(work, widest, fitting=farthest, domain=there, tried=tried)
 
     def _domains(
-        self, work: Work, limits: list[Bound], scope: Scope, widest: int, pull: Numbers | None
+        self, work: Work, asked: TopologyDemand, scope: Scope, widest: int, pull: Numbers | None
     ) -> Iterator[Scope]:
         for depth in range(first_depth(self._tree, work, widest, self._policy), widest - 1, -1):
-            yield from candidates(self._tree, work, limits, depth, scope, policy=self._policy, pull=pull)
+            yield from candidates(self._tree, work, asked, depth, scope, policy=self._policy, pull=pull)
 
-    def _refuse_by_counts(self, work: Work, limits: list[Bound], depth: int) -> None:
+    def _refuse_by_counts(self, work: Work, limits: Sequence[Bound], depth: int) -> None:
         """Say which domain would take the most pods: all but those for which it lacks room by any one limit."""
         lacking = np.stack([bound.wanted - np.minimum(bound.within.whole[depth], bound.wanted) for bound in limits])
         first = limits[0].within.firsts[depth]
@@ -311,6 +311,8 @@ class _Search:
     def _lot(self, lot: Lot, work: Work, scope: Scope, pull: Numbers | None, closed: Truths | None) -> bool:
         wanted = len(lot.pods)
         counts = self.trial.counts(lot.pod_class, scope, closed)
+        preferences = self.trial.preferences(lot.pod_class, scope)
+        wish = None if preferences is None else Wish(wanted, counts, preferences)
         mark = self.trial.mark()
         for _ in range(CORRECTIONS):
             within = capacity(self._tree, counts, lot.layers, scope, work.held)
@@ -335,6 +337,7 @@ class _Search:
                 gather=work.preferred,
                 pull=pull,
                 start=start,
+                wish=wish,
             )
             short = self.trial.put(lot.pods, taken, scope)
             if short is None:

@@ -32,6 +32,20 @@ class Trial:
             counts[closed[scope.low : scope.high]] = 0
         return counts
 
+    def preferences(self, pod_class: int, scope: Scope) -> Numbers | None:
+        """Return how much a class prefers each spot of a scope; None where all are alike."""
+        preferences = self._room.preferences(pod_class)
+        return None if preferences is None else preferences[self._tree.rows[scope.low : scope.high]]
+
+    def remaining(self, scope: Scope) -> Numbers | None:
+        """Return what each spot of a scope has left, by resource; None where that is not known."""
+        remaining = self._room.remaining()
+        return None if remaining is None else remaining[self._tree.rows[scope.low : scope.high]]
+
+    def takes(self, pod_class: int) -> Numbers:
+        """Return what a pod of a class takes, by resource."""
+        return self._room.takes(pod_class)
+
     def put(self, pods: tuple[int, ...], taken: Numbers, scope: Scope) -> tuple[int, int] | None:
         """Put pods in order onto a scope's spots in order, so many each.
 
