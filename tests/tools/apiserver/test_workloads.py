@@ -310,6 +310,24 @@ async def test_a_leader_worker_set_makes_a_group_anew_when_one_of_its_pods_goes(
     await cluster.until(PODS, lambda listed: listed["items"] == [])
 
 
+async def test_a_new_leader_does_not_go_for_a_worker_of_the_one_before(cluster: Cluster) -> None:
+    await cluster.create(example("chat", replicas=1))
+    before = {name: pod["metadata"]["uid"] for name, pod in (await cluster.running(2)).items()}
+    stays = {"metadata": {"finalizers": ["example.com/stays"]}}
+    assert (await cluster.client.merge(f"{PODS}/chat-0-1", stays)).status == 200
+    async with cluster.client.watch(PODS) as watch:
+        await cluster.client.delete(f"{PODS}/chat-0-1")
+        await watch.until("DELETED", "chat-0")
+        await watch.until("ADDED", "chat-0")
+        stored = await cluster.until(f"{PODS}/chat-0", lambda pod: pod["status"].get("phase") == "Running")
+        assert stored["metadata"]["uid"] != before["chat-0"]
+        await cluster.client.merge(f"{PODS}/chat-0-1", {"metadata": {"finalizers": None}})
+        await watch.until("ADDED", "chat-0-1")
+    after = await cluster.running(2)
+    assert after["chat-0"]["metadata"]["uid"] == stored["metadata"]["uid"]
+    assert after["chat-0-1"]["metadata"]["uid"] != before["chat-0-1"]
+
+
 async def test_a_stateful_set_makes_its_pods_one_after_the_other(cluster: Cluster) -> None:
     labels = {"app": "db"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}

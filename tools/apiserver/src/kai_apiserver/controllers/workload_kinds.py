@@ -788,20 +788,22 @@ def leader_worker_set(view: View) -> Plan:
         first = view.find("pods", f"{view.name}-{group}")
         if first is None or is_going(first):
             continue
+        owned = view.find(STATEFUL_SETS, f"{view.name}-{group}")
+        if owned is None or owned["metadata"]["ownerReferences"][0]["uid"] != first["metadata"]["uid"]:
+            # None yet, or that of a leader before, which goes with it.
+            ready += size == 1 and _is_ready(first)
+            if size > 1 and (spec.get("startupPolicy") != "LeaderReady" or _is_ready(first)):
+                name = f"{view.name}-{group}"
+                plan.create.append(_group_set(view, first, name, worker, index="", replicas=size - 1, first=1))
+            continue
         names = [f"{view.name}-{group}-{index}" for index in range(1, size)]
-        workers = [pod for name in names if (pod := view.find("pods", name)) is not None]
+        there = [pod for name in names if (pod := view.find("pods", name)) is not None]
+        workers = [pod for pod in there if pod["metadata"]["ownerReferences"][0]["uid"] == owned["metadata"]["uid"]]
         broken = [pod for pod in workers if is_going(pod) or _phase(pod) in _ENDED]
         if broken and _recreates_groups(view.owner):
             plan.delete.append(first)
             continue
         ready += _is_ready(first) and len(workers) == size - 1 and all(map(_is_ready, workers))
-        if spec.get("startupPolicy") == "LeaderReady" and not _is_ready(first):
-            continue
-        owned = view.find(STATEFUL_SETS, f"{view.name}-{group}")
-        if size > 1 and (owned is None or owned["metadata"]["ownerReferences"][0]["uid"] != first["metadata"]["uid"]):
-            plan.create.append(
-                _group_set(view, first, f"{view.name}-{group}", worker, index="", replicas=size - 1, first=1)
-            )
     view.status |= {"replicas": replicas, "readyReplicas": ready, "updatedReplicas": replicas}
     view.status["hpaPodSelector"] = f"{_LWS}/name={view.name},{_LWS}/worker-index=0"
     if ready == replicas:
