@@ -169,18 +169,23 @@ async def _show(stack: Stack, workload: list[Manifest], clusters: int, *, life_s
         print_line(line)
     print_line("Ctrl-C stops it; the next `make run` goes on from here.")
     await _apply(workload, cluster)
+    async with _client(cluster) as client, asyncio.TaskGroup() as tasks:
+        life = Life(client, seed=seed, report=print_line)
+        if life_s == 0 or not await life.has_begun():
+            await _follow_the_examples(stack, cluster)
+        if clusters > 1:
+            tasks.create_task(_keep_two(stack, first))
+        if life_s != 0:
+            asking = kai(stack.directory, "get", "queues", "--cluster", _SIGHTED)
+            print_line(f"three teams bring work from now on: {asking}")
+            tasks.create_task(life.run(seconds=life_s))
+
+
+async def _follow_the_examples(stack: Stack, cluster: RunningCluster) -> None:
     async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
         _, _, settled = await _follow_until_settled(log, _SIGHTED, cluster, PlacedDomains())
     if not settled:
         print_line(f"some of it still waits or runs: {kai(stack.directory, 'get', 'pods', '--pending')}")
-    async with _client(cluster) as client, asyncio.TaskGroup() as tasks:
-        if clusters > 1:
-            tasks.create_task(_keep_two(stack, first))
-        if life_s != 0:
-            print_line(
-                f"three teams bring work from now on: {kai(stack.directory, 'get', 'queues', '--cluster', _SIGHTED)}"
-            )
-            tasks.create_task(Life(client, seed=seed, report=print_line).run(seconds=life_s))
 
 
 async def _keep_two(stack: Stack, first: ClusterSpec) -> None:

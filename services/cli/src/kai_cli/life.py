@@ -61,7 +61,7 @@ class Arrival(NamedTuple):
         manifest: the object, named by its number.
     """
 
-    pause_s: int
+    pause_s: float
     manifest: Manifest
 
 
@@ -81,13 +81,14 @@ class _KeptList(msgspec.Struct):
 
 
 def teams() -> Traversable:
-    """Return the folder of the teams' manifests: `queues.yaml`, and in `work` a file for each kind of work."""
+    """Return the folder of the teams' manifests: what they share, and in `work` a file for each kind of work."""
     return resources.files("kai_cli") / "teams"
 
 
-def team_queues() -> list[Manifest]:
-    """Return the queues of the teams, and that of work which names none."""
-    return list(yaml.safe_load_all((teams() / "queues.yaml").read_text("utf-8")))
+def shared_by_teams() -> list[Manifest]:
+    """Return the teams' queues, that of work which names none, and the topology that some work names."""
+    texts = ((teams() / name).read_text("utf-8") for name in ("queues.yaml", "topology.yaml"))
+    return [manifest for text in texts for manifest in yaml.safe_load_all(text)]
 
 
 def team_work() -> dict[str, list[Manifest]]:
@@ -99,19 +100,20 @@ def team_work() -> dict[str, list[Manifest]]:
     return work
 
 
-def arrival(work: dict[str, list[Manifest]], *, seed: int, number: int) -> Arrival:
+def arrival(work: dict[str, list[Manifest]], *, seed: int, number: int, pace: float = 1.0) -> Arrival:
     """Return the work of a number: always the same for a seed.
 
     Args:
         work: what the teams may bring.
         seed: of all that is drawn.
         number: from 0.
+        pace: how much faster than usual work comes and goes.
     """
     chance = random.Random(f"{seed}/{number}")
     weights = _TURNS[number // _TURN % len(_TURNS)]
     (team,) = chance.choices(list(weights), weights=list(weights.values()))
     manifest = deepcopy(chance.choice(work[team]))
-    pause, seconds = chance.randint(*_PAUSES_S), chance.randint(*_RUNS_S)
+    pause, seconds = chance.randint(*_PAUSES_S) / pace, chance.randint(*_RUNS_S) / pace
     metadata = manifest["metadata"]
     metadata["name"] = f"{metadata['name']}-{number}"
     metadata["namespace"] = _NAMESPACE
@@ -120,7 +122,7 @@ def arrival(work: dict[str, list[Manifest]], *, seed: int, number: int) -> Arriv
     return Arrival(pause, manifest)
 
 
-def _run_for(part: Any, seconds: int) -> None:
+def _run_for(part: Any, seconds: float) -> None:
     """Have all pods of a manifest that end by themselves run for so long."""
     if isinstance(part, list):
         for item in part:
@@ -128,7 +130,7 @@ def _run_for(part: Any, seconds: int) -> None:
     elif isinstance(part, dict):
         for name, value in part.items():
             if name == _RUN_SECONDS:
-                part[name] = str(seconds)
+                part[name] = f"{seconds:g}"
             else:
                 _run_for(value, seconds)
 
@@ -136,16 +138,18 @@ def _run_for(part: Any, seconds: int) -> None:
 class Life:
     """Brings work to a cluster, and takes away what does not end by itself."""
 
-    def __init__(self, client: KubeClient, *, seed: int, report: Callable[[str], None]) -> None:
+    def __init__(self, client: KubeClient, *, seed: int, report: Callable[[str], None], pace: float = 1.0) -> None:
         """Args:
         client: of the cluster.
         seed: of what comes.
         report: gets a line about how it stands now and then.
+        pace: how much faster than usual work comes and goes; tests are in a hurry.
         """
         self._client = client
         self._loader = Loader(client)
         self._paths = ObjectPaths(client)
         self._seed = seed
+        self._pace = pace
         self._report = report
         self._work = team_work()
         self._number = 0
@@ -163,7 +167,7 @@ class Life:
                     await self._persist(self._begin)
                     while True:
                         await self._has_room.wait()
-                        coming = arrival(self._work, seed=self._seed, number=self._number)
+                        coming = arrival(self._work, seed=self._seed, number=self._number, pace=self._pace)
                         await asyncio.sleep(coming.pause_s)
                         await self._persist(lambda manifest=coming.manifest: self._bring(manifest))
             self._report("no more work comes: the time of the living demonstration is over")
@@ -176,14 +180,24 @@ class Life:
             except ClusterUnavailable:
                 await asyncio.sleep(_LOOK_S)
 
-    async def _begin(self) -> None:
-        await self._loader.create(team_queues())
+    async def has_begun(self) -> bool:
+        """Whether the cluster was brought work before, in an earlier run too.
+
+        Raises:
+            ClusterUnavailable: the API server does not answer.
+        """
         try:
             kept = msgspec.json.decode(await self._client.get(f"{_KEPT_PATH}/{_KEPT_NAME}"), type=_Kept)
-            self._number = int(kept.data["next"])
         except ApiStatus as error:
             if error.code != _NOT_FOUND:
                 raise
+            return False
+        self._number = int(kept.data["next"])
+        return True
+
+    async def _begin(self) -> None:
+        await self._loader.create(shared_by_teams())
+        if not await self.has_begun():
             await self._client.post(_KEPT_PATH, {"metadata": {"name": _KEPT_NAME}, "data": {"next": "0"}})
 
     async def _bring(self, manifest: Manifest) -> None:
@@ -206,7 +220,7 @@ class Life:
                     for manifest in team:
                         if DELETE_AFTER in manifest["metadata"].get("annotations", {}):
                             await self._take_away(manifest)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_LOOK_S / self._pace)
 
     async def _take_away(self, like: Manifest) -> None:
         """Delete what was made like a manifest and has been there for long enough."""
@@ -215,6 +229,6 @@ class Life:
         now = datetime.now(UTC)
         for one in msgspec.json.decode(found, type=_KeptList).items:
             age_s = (now - datetime.fromisoformat(one.metadata.creation_timestamp)).total_seconds()
-            if age_s >= float(one.metadata.annotations.get(DELETE_AFTER, "inf")):
+            if age_s * self._pace >= float(one.metadata.annotations.get(DELETE_AFTER, "inf")):
                 with suppress(ApiStatus):  # it may be gone already
                     await self._client.delete(f"{path}/{one.metadata.name}")
