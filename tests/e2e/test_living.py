@@ -1,4 +1,4 @@
-"""The demonstration lives: all kinds of work that its teams bring run to their end as one gang, and it is never idle."""
+"""The demonstration lives: work of every kind that teams bring runs to its end as one gang, and it is never idle."""
 
 import asyncio
 from collections import Counter
@@ -27,6 +27,7 @@ THREE_NODES = """
 groups:
   - name: gpu
     count: 3
+    labels: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-40GB}
     zones: 2
     perZone: {cpus: 64, memory: 512Gi, devices: {nvidia.com/gpu: 4}}
     kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
