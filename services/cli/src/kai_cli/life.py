@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from copy import deepcopy
 from datetime import UTC, datetime
+from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from itertools import count
@@ -169,7 +170,7 @@ class Life:
                         await self._has_room.wait()
                         coming = arrival(self._work, seed=self._seed, number=self._number, pace=self._pace)
                         await asyncio.sleep(coming.pause_s)
-                        await self._persist(lambda manifest=coming.manifest: self._bring(manifest))
+                        await self._persist(partial(self._bring, coming.manifest))
             self._report("no more work comes: the time of the living demonstration is over")
 
     async def _persist(self, attempt: Callable[[], Awaitable[None]]) -> None:

@@ -8,7 +8,8 @@ from kaicore.errors import InvalidObject
 
 from kai_apiserver.controllers.backoff import Backoffs
 from kai_apiserver.controllers.reconciling import Controller
-from kai_apiserver.controllers.workload_kinds import KINDS, Plan, View
+from kai_apiserver.controllers.workload_kinds import KINDS
+from kai_apiserver.controllers.workload_view import Plan, View
 from kai_apiserver.objects import Object
 from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target, shown
 from kai_apiserver.rest.deletion import DeleteOptions, delete
