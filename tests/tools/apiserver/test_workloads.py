@@ -401,7 +401,12 @@ async def test_an_ended_job_goes_when_its_time_to_live_is_over(cluster: Cluster)
 
 
 async def test_an_object_that_makes_no_sense_stops_none_of_the_others(cluster: Cluster) -> None:
-    broken = example("pretrain", pytorchReplicaSpecs={"Master": {"replicas": "many"}})
+    refused = await cluster.client.post(
+        collection(example("pretrain")), example("pretrain", pytorchReplicaSpecs={"Master": {"replicas": "many"}})
+    )
+    assert refused.status == 422
+    assert "spec.pytorchReplicaSpecs.Master.replicas" in refused.json["message"]
+    broken = example("pretrain", pytorchReplicaSpecs={"Master": {"replicas": 1}})
     broken["metadata"]["name"] = "broken"
     await cluster.create(broken)
     await cluster.create(example("pretrain"))

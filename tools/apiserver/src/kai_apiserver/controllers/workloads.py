@@ -7,6 +7,7 @@ two writes leaves nothing that is made twice.
 from kaicore.errors import InvalidObject
 
 from kai_apiserver.controllers.backoff import Backoffs
+from kai_apiserver.controllers.controlled import has_failed
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.controllers.workload_kinds import KINDS
 from kai_apiserver.controllers.workload_view import Plan, View
@@ -15,6 +16,8 @@ from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target, s
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.writing import commit, create
 from kai_apiserver.store import Collection, Event, EventType, Stored
+
+PODS = "pods"
 
 #: Collection and key of an object.
 Place = tuple[str, str]
@@ -66,22 +69,28 @@ class WorkloadController(Controller[Place]):
                 children.pop((storage, stored.key), None)
                 if not children:
                     self._children.pop(owner, None)
-        self._queue_owners(stored, event.previous if storage == "pods" else None)
+        failed = storage == PODS and has_failed(stored, collection) and not has_failed(event.previous, collection)
+        self._queue_owners(stored, failed=failed)
 
-    def _queue_owners(self, stored: Stored, previous: Stored | None) -> None:
-        """Have all look again whom a change of a child concerns: its owners, their owners, and so on."""
+    def _queue_owners(self, stored: Stored, *, failed: bool = False) -> None:
+        """Have all look again whom a change of a child concerns: its owners, their owners, and so on.
+
+        Args:
+            stored: the child.
+            failed: whether it is a pod that has just failed.
+        """
         for uid in stored.owners:
             place = self._places.get(uid)
             if place is None:
                 continue
             if place[0] in KINDS:
-                if previous is not None and _failed(stored) and not _failed(previous):
+                if failed:
                     self._backoffs.failed(uid, self.backend.now().timestamp())
                 gathering = len(self._children.get(uid, ())) / _CHILDREN_PER_SECOND
                 self.queue_after(place, min(gathering, _LONGEST_GATHERING_S))
             above = self._stored(place)
             if above is not None:
-                self._queue_owners(above, None)
+                self._queue_owners(above)
 
     def _stored(self, place: Place) -> Stored | None:
         collection = self.backend.store.find_collection(place[0])
@@ -172,7 +181,3 @@ class WorkloadController(Controller[Place]):
         """Return any object, with kind and apiVersion."""
         stored = self._stored((storage, f"{namespace}/{name}"))
         return shown(stored, self.backend.registry.of_storage(storage)) if stored is not None else None
-
-
-def _failed(pod: Stored) -> bool:
-    return b'"phase":"Failed"' in pod.body
