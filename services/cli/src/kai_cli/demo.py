@@ -169,16 +169,24 @@ async def _show(stack: Stack, workload: list[Manifest], clusters: int, *, life_s
         print_line(line)
     print_line("Ctrl-C stops it; the next `make run` goes on from here.")
     await _apply(workload, cluster)
-    async with _client(cluster) as client, asyncio.TaskGroup() as tasks:
-        life = Life(client, seed=seed, report=print_line)
-        if life_s == 0 or not await life.has_begun():
-            await _follow_the_examples(stack, cluster)
-        if clusters > 1:
-            tasks.create_task(_keep_two(stack, first))
-        if life_s != 0:
-            asking = kai(stack.directory, "get", "queues", "--cluster", _SIGHTED)
-            print_line(f"three teams bring work from now on: {asking}")
-            tasks.create_task(life.run(seconds=life_s))
+    try:
+        async with _client(cluster) as client, asyncio.TaskGroup() as tasks:
+            life = Life(client, seed=seed, report=print_line)
+            if life_s == 0 or not await life.has_begun():
+                await _follow_the_examples(stack, cluster)
+            if clusters > 1:
+                tasks.create_task(_keep_two(stack, first))
+            if life_s != 0:
+                asking = kai(stack.directory, "get", "queues", "--cluster", _SIGHTED)
+                print_line(f"three teams bring work from now on: {asking}")
+                tasks.create_task(life.run(seconds=life_s))
+    except ExceptionGroup as errors:
+        raise _first(errors) from errors
+
+
+def _first(errors: ExceptionGroup) -> Exception:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
 
 
 async def _follow_the_examples(stack: Stack, cluster: RunningCluster) -> None:

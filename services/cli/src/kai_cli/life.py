@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import yaml
-from kaicore.errors import ApiStatus, ClusterUnavailable
+from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError
 from kaicore.kube.client import KubeClient
 from kaicore.kube.object_paths import ObjectPaths
 
@@ -178,8 +178,9 @@ class Life:
         while True:
             try:
                 return await attempt()
-            except ClusterUnavailable:
-                await asyncio.sleep(_LOOK_S)
+            except* ClusterUnavailable:  # also of several requests at once
+                pass
+            await asyncio.sleep(_LOOK_S)
 
     async def has_begun(self) -> bool:
         """Whether the cluster was brought work before, in an earlier run too.
@@ -210,7 +211,7 @@ class Life:
 
     async def _see_to_it(self) -> None:
         for look in count():
-            with suppress(ClusterUnavailable):
+            with suppress(KaiError):  # the next look comes soon
                 pods = await listed_pods(self._client)
                 waiting = sum(not pod.node and pod.phase == "Pending" for pod in pods)
                 (self._has_room.set if waiting < MOST_WAITING else self._has_room.clear)()

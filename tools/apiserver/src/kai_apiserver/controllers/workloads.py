@@ -88,17 +88,13 @@ class WorkloadController(Controller[Place]):
                     self._backoffs.failed(uid, self.backend.now().timestamp())
                 gathering = len(self._children.get(uid, ())) / _CHILDREN_PER_SECOND
                 self.queue_after(place, min(gathering, _LONGEST_GATHERING_S))
-            above = self._stored(place)
+            above = self.backend.store.find(*place)
             if above is not None:
                 self._queue_owners(above)
 
-    def _stored(self, place: Place) -> Stored | None:
-        collection = self.backend.store.find_collection(place[0])
-        return collection.get(place[1]) if collection is not None else None
-
     def reconcile(self, key: Place) -> float | None:
         """Make, replace and delete an object's children, and say in its status how they are."""
-        stored = self._stored(key)
+        stored = self.backend.store.find(*key)
         if stored is None:
             return None
         resource = self.backend.registry.of_storage(key[0])
@@ -172,12 +168,12 @@ class WorkloadController(Controller[Place]):
     def _children_of(self, uid: str) -> list[Object]:
         children = []
         for place in self._children.get(uid, ()):
-            stored = self._stored(place)
+            stored = self.backend.store.find(*place)
             if stored is not None:
                 children.append(shown(stored, self.backend.registry.of_storage(place[0])))
         return children
 
     def _find(self, storage: str, namespace: str, name: str) -> Object | None:
         """Return any object, with kind and apiVersion."""
-        stored = self._stored((storage, f"{namespace}/{name}"))
+        stored = self.backend.store.find(storage, f"{namespace}/{name}")
         return shown(stored, self.backend.registry.of_storage(storage)) if stored is not None else None
