@@ -242,9 +242,8 @@ async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
         loaded = await Loader(client).create(workload)
     if loaded.refused:
         raise KaiError(f"examples: {loaded.refused[0]}")
-    print_line(
-        f"applied the examples: {', '.join(f'{count} {kind}' for kind, count in sorted(loaded.created.items()))}"
-    )
+    created = ", ".join(f"{number} {kind}" for kind, number in sorted(loaded.created.items()))
+    print_line(f"applied the examples: {created}" if created else "the examples are there from an earlier run")
 
 
 async def _follow_until_settled(
