@@ -22,8 +22,8 @@ production:  ## create the environment DIR with what production needs and nothin
 	@test -n "$(DIR)" || { echo "where? make production DIR=/opt/kai"; exit 2; }
 	@$(PYTHON) scripts/bootstrap.py "$(DIR)"
 
-run: $(INSTALLED)  ## the demonstration; ONCE=1 prints a report and ends
-	@$(BIN)/kai demo $(if $(ONCE),--once,--clusters 2)
+run: $(INSTALLED)  ## the demonstration; FOR=10m brings work for so long, ONCE=1 prints a report and ends
+	@$(BIN)/kai demo $(if $(ONCE),--once,--clusters 2 $(if $(FOR),--for $(FOR)))
 
 test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
 	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 4)

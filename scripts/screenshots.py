@@ -43,7 +43,7 @@ def demonstration() -> Iterator[str]:
     """Run the demonstration until its work is done; yield an address that logs in."""
     kai = Path(sys.executable).parent / "kai"
     with tempfile.TemporaryDirectory() as directory:
-        command = [str(kai), "demo", "--data-dir", directory]
+        command = [str(kai), "demo", "--for", "0s", "--data-dir", directory]
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
             _wait(running)

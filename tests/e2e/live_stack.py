@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
@@ -255,6 +256,22 @@ class LiveStack:
                 if not events:
                     await log.wait_beyond("e2e", state.position, timeout_s=5)
         return state
+
+    async def seen(self, path: str, holds: Callable[[Any], bool]) -> Any:
+        """Watch a collection until something holds of one of its objects; return that."""
+        async with self.client() as client:
+            listed = msgspec.json.decode(await client.get(path))
+            for item in listed["items"]:
+                if holds(item):
+                    return item
+            version = listed["metadata"]["resourceVersion"]
+            async with client.watch(path, resource_version=version, timeout_s=int(PATIENCE_S)) as batches:
+                async for lines in batches:
+                    for line in lines:
+                        item = msgspec.json.decode(line)["object"]
+                        if holds(item):
+                            return item
+        raise AssertionError(f"{path}: it did not come to that")
 
     async def check(self) -> ClusterState:
         """The log is intact, every cycle replays, nothing was promised twice, indexes are what entries make of them."""

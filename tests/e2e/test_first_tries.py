@@ -1,12 +1,9 @@
 """What a stranger tries first on the cluster that `kai up` brings comes to something."""
 
 from collections.abc import Iterator
-from typing import Any
 
-import msgspec
 import pytest
 
-from tests.e2e.cluster import PATIENCE_S
 from tests.e2e.live_stack import LiveStack, finished, pod_manifest, running
 from tests.servers import scratch_directory
 
@@ -36,20 +33,6 @@ def stack() -> Iterator[LiveStack]:
             yield live
 
 
-async def until(stack: LiveStack, path: str, holds: Any) -> Any:
-    """Watch a collection until something holds of one of its objects."""
-    async with stack.client() as client:
-        listed = msgspec.json.decode(await client.get(path))
-        if any(holds(item) for item in listed["items"]):
-            return
-        version = listed["metadata"]["resourceVersion"]
-        async with client.watch(path, resource_version=version, timeout_s=int(PATIENCE_S)) as batches:
-            async for lines in batches:
-                if any(holds(msgspec.json.decode(line)["object"]) for line in lines):
-                    return
-    raise AssertionError(f"{path}: it did not come to that")
-
-
 async def test_plain_pods_and_deployments_run_and_gpu_pods_do_in_the_playground(stack: LiveStack) -> None:
     plain = {"containers": [{"name": "hello", "image": "busybox"}]}
     labels = {"labels": {"app": "web"}}
@@ -72,8 +55,8 @@ async def test_plain_pods_and_deployments_run_and_gpu_pods_do_in_the_playground(
         gpu,
     )
     running_there = lambda item: item["metadata"]["name"] == "hello" and item["status"]["phase"] == "Running"  # noqa: E731
-    await until(stack, "/api/v1/namespaces/default/pods", running_there)
+    await stack.seen("/api/v1/namespaces/default/pods", running_there)
     available = lambda item: item["status"].get("availableReplicas") == 2  # noqa: E731
-    await until(stack, "/apis/apps/v1/namespaces/default/deployments", available)
+    await stack.seen("/apis/apps/v1/namespaces/default/deployments", available)
     state = await stack.until(finished(1, "gpu"))
     assert state.counters.rejections == {}

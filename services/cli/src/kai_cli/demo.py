@@ -1,12 +1,13 @@
 """`kai demo`: the demonstration. Everything on one machine, a fleet of 24 nodes, and the manifests in `examples/`.
 
-With `--once` the same workload then runs on an identical fleet that is scheduled blind to NUMA, a report compares the
-two, and the demonstration ends.
+When the examples have run, work of three teams keeps coming and going (`kai_cli.life`). With `--once` the same workload
+runs on an identical fleet that is scheduled blind to NUMA instead, a report compares the two, and the demonstration
+ends.
 """
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -16,13 +17,14 @@ import yaml
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.analysis.inquiry.replay import replay_log
-from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
+from kaicore.errors import ConfigurationError, InvalidObject, KaiError, LogUnavailable
 from kaicore.kube.access import configured_access
 from kaicore.kube.client import KubeClient
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.model.duration import parse_duration
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PRESENT, Stage
 
@@ -31,6 +33,7 @@ from kai_cli.example_manifests import example_manifests
 from kai_cli.expectations import groups_of
 from kai_cli.gang_domains import PlacedDomains
 from kai_cli.hints import how_to_ask, kai
+from kai_cli.life import Life
 from kai_cli.load import Loader
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import ONCE, DataDirectory, RunningCluster, data_directory
@@ -82,15 +85,20 @@ def demo(
     *,
     once: bool = False,
     clusters: Annotated[int, Parameter(validator=Number(gte=1, lte=2))] = 1,
+    lasting: Annotated[str | None, Parameter(name="--for")] = None,
+    seed: int = 0,
     data_dir: Path | None = None,
     examples: Path | None = None,
     fresh: bool = False,
 ) -> int:
-    """Show it all: start everything, apply the examples, show progress; then keep running until Ctrl-C.
+    """Show it all: start everything, apply the examples, show progress; then let it live until Ctrl-C.
 
     Args:
         once: compare with scheduling blind to NUMA, print a report, and end.
         clusters: 2 for a second cluster and a hub of both, once the examples have run; not with --once.
+        lasting: how long work of three teams keeps coming once the examples have run, such as 10m, and 0s for none
+            at all; by default as long as the demonstration runs.
+        seed: of the teams' work: the same one brings the same work in the same order.
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
         examples: manifests to apply, instead of those that come with kai; what carries the annotation
             demo.kai.scheduler/never-fits: "true" is to wait.
@@ -99,6 +107,9 @@ def demo(
     """
     if once and clusters > 1:
         raise ConfigurationError("--clusters: a comparison has none of its own; leave --once out")
+    if once and lasting is not None:
+        raise ConfigurationError("--for: a comparison ends when its work has; leave --once out")
+    life_s = _seconds_of(lasting)
     directory = data_directory(data_dir)
     own = once and data_dir is None
     if own:
@@ -108,12 +119,22 @@ def demo(
         if once or fresh:
             directory.clear(named_by_us=own)
         stack = Stack(directory, lock=held, report=print_line)
-        return asyncio.run(_demo(stack, workload, once=once, clusters=clusters))
+        showing = _compare(stack, workload) if once else _show(stack, workload, clusters, life_s=life_s, seed=seed)
+        return asyncio.run(_demo(stack, showing, once=once))
 
 
-async def _demo(stack: Stack, workload: list[Manifest], *, once: bool, clusters: int) -> int:
+def _seconds_of(lasting: str | None) -> float | None:
+    if lasting is None:
+        return None
+    try:
+        return max(0, parse_duration(lasting, subject="--for", field="duration")) / 1_000_000
+    except InvalidObject as error:
+        raise ConfigurationError(f"--for {lasting}: {error.problem}") from error
+
+
+async def _demo(stack: Stack, show: Coroutine[None, None, DemoReport | None], *, once: bool) -> int:
     interrupted = interruption()
-    showing = asyncio.create_task(_compare(stack, workload) if once else _show(stack, workload, clusters=clusters))
+    showing = asyncio.create_task(show)
     waiting = asyncio.create_task(interrupted.wait())
     report: DemoReport | None = None
     try:
@@ -139,7 +160,7 @@ async def _demo(stack: Stack, workload: list[Manifest], *, once: bool, clusters:
     return 0 if report.good else 1
 
 
-async def _show(stack: Stack, workload: list[Manifest], *, clusters: int) -> None:
+async def _show(stack: Stack, workload: list[Manifest], clusters: int, *, life_s: float | None, seed: int) -> None:
     await stack.start()
     first = ClusterSpec(name=_SIGHTED, profile=_PROFILE)
     cluster = await stack.add_cluster(first)
@@ -148,12 +169,31 @@ async def _show(stack: Stack, workload: list[Manifest], *, clusters: int) -> Non
         print_line(line)
     print_line("Ctrl-C stops it; the next `make run` goes on from here.")
     await _apply(workload, cluster)
+    try:
+        async with _client(cluster) as client, asyncio.TaskGroup() as tasks:
+            life = Life(client, seed=seed, report=print_line)
+            if life_s == 0 or not await life.has_begun():
+                await _follow_the_examples(stack, cluster)
+            if clusters > 1:
+                tasks.create_task(_keep_two(stack, first))
+            if life_s != 0:
+                asking = kai(stack.directory, "get", "queues", "--cluster", _SIGHTED)
+                print_line(f"three teams bring work from now on: {asking}")
+                tasks.create_task(life.run(seconds=life_s))
+    except ExceptionGroup as errors:
+        raise _first(errors) from errors
+
+
+def _first(errors: ExceptionGroup) -> Exception:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+async def _follow_the_examples(stack: Stack, cluster: RunningCluster) -> None:
     async with await PostgresLog.open(stack.database_url, application="kai-demo") as log:
         _, _, settled = await _follow_until_settled(log, _SIGHTED, cluster, PlacedDomains())
     if not settled:
         print_line(f"some of it still waits or runs: {kai(stack.directory, 'get', 'pods', '--pending')}")
-    if clusters > 1:
-        await _keep_two(stack, first)
 
 
 async def _keep_two(stack: Stack, first: ClusterSpec) -> None:
@@ -202,9 +242,8 @@ async def _apply(workload: list[Manifest], cluster: RunningCluster) -> None:
         loaded = await Loader(client).create(workload)
     if loaded.refused:
         raise KaiError(f"examples: {loaded.refused[0]}")
-    print_line(
-        f"applied the examples: {', '.join(f'{count} {kind}' for kind, count in sorted(loaded.created.items()))}"
-    )
+    created = ", ".join(f"{number} {kind}" for kind, number in sorted(loaded.created.items()))
+    print_line(f"applied the examples: {created}" if created else "the examples are there from an earlier run")
 
 
 async def _follow_until_settled(

@@ -40,7 +40,7 @@ app.command(
     "kai_cli.demo:demo",
     name="demo",
     group=_RUN,
-    help="Show it all: start everything, apply the examples, show progress; then keep running until Ctrl-C.",
+    help="Show it all: start everything, apply the examples, show progress; then let it live until Ctrl-C.",
 )
 app.command(
     "kai_cli.load:load",

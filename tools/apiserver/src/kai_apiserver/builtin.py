@@ -1,6 +1,6 @@
 """The built-in resources, as a table in the style of discovery.
 
-Those without a controller here (StatefulSets, DaemonSets, CronJobs, …) are stored and served, and nothing acts on them.
+Those without a controller here (DaemonSets, CronJobs, …) are stored and served, and nothing acts on them.
 """
 
 from kai_apiserver.event_versions import from_core_event, to_core_event

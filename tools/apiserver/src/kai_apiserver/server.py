@@ -45,7 +45,8 @@ class ApiServerOptions:
         sync: wait for the disk on every write.
         history: events that each resource remembers; who asks for older ones gets a 410.
         bookmark_s: seconds between bookmarks on a watch.
-        demonstration: have what a demonstration needs: CRDs of PodGroups and queues, a namespace for first tries.
+        demonstration: have what a demonstration needs: CRDs of PodGroups, queues and batch work, and a namespace for
+            first tries.
         controllers: which controllers run, and how.
         clock: the time.
     """

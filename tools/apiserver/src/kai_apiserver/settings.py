@@ -29,7 +29,7 @@ class ApiServerSettings(ServiceSettings):
     controllers: bool = Field(True, description="run the controllers")
     default_scheduler: bool = Field(False, description="schedule pods of default-scheduler")
     demonstration: bool = Field(
-        False, description="have the CRDs of PodGroups and queues, and a namespace for first tries"
+        False, description="have the CRDs of PodGroups, queues and batch work, and a namespace for first tries"
     )
     job_backoff_s: float = Field(1.0, gt=0, description="seconds until a Job's first failed pod is replaced")
     node_grace_s: float = Field(40.0, ge=0, description="seconds of silence that make a node unreachable; 0: never")

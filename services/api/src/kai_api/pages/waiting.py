@@ -27,7 +27,8 @@ class WaitingRow:
         kind, namespace, name: whose story to read.
         waiting: pods of it that wait.
         pods: that it has.
-        asks: what its first waiting pod asks for.
+        asks: what each of its waiting pods asks for; where they ask for different things, what they ask for in all.
+        asks_of: `each` or `in all`, and nothing for one that has one pod.
         since: how long it has waited, for people.
         reason: why, in a line.
         status: of the first waiting pod, in a word.
@@ -41,6 +42,7 @@ class WaitingRow:
     waiting: int
     pods: int
     asks: str
+    asks_of: str
     since: str
     created_at: int
     status: str
@@ -134,6 +136,14 @@ def _row(state: ClusterState, entries: list[PodEntry]) -> WaitingRow:
     pod = first.pod
     alone = group is None or group.origin == POD or first.group.startswith(f"{POD}/")
     members = 1 if alone else len(state.group_table.pods_of(first.group))
+    pods = max(members, len(entries))
+    asks = dict.fromkeys(_asks(state, entry) for entry in entries)
+    is_same = len(asks) == 1
+    if not is_same:
+        total: Counter[str] = Counter()
+        for entry in entries:
+            total.update(entry.requests)
+        asks = dict.fromkeys((asked_text(total), *(asked_of_claims(state, entry.pod) for entry in entries)))
     return WaitingRow(
         kind="Pod" if alone or group is None else group.origin.partition(".")[0],
         namespace=pod.namespace,
@@ -141,13 +151,18 @@ def _row(state: ClusterState, entries: list[PodEntry]) -> WaitingRow:
         queue=state.queue_of(first)[0],
         priority=0 if group is None else group.priority,
         waiting=len(entries),
-        pods=max(members, len(entries)),
-        asks=", ".join(filter(None, (asked_text(first.requests), asked_of_claims(state, pod)))),
+        pods=pods,
+        asks=", ".join(filter(None, asks)),
+        asks_of="" if pods == 1 else "each" if is_same else "in all",
         since=duration(state.recorded_at / 1e6 - pod.created_at),
         created_at=pod.created_at * 1_000_000,
         status=pod_status(first),
         reason=pod_message(state, first) or _undecided(state, first),
     )
+
+
+def _asks(state: ClusterState, entry: PodEntry) -> str:
+    return ", ".join(filter(None, (asked_text(entry.requests), asked_of_claims(state, entry.pod))))
 
 
 def _is_ours(state: ClusterState, entry: PodEntry) -> bool:

@@ -34,6 +34,11 @@ class Backoffs:
         """Something of it has succeeded, or the object is gone."""
         self._failures.pop(uid, None)
 
+    def count(self, uid: str) -> int:
+        """How often something of the object has failed since the last success."""
+        failures = self._failures.get(uid)
+        return failures.count if failures is not None else 0
+
     def remaining(self, uid: str, now_s: float) -> float:
         """Seconds left to wait; not positive if it is time."""
         failures = self._failures.get(uid)

@@ -3,6 +3,7 @@
 from copy import deepcopy
 
 from kai_apiserver.objects import Object
+from kai_apiserver.store import Collection, Stored
 
 _NAME_MOST = 57  # leaves room for a generated suffix within a DNS label
 
@@ -34,3 +35,11 @@ def controlled_pod(owner: Object, reference: Object, *, name: str = "") -> Objec
     if given.get("finalizers"):
         metadata["finalizers"] = list(given["finalizers"])
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def has_failed(pod: Stored | None, collection: Collection) -> bool:
+    """Whether a pod of the pods' collection has failed; one that is not there has not."""
+    if pod is None:
+        return False
+    labels = [field.label for field in collection.resource.selectable]
+    return pod.fields[labels.index("status.phase")] == "Failed"

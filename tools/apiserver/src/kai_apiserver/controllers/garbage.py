@@ -79,13 +79,9 @@ class GarbageCollector(Controller[Place]):
             return None
         return resource.storage, Target(resource, namespace, reference["name"]).key
 
-    def _stored(self, place: Place) -> Stored | None:
-        collection = self.backend.store.find_collection(place[0])
-        return collection.get(place[1]) if collection is not None else None
-
     def reconcile(self, key: Place) -> float | None:
         """Settle one object: its owners, and if it is being deleted, its dependents."""
-        stored = self._stored(key)
+        stored = self.backend.store.find(*key)
         if stored is None:
             return None
         obj = stored.decode()
@@ -113,7 +109,7 @@ class GarbageCollector(Controller[Place]):
         place = self._owner_place(reference, namespace)
         if place is None:
             return True
-        owner = self._stored(place)
+        owner = self.backend.store.find(*place)
         return owner is not None and owner.uid == reference["uid"]
 
     def _write(self, place: Place, stored: Stored, obj: Object) -> None:
@@ -124,7 +120,7 @@ class GarbageCollector(Controller[Place]):
     def _orphan(self, place: Place, stored: Stored) -> None:
         """Cut the dependents loose, then let the object go."""
         for dependent_place in list(self._dependents.get(stored.uid, ())):
-            dependent = self._stored(dependent_place)
+            dependent = self.backend.store.find(*dependent_place)
             if dependent is None:
                 continue
             obj = dependent.decode()
@@ -138,7 +134,7 @@ class GarbageCollector(Controller[Place]):
     def _delete_dependents(self, place: Place, stored: Stored) -> None:
         """Delete the dependents, and let the object go when the last of them has gone."""
         for dependent_place in list(self._dependents.get(stored.uid, ())):
-            dependent = self._stored(dependent_place)
+            dependent = self.backend.store.find(*dependent_place)
             if dependent is not None and _TERMINATING not in dependent.body:
                 resource = self.backend.registry.of_storage(dependent_place[0])
                 options = DeleteOptions(

@@ -7,7 +7,7 @@ one after the other fails the next waits, which the real controller does not do 
 from typing import Any
 
 from kai_apiserver.controllers.backoff import Backoffs
-from kai_apiserver.controllers.controlled import controlled_pod, owner_reference
+from kai_apiserver.controllers.controlled import controlled_pod, has_failed, owner_reference
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object, find_condition, parse_time
 from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
@@ -70,7 +70,7 @@ class ReplicaSetController(Controller[str]):
             else:
                 pods[stored.key] = None
             if owner in self._sets:
-                if _failed(stored, collection) and not _failed(previous, collection):
+                if has_failed(stored, collection) and not has_failed(previous, collection):
                     self._backoffs.failed(owner, self.backend.now().timestamp())
                 # What happens to many pods gathers for a while, for each look is at all of them.
                 self.queue_after(self._sets[owner], min(len(pods) / _PODS_PER_SECOND, _LONGEST_GATHERING_S))
@@ -143,13 +143,6 @@ class ReplicaSetController(Controller[str]):
 
 def _soonest(*seconds: float | None) -> float | None:
     return min((wait for wait in seconds if wait is not None), default=None)
-
-
-def _failed(stored: Stored | None, collection: Collection) -> bool:
-    if stored is None:
-        return False
-    labels = [field.label for field in collection.resource.selectable]
-    return stored.fields[labels.index("status.phase")] == "Failed"
 
 
 def _active(pod: Object) -> bool:

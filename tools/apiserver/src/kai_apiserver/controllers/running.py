@@ -20,6 +20,7 @@ from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.controllers.replica_sets import ReplicaSetController
 from kai_apiserver.controllers.resource_claims import ResourceClaimController
 from kai_apiserver.controllers.volumes import VolumeController
+from kai_apiserver.controllers.workloads import WorkloadController
 from kai_apiserver.rest.backend import Backend
 
 
@@ -29,8 +30,8 @@ class ControllerOptions:
 
     Attributes:
         default_scheduler: whether pods of `default-scheduler` are scheduled.
-        job_backoff_s: seconds until a Job's first failed pod is replaced, and a ReplicaSet's; doubles with each further
-            failure. The real Job controller takes 10.
+        job_backoff_s: seconds until a Job's first failed pod is replaced, and that of any other owner; doubles with
+            each further failure. The real Job controller takes 10.
         event_ttl_s: seconds after which an event is forgotten.
         node_grace_s: seconds without a sign of life after which a node counts as unreachable; 0: never.
     """
@@ -47,10 +48,11 @@ class Controllers:
     def __init__(self, backend: Backend, options: ControllerOptions, *, died: Callable[[str], None]) -> None:
         """`died` is told if a controller ends by an error of its own."""
         self._died = died
-        self._controllers: list[Controller[str] | GarbageCollector] = [
+        self._controllers: list[Controller[str] | GarbageCollector | WorkloadController] = [
             JobController(backend, base_backoff_s=options.job_backoff_s),
             DeploymentController(backend),
             ReplicaSetController(backend, base_backoff_s=options.job_backoff_s),
+            WorkloadController(backend, base_backoff_s=options.job_backoff_s),
             GarbageCollector(backend),
             NamespaceController(backend),
             DisruptionController(backend),

@@ -17,7 +17,7 @@ _GPU_TOLERATION = '[{"key": "nvidia.com/gpu", "operator": "Exists"}]'
 
 
 def demonstrate(backend: Backend) -> None:
-    """Create what is missing: the CRDs of PodGroups and queues in every dialect, and the playground."""
+    """Create what is missing: the CRDs of PodGroups, queues and batch work, and the playground."""
     for text in [*shipped_crds().values(), *_texts()]:
         for definition in yaml.safe_load_all(text):
             _create_missing(backend, ("apiextensions.k8s.io", DEFINITIONS.partition(".")[0]), definition)

@@ -65,6 +65,11 @@ class Store:
         """The collection of that name, if there is one: those of custom resources come and go."""
         return self._collections.get(storage)
 
+    def find(self, storage: str, key: str) -> Stored | None:
+        """An object of a collection that may not be there."""
+        collection = self._collections.get(storage)
+        return collection.get(key) if collection is not None else None
+
     @property
     def collections(self) -> list[Collection]:
         """All collections."""

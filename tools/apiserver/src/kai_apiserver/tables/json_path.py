@@ -1,4 +1,4 @@
-"""The part of JSONPath that printer columns use: fields, indexes, `[*]`, and `[?(@.type=="Ready")]`."""
+"""The part of JSONPath that printer columns use: fields, indexes, `[-1:]`, `[*]`, and `[?(@.type=="Ready")]`."""
 
 import re
 from functools import lru_cache
@@ -7,6 +7,7 @@ from typing import Any
 _STEP = re.compile(
     r"\.(?P<field>(?:[^.\[\]\\]|\\.)+)"
     r"|\[(?P<index>-?\d+)\]"
+    r"|\[(?P<first>-?\d+):\]"
     r"|(?P<all>\[\*\]|\.\*)"
     r"|\[['\"](?P<quoted>[^'\"]+)['\"]\]"
     r"|\[\?\(@\.(?P<key>[^=!<>\s]+)\s*(?P<op>==|!=)\s*['\"]?(?P<value>[^'\")]*)['\"]?\)\]"
@@ -28,6 +29,8 @@ def _steps(path: str) -> tuple[_Step, ...]:
             steps.append(("all", None))
         elif match["index"]:
             steps.append(("index", int(match["index"])))
+        elif match["first"]:
+            steps.append(("from", int(match["first"])))
         elif match["key"]:
             steps.append(("filter", (tuple(match["key"].split(".")), match["op"] == "==", match["value"])))
         else:
@@ -52,6 +55,8 @@ def _step(value: Any, kind: str, argument: Any) -> list[Any]:
         return []
     if kind == "index":
         return value[argument : argument + 1 or None]
+    if kind == "from":
+        return value[argument:]
     if kind == "filter":
         keys, equal, wanted = argument
         return [item for item in value if (_text(item, keys) == wanted) is equal]
