@@ -89,6 +89,28 @@ async def test_question_is_answered_with_the_expected_fields(api: Api, cluster_n
     assert 'kai_api_request_seconds_count{route="/v1/clusters"}' in await api.get("/metrics")
 
 
+@pytest.mark.parametrize(
+    ("asked", "status", "problem"),
+    [
+        ("cycle=../../x", 400, "cycle '../../x': no number, and no SHARD/NUMBER such as default/17"),
+        ("cycle=../../1", 404, "there is no cycle ../../1"),
+        (f"cycle={'9' * 5000}", 400, "no SHARD/NUMBER"),
+        ("cycle=1&from=1", 400, "cycle means one cycle"),
+        ("from=yesterday", 400, "yesterday"),
+    ],
+)
+async def test_a_replay_of_what_there_is_not_is_refused_before_a_process_is_started_for_it(
+    postgres_log: EventLog, cluster_name: str, asked: str, status: int, problem: str
+) -> None:
+    await Facts(postgres_log, cluster_name).add_nodes(1)
+    no_process = LongAnswers("", at_once=0, most_s=1)
+    async with served_app(make_app(Inquiry(postgres_log), Health(), no_process)) as url:
+        async with aiohttp.ClientSession() as session:
+            api = Api(url, session)
+            assert problem in (await api.get(f"/v1/clusters/{cluster_name}/replay?{asked}", status=status))["error"]
+            await api.get(f"/v1/clusters/{cluster_name}/replay?from=1", status=429)
+
+
 async def test_lists_and_explanations_are_answered_by_the_api(api: Api, cluster_name: str) -> None:
     here = f"/v1/clusters/{cluster_name}"
     waiting = await api.get(f"{here}/pods?pending=true")

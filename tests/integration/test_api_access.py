@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from kaicore.rules.events import payloads
 from kaicore.runtime.access.access_file import AccessFile, read_access_file
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.scopes import View
+from kaicore.runtime.access.sessions import COOKIE, EndedTokens, Sessions
 from kaicore.runtime.service import Health
 
 from tests.factory import pod
@@ -69,11 +70,15 @@ async def serving(
     per_s: float = 50,
     burst: int = 500,
     views: ViewStore | None = None,
+    sessions: Sessions | None = None,
+    trusted_proxies: Sequence[str] = (),
+    clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[Client]:
-    access = HttpAccess(anonymous=anonymous, file=AccessFile(file) if file else None, per_s=per_s, burst=burst)
+    rules = AccessFile(file) if file else None
+    access = HttpAccess(anonymous=anonymous, file=rules, sessions=sessions, per_s=per_s, burst=burst, clock=clock)
     app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access, views=views)
     jar = aiohttp.CookieJar(unsafe=True)
-    async with served_app(app) as url, aiohttp.ClientSession(cookie_jar=jar) as session:
+    async with served_app(app, trusted_proxies=trusted_proxies) as url, aiohttp.ClientSession(cookie_jar=jar) as session:
         yield Client(url, session)
 
 
@@ -230,6 +235,76 @@ async def test_a_caller_who_asks_too_often_is_told_when_to_ask_again(postgres_lo
             await client.get("/v1/clusters")
         async with client._session.get(f"{client.url}/v1/clusters") as response:
             assert (response.status, 90 < int(response.headers["Retry-After"]) <= 100) == (429, True)
+
+
+async def test_wrong_keys_keep_no_right_key_out_whatever_address_they_come_from(
+    postgres_log: EventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "access.yaml"
+    key = make_key(file, "one", "*", capsys=capsys)
+    async with serving(postgres_log, file=file, clock=lambda: 0.0) as client:
+        for _ in range(20):
+            await client.get("/v1/clusters", key="kai_wrong", status=401)
+        # An address is what the connection has, not what a client says: not even one of this machine.
+        for said in ("", "203.0.113.7"):
+            refused = await client.get("/v1/clusters", key="kai_wrong", status=429, **{"X-Forwarded-For": said})
+            assert refused["error"] == "too many tokens of 127.0.0.1 were refused"
+        assert await client.get("/v1/clusters", key=key) == []
+        async with client._session.post(f"{client.url}/login", data={"token": key, "next": "/v1/whoami"}) as response:
+            assert (response.status, (await response.json())["name"]) == (200, "one")
+
+
+async def test_callers_behind_a_trusted_proxy_are_counted_one_by_one(
+    postgres_log: EventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "access.yaml"
+    make_key(file, "one", "*", capsys=capsys)
+    async with serving(postgres_log, file=file, trusted_proxies=["127.0.0.0/8"], clock=lambda: 0.0) as client:
+        bad = {"X-Forwarded-For": "198.51.100.1, 203.0.113.7"}
+        for _ in range(20):
+            await client.get("/v1/clusters", key="kai_wrong", status=401, **bad)
+        refused = await client.get("/v1/clusters", key="kai_wrong", status=429, **bad)
+        assert "203.0.113.7" in refused["error"]
+        await client.get("/v1/clusters", key="kai_wrong", status=401, **{"X-Forwarded-For": "203.0.113.8"})
+
+
+async def test_a_session_that_was_logged_out_is_over_for_whoever_has_its_cookie(
+    postgres_log: EventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, ended = tmp_path / "access.yaml", tmp_path / "ended"
+    key = make_key(file, "one", "*", capsys=capsys)
+    page = {"Accept": "text/html"}
+
+    def replica() -> Sessions:
+        return Sessions(b"s" * 32, EndedTokens(ended))
+
+    async with (
+        serving(postgres_log, file=file, sessions=replica()) as client,
+        serving(postgres_log, file=file, sessions=replica()) as other,
+    ):
+        cookies = []
+        for _ in range(2):
+            form = {"token": key, "next": "/v1/whoami"}
+            async with client._session.post(f"{client.url}/login", data=form) as response:
+                cookies.append(f"{COOKIE}={response.history[0].cookies[COOKIE].value}")
+        client._session.cookie_jar.clear()
+        for at in (client, other):
+            assert (await at.get("/v1/whoami", Cookie=cookies[0]))["name"] == "one"
+        # A page of another site is known by its origin where the browser says nothing else of it.
+        for origin in ("http://evil.example", "null", f"{client.url}0"):
+            await client.get("/logout", method="POST", status=403, Cookie=cookies[0], Origin=origin)
+            await client.get("/login", method="POST", status=403, body=f"token={key}", Origin=origin)
+        await client.get("/logout", method="POST", status=303, Cookie=cookies[0], Origin=client.url, **page)
+        await client.get("/logout", method="POST", status=303, Cookie=cookies[0], **page)
+        for at in (client, other):
+            await at.get("/v1/whoami", status=401, Cookie=cookies[0])
+            assert (await at.get("/v1/whoami", Cookie=cookies[1]))["name"] == "one"
+        path = (await client.get("/v1/login-tokens", key=key, method="POST"))["path"]
+        once = f"token={path.removeprefix('/login#')}"
+        await client.get("/login", method="POST", body=once, status=303)
+        assert "used before" in await other.get("/login", method="POST", body=once, status=401)
+    async with serving(postgres_log, file=file, sessions=replica()) as restarted:
+        await restarted.get("/v1/whoami", status=401, Cookie=cookies[0])
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,16 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
+from kaicore.analysis.inquiry import log_states
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.migrate import upgrade
-from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres import PostgresLog, connections
+from kaicore.rules.events import payloads
 from kaicore.runtime.embedded import EmbeddedPostgres
 from kaicore.runtime.health import Health
 from kaicore.runtime.service import ServiceContext
@@ -174,6 +176,27 @@ async def test_what_waits_for_a_server_that_says_nothing_is_ended(server: Embedd
                 await log.append("c1", [unit(new_event("stream/a"))])
         await eventually(lambda: log.ping(timeout_s=5))
         assert (await log.head("c1")).position >= 1
+
+
+async def test_an_answer_that_comes_while_the_process_computes_is_not_taken_for_silence(
+    server: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay reads the next page while it runs the cycles of this one, which may take longer than an answer may."""
+    answer_s = 3.0
+    monkeypatch.setattr(connections, "_LEAST_ANSWER_S", answer_s)
+    monkeypatch.setattr(log_states, "_PAGE", 1)
+    async with await PostgresLog.open(server.url, patience_s=answer_s) as log:
+        # More than waits in a socket: what is hung up on loses the rest.
+        large = payloads.EvictionFailed("u", "default", "p", "n1", 429, "TooManyRequests", "x" * (7 << 20))
+        await log.append("c1", [unit(new_event("stream/a", payload=large)) for _ in range(2)])
+        time, seen = asyncio.get_running_loop().time, []
+        async with aclosing(log_states.events_of(log, "c1", upto=2)) as events:
+            async for event in events:
+                seen.append(event.position)
+                computed = time() + 2 * answer_s
+                while len(seen) == 1 and time() < computed:
+                    pass
+        assert seen == [1, 2]
 
 
 async def test_a_service_that_is_to_stop_waits_no_longer_for_a_server_that_is_gone(server: EmbeddedPostgres) -> None:

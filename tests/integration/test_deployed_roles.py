@@ -11,7 +11,7 @@ import pytest
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.runtime.embedded import EmbeddedPostgres
 from kaicore.runtime.embedded.places import unprivileged_user
-from kaicore.runtime.embedded.postgres import _programs
+from kaicore.runtime.embedded.postgres import programs_of
 
 from tests.servers import scratch_directory
 
@@ -29,7 +29,7 @@ async def database_url() -> AsyncIterator[str]:
 
 
 def make_roles(url: str, **passwords: str) -> None:
-    psql = _programs(unprivileged_user()) / "psql"
+    psql = programs_of(unprivileged_user()) / "psql"
     done = subprocess.run(
         [str(psql), "-d", url, "-f", str(ROLES)],
         env={**os.environ, **{f"KAI_{role.upper()}_PASSWORD": password for role, password in passwords.items()}},

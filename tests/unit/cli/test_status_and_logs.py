@@ -39,6 +39,22 @@ def test_where_nothing_runs_status_says_so_and_fails(
     assert capsys.readouterr().out == f"nothing runs in {directory.root}\n"
 
 
+def test_processes_that_running_json_does_not_tell_of_are_seen_by_the_lock(
+    directory: DataDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with directory.lock(), ready_service() as service:
+        assert status(source=AnswerSource(data_dir=directory.root)) == 1
+        assert "processes of one still use the directory" in capsys.readouterr().out
+        # That of a `kai up` that was killed: its services answer, and nobody starts them anew.
+        killed = subprocess.Popen([sys.executable, "-c", ""])
+        killed.wait()
+        directory.note_running(RunningStack(killed.pid, services={"relay": service}))
+        assert status(source=AnswerSource(data_dir=directory.root), output="json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["leftOver"], answer["ready"], answer["pid"]) == (True, False, 0)
+    assert [row["status"] for row in answer["services"] if row["name"] == "relay"] == ["ready"]
+
+
 def test_a_service_that_does_not_answer_is_named_and_status_fails(
     directory: DataDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,16 +12,15 @@ import msgspec
 from kaicore.analysis.history.comparison import HistoryComparison, compare_history
 from kaicore.analysis.history.question import HistoryQuestion
 from kaicore.analysis.inquiry.audit import audit_log
-from kaicore.analysis.inquiry.moments import parse_moment
-from kaicore.analysis.inquiry.ranges import Range, range_of
-from kaicore.analysis.inquiry.replay import cycle_range, replay_log
+from kaicore.analysis.inquiry.ranges import Range
+from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
 from kaicore.analysis.shadow.report import ShadowReport, shadow_report
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.analysis.submission.calibrations import keep_calibration, measure_calibration
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError, UnknownMoment
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres import QUESTION_PATIENCE_S, PostgresLog
 from kaicore.runtime.process_context import bound_to_parent
 
 from kai_api.error_statuses import status_of
@@ -33,11 +32,15 @@ _NICENESS = 10
 
 async def _answer(question: Question, cluster: str, options: Mapping[str, str]) -> object:
     async with await PostgresLog.open(
-        os.environ["KAI_DATABASE_URL"], application=f"kai-api-{question}", connections=2
+        os.environ["KAI_DATABASE_URL"],
+        application=f"kai-api-{question}",
+        connections=2,
+        patience_s=QUESTION_PATIENCE_S,
     ) as log:
         match question:
             case Question.REPLAY:
-                return replay_answer(await replay_log(log, cluster, await _range(log, cluster, options)))
+                wanted = Range(int(options["from"]), int(options["to"])) if options else None
+                return replay_answer(await replay_log(log, cluster, wanted))
             case Question.AUDIT:
                 return audit_answer(await audit_log(log, cluster))
             case Question.CALIBRATION:
@@ -86,21 +89,6 @@ async def _shadow(log: EventLog, cluster: str, options: Mapping[str, str]) -> Sh
         until=options.get("to", ""),
         simulate=simulate,
     )
-
-
-async def _range(log: EventLog, cluster: str, options: Mapping[str, str]) -> Range | None:
-    """Return the range that is asked for; None for the whole log.
-
-    Raises:
-        UnknownMoment: there is no such range.
-        UnknownSubject: there is no such cycle.
-    """
-    moments = {name: parse_moment(text) for name, text in options.items() if name != "cycle"}
-    if "cycle" not in options:
-        return await range_of(log, cluster, since=moments.get("from"), until=moments.get("to")) if moments else None
-    if moments:
-        raise UnknownMoment("cycle means one cycle: it goes without from and to")
-    return await cycle_range(log, cluster, options["cycle"])
 
 
 def main() -> int:

@@ -77,7 +77,7 @@ def make_routes(
     describe(app)
     app.include_router(make_login_router(access))
     calibrations = Calibrations(inquiry.log, long_answers)
-    app.include_router(make_long_router(long_answers, calibrations))
+    app.include_router(make_long_router(inquiry.log, long_answers, calibrations))
     app.include_router(make_events_router(inquiry.log, live))
     app.include_router(make_audit_router(inquiry))
     models = None if views is None else ReadModels(inquiry.log, views)

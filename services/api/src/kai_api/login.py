@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from kaicore.analysis.inquiry.answers import Answer
-from kaicore.runtime.access.callers import HttpAccess, RequestRefused
+from kaicore.runtime.access.callers import HttpAccess, RequestRefused, check_same_site
 from kaicore.runtime.access.sessions import COOKIE, LOGIN_S, SESSION_S, CallerIdentity
 
 from kai_api.answering import AnswerRouter
@@ -71,6 +71,8 @@ def make_login_router(access: HttpAccess) -> APIRouter:
         token, target = form.get("token", [""])[0].strip(), form.get("next", ["/"])[0]
         client = request.client.host if request.client else "?"
         try:
+            # A page of another site could log a browser in as somebody who wants to see what it asks.
+            check_same_site(request)
             identity = await access.prove(token, client, login=True)
         except RequestRefused as error:
             return _page(target, f"{error}.", status=error.status)
@@ -86,7 +88,8 @@ def make_login_router(access: HttpAccess) -> APIRouter:
         return answer
 
     @router.post("/logout", include_in_schema=False)
-    async def logout() -> Response:
+    async def logout(request: Request) -> Response:
+        access.sessions.end(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(COOKIE, httponly=True, samesite="lax")
         return answer

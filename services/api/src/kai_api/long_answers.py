@@ -94,6 +94,8 @@ class LongAnswers:
             NoAnswer: there is none.
         """
         if self._running >= self._at_once:
+            if asyncio.iscoroutine(gone):
+                gone.close()
             raise Busy(f"{self._at_once} questions of this kind are being answered, which is as many as may be")
         self._running += 1
         try:

@@ -5,7 +5,12 @@ from typing import Annotated, Literal
 
 from fastapi import HTTPException, Query, Request
 from fastapi.responses import Response
+from kaicore.analysis.inquiry.moments import parse_moment
+from kaicore.analysis.inquiry.ranges import Range, range_of
+from kaicore.analysis.inquiry.replay import cycle_range
 from kaicore.analysis.shadow.report import ShadowReport
+from kaicore.errors import UnknownMoment
+from kaicore.ledger.log.port import EventLog
 
 from kai_api.answering import AnswerRouter, encoded
 from kai_api.calibrating import Calibrations
@@ -20,7 +25,7 @@ _From = Annotated[str | None, Query(alias="from", description="from this positio
 _To = Annotated[str | None, Query(alias="to", description="up to this position or time")]
 
 
-def make_long_router(long_answers: LongAnswers, calibrations: Calibrations) -> AnswerRouter:
+def make_long_router(log: EventLog, long_answers: LongAnswers, calibrations: Calibrations) -> AnswerRouter:
     """Make the routes."""
     router = AnswerRouter()
 
@@ -38,7 +43,9 @@ def make_long_router(long_answers: LongAnswers, calibrations: Calibrations) -> A
         until: _To = None,
     ) -> Response:
         """Run every recorded cycle again, or those of a range, and compare."""
-        response = await ask(Question.REPLAY, cluster, request, {"cycle": cycle, "from": since, "to": until})
+        wanted = await _replayed(log, cluster, cycle, since, until)
+        options = {} if wanted is None else {"from": str(wanted.first), "to": str(wanted.last)}
+        response = await ask(Question.REPLAY, cluster, request, options)
         if response.status_code == 200:
             count_replay(cluster, bytes(response.body))
         return response
@@ -80,6 +87,28 @@ def make_long_router(long_answers: LongAnswers, calibrations: Calibrations) -> A
         return await _answered(calibrations.measure(cluster, gone=_gone(request))) if kept is None else encoded(kept)
 
     return router
+
+
+async def _replayed(
+    log: EventLog, cluster: str, cycle: str | None, since: str | None, until: str | None
+) -> Range | None:
+    """Return the range that is asked for; None for the whole log.
+
+    It is looked up before a process is started, so that what there is not is answered at once.
+
+    Raises:
+        EventsRetired: it begins in a month that was retired.
+        UnknownMoment: there is no such range, or this is no name of a cycle.
+        UnknownSubject: there is no such cycle.
+    """
+    if cycle is not None and (since is not None or until is not None):
+        raise UnknownMoment("cycle means one cycle: it goes without from and to")
+    if cycle is not None:
+        return await cycle_range(log, cluster, cycle)
+    if since is None and until is None:
+        return None
+    begin, end = (None if text is None else parse_moment(text) for text in (since, until))
+    return await range_of(log, cluster, since=begin, until=end)
 
 
 async def _answered(question: Awaitable[object]) -> Response:

@@ -9,7 +9,7 @@ from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
-from kaicore.runtime.access.sessions import Sessions
+from kaicore.runtime.access.sessions import EndedTokens, Sessions
 from kaicore.runtime.node_tokens import read_secret
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
@@ -17,7 +17,7 @@ from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
 from prometheus_client import REGISTRY
-from pydantic import Field
+from pydantic import Field, IPvAnyNetwork
 
 from kai_api.app import make_app
 from kai_api.kept_states import KeptStates
@@ -51,6 +51,12 @@ class ApiSettings(ServiceSettings):
     session_secret_file: Path | None = Field(
         None, description="file with the secret that signs browsers' sessions; by default they end with the process"
     )
+    ended_sessions_file: Path | None = Field(
+        None, description="file in which sessions that were logged out are kept; by default each process has its own"
+    )
+    trusted_proxy: list[IPvAnyNetwork] = Field(
+        [], description="addresses or networks of proxies that say for whom they ask (X-Forwarded-For); by default nobody"
+    )
     caller_per_s: float = Field(50, gt=0, description="requests that one caller may make in a second")
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")
 
@@ -70,7 +76,7 @@ def open_access(settings: ApiSettings) -> HttpAccess:
     return HttpAccess(
         anonymous=settings.anonymous,
         file=None if settings.access_file is None else AccessFile(settings.access_file),
-        sessions=Sessions(None if secret is None else read_secret(secret)),
+        sessions=Sessions(None if secret is None else read_secret(secret), EndedTokens(settings.ended_sessions_file)),
         per_s=settings.caller_per_s,
         burst=settings.caller_burst,
     )
@@ -80,7 +86,14 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until told to stop."""
     access = open_access(settings)
     app = Later(context.health)
-    server = HttpServer(app, host=settings.http_host, port=settings.http_port, fd=settings.http_fd, limits=_LIMITS)
+    server = HttpServer(
+        app,
+        host=settings.http_host,
+        port=settings.http_port,
+        fd=settings.http_fd,
+        limits=_LIMITS,
+        trusted_proxies=settings.trusted_proxy,
+    )
     context.log.info("listening", address=server.address)
     await server.run_beside(context.stopping, _answer(context, settings, access, app))
 

@@ -12,7 +12,7 @@ from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.retired import with_retired
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.postgres import QUESTION_PATIENCE_S, PostgresLog
 from kaicore.runtime.embedded import EmbeddedPostgres, embedded_url_of
 
 from kai_cli.directory_lock import LOOK_S, PATIENCE_S, try_lock
@@ -81,7 +81,7 @@ async def _open(source: LogSource, *, role: str) -> AsyncIterator[PostgresLog]:
         url = source.database()
         if url is None:
             url = await _log_in(data_directory(source.data_dir), stack, role=role)
-        log = await stack.enter_async_context(await PostgresLog.open(url, application="kai"))
+        log = await stack.enter_async_context(await PostgresLog.open(url, application="kai", patience_s=QUESTION_PATIENCE_S))
         yield log
 
 

@@ -185,15 +185,30 @@ class DataDirectory:
 
     def running(self) -> RunningStack | None:
         """Return what the stack that runs here tells of itself; None when none does."""
-        try:
-            stack = msgspec.json.decode(self.running_file.read_bytes(), type=RunningStack)
-        except (OSError, msgspec.DecodeError):
+        stack = self.noted()
+        if stack is None:
             return None
         if not alive(stack.pid) or (free := try_lock(self.root)) is None:
             return stack if alive(stack.pid) else None
         # No process has it locked, so that process is another one of that id by now.
         free.release()
         return None
+
+    def noted(self) -> RunningStack | None:
+        """Return what a stack has told of itself, whether it runs or was killed; None when none has."""
+        try:
+            return msgspec.json.decode(self.running_file.read_bytes(), type=RunningStack)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def in_use(self) -> bool:
+        """Return whether a process has the directory locked: a stack, or what one that was killed has left."""
+        if not self.root.is_dir():
+            return False
+        if (free := try_lock(self.root)) is None:
+            return True
+        free.release()
+        return False
 
     def note_running(self, stack: RunningStack) -> None:
         """Let other commands know of the stack that runs here; the caller has locked the directory."""

@@ -156,7 +156,12 @@ class Stack:
         self._report(f"logs in {self.directory.logs}")
 
     async def _dashboard(self) -> str:
-        """Return the address that logs a browser in; an API that is alive may not answer yet, or not just now."""
+        """Return the address that logs a browser in; an API that is alive may not answer yet, or not just now.
+
+        Where nobody looks at a terminal, what is printed is kept, and an address that logs in would be kept with it.
+        """
+        if not sys.stdout.isatty():
+            return f"{self.api_url}; `kai dashboard` prints the address that logs in"
         for _ in range(_LOGIN_TRIES):
             try:
                 address = await asyncio.to_thread(login_address, self.api_url, self._api_key)

@@ -60,6 +60,8 @@ class StackStatus(Answer, frozen=True, kw_only=True):
         pid: of `kai up`; 0 where none runs.
         ready: whether every service is, and a cluster is up.
         starting: whether `kai up` runs and no cluster is up yet.
+        left_over: whether processes of a `kai up` use the directory that `running.json` does not tell of, or of one that
+            was killed.
     """
 
     data_dir: str
@@ -69,6 +71,7 @@ class StackStatus(Answer, frozen=True, kw_only=True):
     api: str
     services: list[ServiceStatus]
     clusters: list[ClusterRow]
+    left_over: bool = False
 
 
 def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
@@ -92,7 +95,11 @@ async def _status(source: AnswerSource) -> StackStatus:
     if source.file is not None:
         raise ConfigurationError("--file: status is of what runs; an exported log does not")
     directory = data_directory(source.data_dir)
-    running = None if source.api_named or source.database() is not None else directory.running()
+    local = not source.api_named and source.database() is None
+    running = directory.running() if local else None
+    left_over = local and running is None and directory.in_use()
+    # What a killed `kai up` has noted says where its processes answer, as long as they do.
+    noted = directory.noted() if left_over else running
     api = source.api() or ""
     clusters: list[ClusterRow] = []
     if api:
@@ -104,13 +111,13 @@ async def _status(source: AnswerSource) -> StackStatus:
             ]
         except KaiError as error:
             sys.stderr.write(f"kai: {error}\n")
-    addresses = running.services if running is not None else {"api": api} if api else {}
+    addresses = noted.services if noted is not None else {"api": api} if api else {}
     heads = {row.name: row.position for row in clusters}
     services = await asyncio.gather(
         *(asyncio.to_thread(_service, name, address, heads) for name, address in addresses.items())
     )
     servers = (
-        [] if running is None else await asyncio.gather(*(asyncio.to_thread(_server, *one) for one in _urls(running)))
+        [] if noted is None else await asyncio.gather(*(asyncio.to_thread(_server, *one) for one in _urls(noted)))
     )
     ready = bool(services) and all(item.status == "ready" for item in (*servers, *services))
     # A cluster is named when all of it has been ready once.
@@ -118,11 +125,12 @@ async def _status(source: AnswerSource) -> StackStatus:
     return StackStatus(
         data_dir="" if source.api_named else str(directory.root),
         pid=0 if running is None else running.pid,
-        ready=ready and not starting,
+        ready=ready and not starting and not left_over,
         starting=starting,
         api=api,
         services=[*servers, *services],
         clusters=clusters,
+        left_over=left_over,
     )
 
 
@@ -184,11 +192,18 @@ def _read(url: str) -> tuple[int, str]:
 
 
 def _print(status: StackStatus) -> None:
-    if not status.services:
+    if status.left_over:
+        print(
+            f"{status.data_dir}: no kai up is known to run (running.json), but processes of one still use the directory: "
+            "those of one that was killed end by themselves"
+        )
+    elif not status.services:
         print(f"nothing runs in {status.data_dir}")
+    else:
+        where = f"{status.data_dir}, process {status.pid}" if status.pid else status.api
+        print(f"{where}: {'all ready' if status.ready else 'not all is ready'}")
+    if not status.services:
         return
-    where = f"{status.data_dir}, process {status.pid}" if status.pid else status.api
-    print(f"{where}: {'all ready' if status.ready else 'not all is ready'}")
     if status.starting:
         print("no cluster is up yet")
     rows = [

@@ -38,6 +38,7 @@ async def serve(context: ServiceContext, settings: HubSettings) -> None:
         cert_file=settings.tls_cert_file,
         key_file=settings.tls_key_file,
         limits=_LIMITS,
+        trusted_proxies=settings.trusted_proxy,
     )
     context.log.info("listening", address=server.address, takes_dispatches=access is not None)
     await server.run_beside(context.stopping, _decide(context, settings, access, app))

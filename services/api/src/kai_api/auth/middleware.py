@@ -75,8 +75,10 @@ def authenticated(app: Asgi, access: HttpAccess) -> Asgi:
 
 def _refusal(request: Request, error: RequestRefused) -> Asgi:
     path = request.url.path
-    wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
-    if error.status == 401 and wants_page and not path.startswith("/v1/"):
+    wants_page = "text/html" in request.headers.get("accept", "")
+    if error.status == 401 and wants_page and path == "/logout":
+        return RedirectResponse("/login", status_code=303)
+    if error.status == 401 and wants_page and request.method == "GET" and not path.startswith("/v1/"):
         where = quote(f"{path}?{request.url.query}" if request.url.query else path, safe="")
         return RedirectResponse(f"/login?next={where}", status_code=303)
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}

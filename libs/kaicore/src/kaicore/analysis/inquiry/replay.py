@@ -19,6 +19,8 @@ from kaicore.spelling import did_you_mean
 
 #: Of these one was decided on the earliest state: cycles of several shards overlap, but not many of them.
 _FIRST_CYCLES = 50
+#: Of a cycle's number.
+_MOST_DIGITS = 18
 
 _CYCLES, _CONFIGS = Filter(types=("CycleCompleted",)), Filter(types=("ConfigRecorded",))
 _DECIDED = Filter(types=("CycleCompleted", "ShadowDecided"))
@@ -107,8 +109,8 @@ async def cycle_range(log: EventLog, cluster: str, name: str) -> Range:
         UnknownSubject: there is no such cycle.
     """
     shard, _, number = name.rpartition("/")
-    if not number.isascii() or not number.isdigit():
-        raise UnknownMoment(f"cycle {name!r}: no number, and no SHARD/NUMBER such as default/17")
+    if not number.isascii() or not number.isdigit() or len(number) > _MOST_DIGITS:
+        raise UnknownMoment(f"cycle {name[:100]!r}: no number, and no SHARD/NUMBER such as default/17")
     there_are = await _shards(log, cluster)
     if not shard and len(there_are) > 1:
         raise UnknownMoment(f"cycle {name}: of which shard? There are {', '.join(there_are)}: name SHARD/{name}")

@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
@@ -109,7 +110,7 @@ class HttpAccess:
         if (cookie := request.cookies.get(COOKIE)) is not None:
             identity = self.sessions.of_cookie(cookie, self.rules)
             if identity is not None:
-                _check_same_site(request)
+                check_same_site(request)
                 return identity
         if self._anonymous == "no":
             raise RequestRefused(401, "who are you? A key or a token goes into the header Authorization: Bearer …")
@@ -126,17 +127,22 @@ class HttpAccess:
             login: whether a login token counts.
 
         Raises:
-            RequestRefused: it is worth nothing, or too many from this address were.
+            RequestRefused: it is worth nothing; 429 where too many from this address were. What is worth something is
+                never refused.
         """
-        now = self._clock()
-        refusals = self._refusals.of(address, now)
-        if not refusals.take(now):
-            raise RequestRefused(429, f"too many tokens of {address} were refused", retry_s=refusals.wait_s(now))
         if (rules := self.rules) is not None and rules.issuers:
             await self._tokens().prepare(token, rules.issuers.values())
-        identity = self._proved(token, login=login)
-        refusals.give_back()
-        return identity
+        try:
+            return self._proved(token, login=login)
+        except RequestRefused as error:
+            # Counted afterwards: callers share addresses, and wrong keys of one must not keep the others out. A look
+            # at a key costs a hash, or the check of a signature.
+            now = self._clock()
+            refusals = self._refusals.of(address, now)
+            if refusals.take(now):
+                raise
+            why = f"too many tokens of {address} were refused"
+            raise RequestRefused(429, why, retry_s=refusals.wait_s(now)) from error
 
     def _tokens(self) -> "TokenChecker":
         if self._checker is None:
@@ -168,14 +174,24 @@ def _address(request: Request) -> str:
     return request.client.host if request.client else "?"
 
 
-def _check_same_site(request: Request) -> None:
+def check_same_site(request: Request) -> None:
     """Refuse what another site's page has a browser send; the cookie's SameSite does so, too.
+
+    Browsers send `Sec-Fetch-Site` to addresses with TLS and to this machine only, and `Origin` with every POST (Fetch
+    standard, 3.2). Neither is sent by programs that are no browsers.
 
     Raises:
         RequestRefused: it is such a request.
     """
-    site = request.headers.get("sec-fetch-site", "none")
-    if request.method not in ("GET", "HEAD") and site not in ("none", "same-origin"):
+    if request.method in ("GET", "HEAD"):
+        return
+    site = request.headers.get("sec-fetch-site")
+    if site is None:
+        origin = request.headers.get("origin")
+        own = origin is None or urlsplit(origin).netloc.lower() == request.headers.get("host", "").strip().lower()
+    else:
+        own = site in ("none", "same-origin")
+    if not own:
         raise RequestRefused(403, "a page of another site may not ask in your name")
 
 

@@ -79,6 +79,9 @@ class TokenChecker:
         if issuer is None:
             return
         keys = self._keys.setdefault(issuer.issuer, _Keys())
+        if kid in keys.by_id and self._clock() - keys.fetched_s < _KEYS_S:
+            # No waiting for a fetch that a token with a made-up key has begun.
+            return
         async with keys.turn:
             now = self._clock()
             known = kid in keys.by_id and now - keys.fetched_s < _KEYS_S

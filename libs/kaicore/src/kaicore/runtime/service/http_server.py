@@ -4,10 +4,11 @@ import asyncio
 import errno
 import resource
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,7 @@ class HttpServer:
         cert_file: Path | None = None,
         key_file: Path | None = None,
         limits: HttpLimits | None = None,
+        trusted_proxies: Iterable[IPv4Network | IPv6Network] = (),
         stop_s: float = _STOP_S,
     ) -> None:
         """Begin to listen, so that connections wait until `run`.
@@ -132,6 +134,8 @@ class HttpServer:
             cert_file: certificate and what it is signed with, for HTTPS; None for HTTP.
             key_file: the certificate's key; None if it is in the same file.
             limits: what a client may cost; fewer connections where the process may not open as many files.
+            trusted_proxies: addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed; nobody's
+                by default, not even this machine's own.
             stop_s: seconds that requests under way have when the server stops.
 
         Raises:
@@ -145,6 +149,7 @@ class HttpServer:
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # Connections inherit it: a client that does not read what it is sent is given up by the kernel.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.send_s * 1000))
+        proxies = [str(network) for network in trusted_proxies]
         config = uvicorn.Config(
             app,
             http="httptools",
@@ -153,6 +158,8 @@ class HttpServer:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=proxies,
             timeout_keep_alive=120,
             ssl_certfile=cert_file,
             ssl_keyfile=key_file,

@@ -7,6 +7,9 @@ does the caller learn of it, as `LogUnavailable`.
 A server that keeps its connections and says nothing, such as a stopped process or one behind a network that swallows
 everything, is hung up on: its socket is shut down, which ends whatever waits for it. psycopg by itself waits for ever,
 and so does cancelling what waits, because psycopg first has the server cancel it.
+
+Only time counts in which we would have heard an answer. While the process computes between two turns of its event loop,
+as a replay does, or gets no CPU, the server's answer lies unread.
 """
 
 import asyncio
@@ -15,7 +18,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -59,6 +62,12 @@ _POOL_S = 2.0
 #: Least seconds that work has before its server is hung up on; a longer patience gives it as much.
 _LEAST_ANSWER_S = 10.0
 
+#: Seconds to connect at most, whatever the patience is.
+_MOST_CONNECT_S = 20
+
+#: Looks at the clock in the time that an answer may take.
+_LOOKS = 20
+
 #: The shortest time to connect that libpq knows, seconds; 0 would be none at all.
 _LEAST_CONNECT_S = 2
 
@@ -100,7 +109,13 @@ class Connections:
         self._probe: Connection | None = None
         #: What the server lacked when work was last refused for want of it, and when that was (the event loop's clock).
         self.lacking, self.lacking_since_s = "", 0.0
-        self._options: dict[str, Any] = {**_TRANSPORT, "application_name": application, "autocommit": True}
+        connect_s = min(max(_TRANSPORT["connect_timeout"], round(patience_s / 3)), _MOST_CONNECT_S)
+        self._options: dict[str, Any] = {
+            **_TRANSPORT,
+            "connect_timeout": connect_s,
+            "application_name": application,
+            "autocommit": True,
+        }
         self._pool = AsyncConnectionPool(
             url,
             kwargs=self._options,
@@ -157,7 +172,7 @@ class Connections:
         """Return a connection outside the pool, with the same settings.
 
         Args:
-            timeout_s: seconds that connecting may take, two at least; by default five.
+            timeout_s: seconds that connecting may take, two at least; by default five, or a third of a longer patience.
 
         Raises:
             ConfigurationError: the url is none.
@@ -220,14 +235,16 @@ class Connections:
         assert task is not None
         cancelled = task.cancelling()
         time = asyncio.get_running_loop().time
-        began = time()
+        spent_s = 0.0
         delay_s = _FIRST_DELAY_S
         while True:
-            left_s = began + self._patience_s - time()
+            pool_s = max(min(_POOL_S, self._patience_s - spent_s), 0.01)
+            began, heard = time(), None
             try:
                 # In small portions, because the pool tries to connect anew only when it is asked anew.
-                async with self._pool.connection(timeout=max(min(_POOL_S, left_s), 0.01)) as connection:
-                    with _Deadline(connection, self._answer_s if repeat else answer_s):
+                async with self._pool.connection(timeout=pool_s) as connection:
+                    spent_s += min(time() - began, pool_s)
+                    with _Deadline(connection, self._answer_s if repeat else answer_s) as heard:
                         result = await work(connection)
             except PoolClosed as error:
                 raise LogUnavailable("the log is closed") from error
@@ -236,7 +253,8 @@ class Connections:
                     raise _translated(error) from error
                 if error.sqlstate is not None and error.sqlstate.startswith(_RESOURCES_CLASS):
                     self.lacking, self.lacking_since_s = str(error), time()
-                if not repeat or time() + delay_s > began + self._patience_s:
+                spent_s += delay_s + (min(time() - began, pool_s) if heard is None else heard.waited_s)
+                if not repeat or spent_s > self._patience_s:
                     raise await self._given_up(error) from error
                 if not isinstance(error, PoolTimeout):
                     # Where one connection broke, the idle ones broke too.
@@ -290,25 +308,43 @@ class _NoAnswerError(psycopg.OperationalError):
 
 
 class _Deadline:
-    """Hangs up on a server that does not answer in time; what waits for it fails with an `OperationalError`."""
+    """Hangs up on a server that does not answer in time; what waits for it fails with an `OperationalError`.
 
-    __slots__ = ("_connection", "_seconds", "_timer")
+    Attributes:
+        waited_s: seconds in which an answer would have been heard: a look that comes late counts as one that does not.
+    """
+
+    __slots__ = ("_connection", "_look_s", "_seconds", "_timer", "waited_s")
 
     def __init__(self, connection: Connection, seconds: float | None) -> None:
         self._connection = connection
         self._seconds = seconds
+        self._look_s = (seconds or 0.0) / _LOOKS
         self._timer: asyncio.TimerHandle | None = None
+        self.waited_s = 0.0
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         if self._seconds is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._hang_up)
+            self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        passed = self._timer is not None and self._timer.when() <= asyncio.get_running_loop().time()
         if self._timer is not None:
             self._timer.cancel()
-        if passed and isinstance(error, psycopg.OperationalError):
+        if self._passed and isinstance(error, psycopg.OperationalError):
             raise _NoAnswerError(f"no answer in {self._seconds:g} s") from error
+
+    @property
+    def _passed(self) -> bool:
+        # Sums of fractions are not exact.
+        return self._seconds is not None and self.waited_s > self._seconds - self._look_s / 2
+
+    def _look(self) -> None:
+        self.waited_s += self._look_s
+        if self._passed:
+            self._hang_up()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
 
     def _hang_up(self) -> None:
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as connected:

@@ -32,6 +32,9 @@ from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
 _log = logging.getLogger(__name__)
 
+#: Patience of a question, seconds: nobody takes over from the one who asks, and on a loaded machine a page takes long.
+QUESTION_PATIENCE_S = 60.0
+
 #: Seconds that a transaction under way has when the log is closed.
 _CLOSE_S = 5.0
 
@@ -97,7 +100,8 @@ class PostgresLog:
             application: how the sessions are called in `pg_stat_activity`.
             clock: what stamps `recorded_at`, microseconds since the epoch; by default the server's clock, so that
                 all writers have the same.
-            patience_s: how long a call goes on when the server does not answer.
+            patience_s: how long a call goes on when the server does not answer; `QUESTION_PATIENCE_S` for what nobody
+                takes over from the one who asks.
             poll_s: how often waiters look at the log when no notification comes.
             connections: most connections at once, beside the one that listens.
 

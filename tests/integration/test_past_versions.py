@@ -1,0 +1,76 @@
+"""Databases that past versions have left, opened by this one: docs/how-to/upgrade.md."""
+
+import asyncio
+import lzma
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.errors import NotMigrated
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.runtime.embedded.places import unprivileged_user
+from kaicore.runtime.embedded.postgres import programs_of
+
+from tests.conftest import as_role
+from tests.integration.scheduling import Facts, scheduling
+from tests.recorded import DIRECTORY
+
+DUMPS = sorted((DIRECTORY / "versions").glob("*.sql.xz"))
+
+
+def restored(dump: Path, url: str) -> None:
+    """Restore a dump as `psql` does."""
+    psql = programs_of(unprivileged_user()) / "psql"
+    done = subprocess.run(
+        [str(psql), "--quiet", "--set=ON_ERROR_STOP=1", f"--dbname={url}"],
+        input=lzma.decompress(dump.read_bytes()),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda dump: dump.name.partition(".")[0])
+async def test_a_database_of_a_past_version_is_migrated_and_decided_as_it_was_and_goes_on(
+    empty_database_url: str, dump: Path
+) -> None:
+    restored(dump, empty_database_url)
+    upgrade(empty_database_url)
+    async with await PostgresLog.open(empty_database_url) as log:
+        clusters = await log.clusters()
+        assert clusters == ["demo", "demo-blind"]
+        for cluster in clusters:
+            report = await replay_log(log, cluster)
+            assert (report.differences, report.otherwise) == ([], [])
+            assert report.cycles == report.other_engine > 10
+            audit = await verify(log, cluster)
+            assert audit.ok, str(audit)
+            assert (await promises_of(log, cluster, upto=audit.head.position)).twice == []
+    # The services of this version go on where those of that one ended.
+    async with await PostgresLog.open(as_role(empty_database_url, "kai_append")) as log:
+        facts = Facts(log, "demo", "later")
+        await facts.add_nodes(1)
+        where, position = Filter(types=("PodPlaced",), subject="default/later"), 0
+        async with scheduling(log, "demo"), asyncio.timeout(60):
+            await facts.add_pods("later", cpu=1)
+            while not await log.read("demo", where=where):
+                position = await log.wait_beyond("demo", position, timeout_s=5)
+        assert (await verify(log, "demo")).ok
+        report = await replay_log(log, "demo")
+        assert (report.differences, report.otherwise) == ([], [])
+
+
+async def test_a_database_that_was_not_migrated_is_not_opened(empty_database_url: str) -> None:
+    restored(DUMPS[0], empty_database_url)
+    with psycopg.connect(empty_database_url) as connection:
+        revision = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    with pytest.raises(NotMigrated, match="migrate it"):
+        await PostgresLog.open(empty_database_url)
+    with psycopg.connect(empty_database_url) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == revision
