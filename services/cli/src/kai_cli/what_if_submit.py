@@ -16,8 +16,7 @@ from kaicore.errors import ConfigurationError
 from kai_cli.answers import Answers, ApiAnswers, open_answers
 from kai_cli.manifests import STDIN, read_files
 from kai_cli.printing import OutputFlag, print_answers, table
-from kai_cli.questions import AtFlag
-from kai_cli.source import AnswerSource, SourceFlags
+from kai_cli.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.tables import as_of
 
 #: How the API calls the objects of the list that it is sent.
@@ -109,7 +108,7 @@ def _print(answer: SubmitAnswer, *, named: bool, at: str) -> None:
     if answer.calibration is not None:
         print(f"\n{answer.calibration.text}")
     elif any(group.start is not None for group in answer.groups):
-        print("\nhow often such forecasts came true: kai what-if calibration")
+        print("\nhow often such forecasts came true: `kai what-if calibration`")
 
 
 def group_text(group: SubmittedGroup) -> str:
