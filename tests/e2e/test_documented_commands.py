@@ -49,7 +49,9 @@ MEANINGS = (
     (r"postgresql://…", "$OWNERS_URL"),
     (r"research/(train|prep)-0", "default/never-fits"),
     (r"^kai simulate -$", "kai dump --cluster demo | kai simulate -"),
-    (r"(?<=--cluster )east,west", "demo,demo-2"),
+    # One file is submitted in several ways.
+    (r"(?<=--cluster )east,west", "demo,demo-2 --name apart"),
+    (r"(?<=--data )images$", "images --name near"),
     (r"(?<=--shadow )SCHEDULER", "kai-scheduler"),
     (r"(?<=--kubeconfig )FILE|(?<=watcher=)FILE|(?<=binder=)FILE", ".kai/http-kubeconfig"),
     (r"(?<=seal )FILE|(?<=--against )FILE", "sealed"),
@@ -279,7 +281,9 @@ def demonstration() -> Iterator[Shell]:
             shell.environment |= {"DEMONSTRATION_API": running.api_url, "KAI_API_TOKEN": running.api_key}
             owners = embedded_url_of(directory.postgres, running.database_url, "kai_migrate")
             shell.environment["OWNERS_URL"] = owners
-            assert shell.run("kai submit submitted.yaml --name submitted").returncode == 0
+            for name in ("submitted", "train"):
+                (here / "dispatched.yaml").write_text(POD.replace("NAME", f"dispatched-{name}"))
+                assert shell.run(f"kai submit dispatched.yaml --name {name}").returncode == 0
             shell.first_said = [*shell.said]
             deadline = time.monotonic() + PATIENCE_S
             assert shell.run("kai load train.yaml --cluster demo").returncode == 0

@@ -217,7 +217,7 @@ def _replica_templates(spec: KubeflowJobSpec, pods: Mapping[str, int]) -> dict[s
 
 
 def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> GroupSource:
-    """Reduce a RayCluster: its head and the least workers that each group asks for start together.
+    """Reduce a RayCluster: its head and the workers that each group asks for start together, with its autoscaler on the least.
 
     Raises:
         InvalidObject: naming the field that says something impossible.
@@ -266,9 +266,11 @@ def _ray_sets(
         hosts = count(one.num_of_hosts, 1, subject=subject, field=f"{where}.numOfHosts")
         if not one.group_name or one.group_name in (pod_set.name for pod_set in sets):
             raise InvalidObject(subject, f"{where}.groupName", one.group_name, "is there twice or empty")
-        # KubeRay brings the replicas within their bounds, so that there are never less than the minimum.
-        sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else (least or wanted) * hosts))
+        # KubeRay brings the replicas within their bounds, so that there are never less than the minimum. Only its
+        # autoscaler makes fewer of them than are asked for (KubeRay 1.4, `volcano_scheduler.go`).
         pods = max(least, wanted) * hosts
+        together = (least or wanted) * hosts if spec.enable_in_tree_autoscaling else pods
+        sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else together))
         pod_templates[one.group_name] = _template_of(one.template, pods, where=f"{where}.template.metadata")
     return with_templates(sets, pod_templates, owner=annotations)
 

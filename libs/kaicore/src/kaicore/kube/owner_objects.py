@@ -297,6 +297,7 @@ class RayClusterSpec(Wire):
 
     head_group_spec: RayHeadGroup | None = None
     worker_group_specs: list[RayWorkerGroup] | None = None
+    enable_in_tree_autoscaling: bool | None = None
 
 
 class RayClusterObject(KubernetesObject):

@@ -26,6 +26,7 @@ from kaicore.analysis.inquiry.pod_history import OBSERVED, evictions, rejections
 from kaicore.analysis.inquiry.sub_groups import sub_groups
 from kaicore.analysis.inquiry.why_answers import StoryAnswer
 from kaicore.analysis.inquiry.why_waiting import why_waiting
+from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.reason import Reason
@@ -36,7 +37,7 @@ from kaicore.rules.state.why import miss_notes, notes, pending_reasons, story_of
 
 #: Pods that an answer about several shows, those that wait first.
 _MOST_PODS = 200
-#: Reasons that an answer about several pods shows, the most frequent first.
+#: Reasons that an answer about several pods shows: what decides first, then the most frequent.
 _MOST_REASONS = 20
 
 #: Label of the pods of a ReplicaSet that a Deployment made; the ReplicaSet is called after the Deployment and it
@@ -210,7 +211,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
     counts: Counter[Reason] = Counter()
     for entry in waiting:
         counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
+    ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
     asked = None if oldest is None or not _is_decided_on(state, oldest) else Asked(state, state.config(), oldest)
     others = [entry for entry in pods if entry.stage is not Stage.WAITING]
