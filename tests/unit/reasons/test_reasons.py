@@ -20,7 +20,7 @@ LATER = (
     *("pod_set", "field", "topology", "topologies", "level", "levels", "problem"),
     *("wanted", "fitting", "slice_size", "domain", "tried", "domains", "joined"),
     *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
-    *("pods_in_slices", "label", "limit"),
+    *("pods_in_slices", "label", "limit", "node_pool"),
 )
 
 

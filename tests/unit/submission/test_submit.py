@@ -91,6 +91,12 @@ def test_a_job_that_finds_room_for_some_pods_says_how_many() -> None:
     group = only(ask(cluster_of(2), job("wide", pods=3)))
     assert (group.verdict, group.message) == (Prospect.STARTS_NOW, "2 of its 3 pods would start now")
     assert sorted(one.status for one in group.pods) == ["Pending", "Placed", "Placed"]
+    assert group.notes == [
+        "it is no gang: its 3 pods start one by one; 2 pods of them hold 4 cpu, 16Gi memory, 8 nvidia.com/gpu. If they "
+        'need each other, annotate the Job with kai.scheduler/batch-min-member: "3": they start together then, or not '
+        "at all"
+    ]
+    assert only(ask(cluster_of(2), job("wide", pods=3, least=3))).notes == []
 
 
 def test_a_gang_without_room_says_what_is_short_and_when_it_is_likely_to_start() -> None:

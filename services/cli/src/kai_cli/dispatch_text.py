@@ -35,7 +35,7 @@ def offer_lines(why: DispatchWhy) -> list[str]:
             offer.cluster,
             *("" if offer.unfit else str(getattr(offer, part)) for part in _PARTS),
             "" if offer.unfit else str(offer.score),
-            offer.unfit or offer.prospect,
+            offer.unfit or ": ".join(filter(None, (offer.prospect, offer.why))),
         )
         for offer in why.offers
     ]

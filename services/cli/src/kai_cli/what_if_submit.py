@@ -132,7 +132,7 @@ def group_text(group: SubmittedGroup) -> str:
         lines.append(f"  {group.start.text}")
     elif group.no_start:
         lines.append(f"  when it starts is not foretold: {group.no_start}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  ! {note}" for note in group.notes)])
 
 
 def _pods_table(pods: Sequence[SubmittedPod]) -> str:

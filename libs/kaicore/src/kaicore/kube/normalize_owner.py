@@ -217,7 +217,9 @@ def _replica_templates(spec: KubeflowJobSpec, pods: Mapping[str, int]) -> dict[s
 
 
 def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> GroupSource:
-    """Reduce a RayCluster: its head and the workers that each group asks for start together, with its autoscaler on the least.
+    """Reduce a RayCluster: its head and the workers that each group asks for start together.
+
+    With its autoscaler, which makes the others later, the least workers that each group asks for.
 
     Raises:
         InvalidObject: naming the field that says something impossible.

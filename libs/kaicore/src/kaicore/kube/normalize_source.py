@@ -66,6 +66,7 @@ def group_source(
         ),
         "kai": KAI_QUEUE_LABEL in labels,
         "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
+        "suspended": _suspended(wire),
     }
     fields |= {name: value for name, value in given.items() if value not in (None, "")}
     if "priority" in fields:
@@ -81,6 +82,12 @@ def group_source(
         templates=_with_topology(templates, annotations, of_pods=kind not in POD_GROUPS),
         **fields,
     )
+
+
+def _suspended(wire: KubernetesObject) -> bool:
+    """Tell whether an owner says that its pods are not to be made yet: in its spec, or its run policy."""
+    spec = getattr(wire, "spec", None)
+    return any(getattr(part, "suspend", None) is True for part in (spec, getattr(spec, "run_policy", None)))
 
 
 def _with_topology(

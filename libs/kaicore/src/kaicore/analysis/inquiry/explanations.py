@@ -23,11 +23,13 @@ from kaicore.analysis.inquiry.listing import (
 from kaicore.analysis.inquiry.placements import placement_answer
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence
 from kaicore.analysis.inquiry.pod_history import OBSERVED, evictions, rejections, timeline
-from kaicore.analysis.inquiry.sub_groups import sub_groups
+from kaicore.analysis.inquiry.sub_groups import group_entries, one_by_one, sub_groups
 from kaicore.analysis.inquiry.why_answers import StoryAnswer
 from kaicore.analysis.inquiry.why_waiting import why_waiting
 from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.groups.kinds import POD_GROUPS
 from kaicore.rules.groups.membership import POD
+from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
@@ -82,6 +84,7 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
         notes=[
             *([] if entry is None else (*notes(entry, state), *shadow_notes(entry, state))),
+            *([] if asked is None else one_by_one(state, group_entries(state, asked.entry.group))),
             *miss_notes(evidence.uid, state),
         ],
         placement=None if evidence.placed is None else placement_answer(state, entry, evidence.placed),
@@ -134,6 +137,8 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
         members = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
         row = group_row(state, group, members)
     answer = _about_pods(state, kind, namespace, name, pods)
+    if not pods:
+        answer = msgspec.structs.replace(answer, verdict=_without_pods(state, kind, sources))
     uid = next((source.uid for source in sources), "")
     return msgspec.structs.replace(
         answer,
@@ -227,6 +232,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
         **({} if asked is None else why_waiting(asked)),
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
+        notes=one_by_one(state, pods),
     )
 
 
@@ -252,6 +258,19 @@ def _verdict_of(pods: Sequence[PodEntry]) -> str:
     )
     counts = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0])))
     return f"{len(pods)} pod{'' if len(pods) == 1 else 's'}: {counts}"
+
+
+def _without_pods(state: ClusterState, kind: str, sources: Sequence[GroupSource]) -> str:
+    """Say why there is nothing to schedule of something that has pods."""
+    if any(source.kind in POD_GROUPS for source in sources):
+        return "has no pods: none that is there names it"
+    if any(source.suspended for source in sources):
+        queue = next((f", as its queue {source.queue} may have it" for source in sources if source.queue), "")
+        return f"has no pods: it is suspended{queue}; its controller makes them when it is resumed"
+    owners = _Owners(state)
+    if any(owner_kind == kind for entry in state.pods.values() for owner_kind, _ in owners.of(entry.pod)):
+        return "has no pods: its controller has made none yet, or they are gone"
+    return f"has no pods, nor has any other {kind}: is a controller of the kind {kind} running?"
 
 
 class _Owners:

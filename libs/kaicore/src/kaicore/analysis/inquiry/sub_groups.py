@@ -1,10 +1,15 @@
 """A group's sets of pods: how they stand, and in which domains of the group's topology they are."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from kaicore.analysis.inquiry.listing import counts_by_stage
 from kaicore.analysis.inquiry.why_answers import SubGroupAnswer
+from kaicore.kube.normalize_source import MIN_MEMBER_ANNOTATION
+from kaicore.rules.groups.kinds import JOB
 from kaicore.rules.model.group import Group, PodSet, TopologyConstraint
+from kaicore.rules.model.quantity import PODS
+from kaicore.rules.reasons.base import named_amount, plural
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.topology.resolve import Resolved
@@ -15,13 +20,18 @@ _MOST_DOMAINS = 20
 
 def sub_groups(state: ClusterState, group: Group) -> list[SubGroupAnswer]:
     """Return the sets of a group, the root first; of the root the pods of all."""
-    entries = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
+    entries = group_entries(state, group.key)
     parents = {one.name: one.parent for one in group.sets}
     answers = []
     for one in group.sets:
         members = [entry for entry in entries if one is group.sets[0] or _below(entry.pod_set, one.name, parents)]
         answers.append(_answer(state, group, one, members))
     return answers
+
+
+def group_entries(state: ClusterState, key: str) -> list[PodEntry]:
+    """Return the pods of a group, in the order of their uids."""
+    return [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
 
 
 def _below(name: str, wanted: str, parents: dict[str, str]) -> bool:
@@ -69,3 +79,24 @@ def _domains(state: ClusterState, group: Group, members: list[PodEntry]) -> dict
         if named:
             domains[definition.name] = dict(sorted(named.items())[:_MOST_DOMAINS])
     return domains
+
+
+def one_by_one(state: ClusterState, entries: Sequence[PodEntry]) -> list[str]:
+    """Return what to know of a Job that is no gang while not all of its pods run; nothing of anything else.
+
+    Whether its pods need each other the Job does not say: so it is told as what holds, with the remedy.
+    """
+    waiting = [entry for entry in entries if entry.waiting]
+    workload = state.workload_index.workloads.get(waiting[0].group) if waiting else None
+    if workload is None or workload.is_gang or not workload.group.key.startswith(f"{JOB}/") or len(entries) == 1:
+        return []
+    placed = [entry for entry in entries if entry.charged]
+    held: Counter[str] = Counter()
+    for entry in placed:
+        held.update({name: amount for name, amount in state.class_of(entry).requests.items() if name != PODS})
+    amounts = ", ".join(named_amount(name, amount) for name, amount in sorted(held.items()) if amount)
+    started = f"; {plural(len(placed), 'pod')} of them hold{'' if len(placed) > 1 else 's'} {amounts}"
+    return [
+        f"it is no gang: its {len(entries)} pods start one by one{started if placed else ''}. If they need each other, "
+        f'annotate the Job with {MIN_MEMBER_ANNOTATION}: "{len(entries)}": they start together then, or not at all'
+    ]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.listing import pod_status, pod_zones, reason_answer
+from kaicore.analysis.inquiry.sub_groups import one_by_one
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.answers import (
     Prospect,
@@ -140,6 +141,7 @@ class _Groups:
             ],
             start=start,
             no_start=no_start,
+            notes=one_by_one(self._state, members),
         )
 
     def _is_lasting(self, members: Sequence[PodEntry]) -> bool:
