@@ -71,6 +71,7 @@ MEANINGS = (
     (r"02:50Z 02:55Z", "100 200"),
     (r"MOMENT\b", "200"),
     (r"--at -2h", "--at -1s"),
+    (r"-1m end", "-1s end"),
     (r"\bFILE\b", "team.yaml"),
     (r"\bDIR\b", "trace"),
     (r"NAMESPACE/NAME", "default/never-fits"),
@@ -281,9 +282,8 @@ def demonstration() -> Iterator[Shell]:
             shell.environment |= {"DEMONSTRATION_API": running.api_url, "KAI_API_TOKEN": running.api_key}
             owners = embedded_url_of(directory.postgres, running.database_url, "kai_migrate")
             shell.environment["OWNERS_URL"] = owners
-            for name in ("submitted", "train"):
-                (here / "dispatched.yaml").write_text(POD.replace("NAME", f"dispatched-{name}"))
-                assert shell.run(f"kai submit dispatched.yaml --name {name}").returncode == 0
+            (here / "dispatched.yaml").write_text(POD.replace("NAME", "dispatched"))
+            assert shell.run("kai submit dispatched.yaml --name train").returncode == 0
             shell.first_said = [*shell.said]
             deadline = time.monotonic() + PATIENCE_S
             assert shell.run("kai load train.yaml --cluster demo").returncode == 0

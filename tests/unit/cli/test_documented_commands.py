@@ -39,7 +39,7 @@ PROGRAMS_TEXT = sorted(
 FILLED_IN = {
     "{condition.position}": "MOMENT",
     "{pod.namespace}/{pod.name}": "NAMESPACE/NAME",
-    "dispatch/{submitted.dispatch}{where}": "dispatch/submitted",
+    "dispatch/{submitted.dispatch}{where}": "dispatch/train",
     "{why.dispatch.cluster}": "demo",
     "{out / 'profile.yaml'}": "trace/profile.yaml",
     "{out / 'pods.json'}": "trace/pods.json",

@@ -11,12 +11,14 @@ from kaicore.analysis.submission.submit import submit
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.rules.model.pod import PriorityClass
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod import PriorityClass, Toleration
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
 
 from tests.devices import DRIVER, devices, read_class
-from tests.factory import amounts, pod
+from tests.factory import amounts, node, pod
 from tests.groups import job as see_job
 from tests.hierarchy import queue
 from tests.past_runs import SECOND, PastRuns
@@ -157,6 +159,18 @@ def test_the_queues_of_the_cluster_bound_what_is_submitted() -> None:
     assert group.queue == "team"
     assert group.verdict is Prospect.WAITS
     assert [reason.queue for reason in group.reasons] == ["team"]
+
+
+def test_pods_tolerate_what_admission_adds_in_their_namespace() -> None:
+    cluster = cluster_of(0)
+    taint = Taint("nvidia.com/gpu", "NoSchedule", "present")
+    cluster.record("node/n0", payloads.NodeObserved(node("n0", cpu=8, memory=64, gpu=4, taints=(taint,))))
+    submitted = job("train", more="namespace: team")
+    assert only(ask(cluster, submitted)).verdict is Prospect.WAITS
+    tolerations = (Toleration("nvidia.com/gpu", "Exists"),)
+    team = Namespace("uid-team", "team", "1", default_tolerations=tolerations)
+    cluster.record("namespace/team", payloads.NamespaceObserved(team))
+    assert only(ask(cluster, submitted)).verdict is Prospect.STARTS_NOW
 
 
 def test_objects_that_make_no_sense_or_are_there_already_are_named_and_the_rest_goes_on() -> None:
