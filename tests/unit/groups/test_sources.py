@@ -94,8 +94,8 @@ LWS = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:
             "(headgroup>=1 gpu>=8 cpu>=3)/all",
         ),
         (
-            RAY
-            + "{enableInTreeAutoscaling: true, workerGroupSpecs: [{groupName: gpu, replicas: 4, minReplicas: 2, numOfHosts: 2},"
+            RAY + "{enableInTreeAutoscaling: true, workerGroupSpecs: ["
+            "{groupName: gpu, replicas: 4, minReplicas: 2, numOfHosts: 2},"
             " {groupName: cpu, replicas: 3}, {groupName: idle, replicas: 3, suspend: true}]}",
             "(headgroup>=1 gpu>=4 cpu>=3 idle)/all",
         ),

@@ -197,7 +197,7 @@ async def test_the_decisive_reason_of_several_pods_comes_first_and_says_that_it_
     made.cycle()
     never = "queue a never takes it: 128 gpu needed at once, and its limit is 64"
     of_all = await why(made, "large", "PodGroup")
-    assert [reason.message for reason in of_all.reasons][0] == never
+    assert of_all.reasons[0].message == never
     assert (await why(made, "large-0")).reasons[0].message == never
 
 

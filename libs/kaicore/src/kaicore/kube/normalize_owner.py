@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from kaicore.errors import InvalidObject
 from kaicore.kube.job_failures import ended_well, job_failures
 from kaicore.kube.losses import Lost, unheard
-from kaicore.kube.normalize_source import MIN_MEMBER_ANNOTATION, count, group_source
+from kaicore.kube.normalize_source import count, group_source
 from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.owner_objects import (
     JobObject,
@@ -26,6 +26,7 @@ from kaicore.kube.owner_objects import (
 )
 from kaicore.kube.resources import subject_of
 from kaicore.rules.groups.kinds import JOB, JOBSET, RAY_CLUSTER, RAY_JOB
+from kaicore.rules.groups.making import MIN_MEMBER_ANNOTATION
 from kaicore.rules.groups.membership import SUBMITTER
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.groups.queue_names import KUEUE_QUEUE_LABEL

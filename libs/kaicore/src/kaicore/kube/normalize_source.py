@@ -21,8 +21,6 @@ from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY
 from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 
-MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
-
 #: Largest count that is believed, as in the schemas of these kinds.
 _MOST = 2**31 - 1
 

@@ -23,7 +23,7 @@ from kaicore.analysis.inquiry.listing import (
 from kaicore.analysis.inquiry.placements import placement_answer
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence
 from kaicore.analysis.inquiry.pod_history import OBSERVED, evictions, rejections, timeline
-from kaicore.analysis.inquiry.sub_groups import group_entries, one_by_one, sub_groups
+from kaicore.analysis.inquiry.sub_groups import group_entries, sub_groups
 from kaicore.analysis.inquiry.why_answers import StoryAnswer
 from kaicore.analysis.inquiry.why_waiting import why_waiting
 from kaicore.rules.engine.explain.waiting_reasons import weight
@@ -35,7 +35,7 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.shadow_notes import shadow_notes, shadow_reasons
-from kaicore.rules.state.why import miss_notes, notes, pending_reasons, story_of, verdict
+from kaicore.rules.state.why import miss_notes, notes, one_by_one, pending_reasons, story_of, verdict
 
 #: Pods that an answer about several shows, those that wait first.
 _MOST_PODS = 200

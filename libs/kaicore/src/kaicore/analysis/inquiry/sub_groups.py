@@ -1,15 +1,10 @@
 """A group's sets of pods: how they stand, and in which domains of the group's topology they are."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 from kaicore.analysis.inquiry.listing import counts_by_stage
 from kaicore.analysis.inquiry.why_answers import SubGroupAnswer
-from kaicore.kube.normalize_source import MIN_MEMBER_ANNOTATION
-from kaicore.rules.groups.kinds import JOB
 from kaicore.rules.model.group import Group, PodSet, TopologyConstraint
-from kaicore.rules.model.quantity import PODS
-from kaicore.rules.reasons.base import named_amount, plural
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.topology.resolve import Resolved
@@ -79,24 +74,3 @@ def _domains(state: ClusterState, group: Group, members: list[PodEntry]) -> dict
         if named:
             domains[definition.name] = dict(sorted(named.items())[:_MOST_DOMAINS])
     return domains
-
-
-def one_by_one(state: ClusterState, entries: Sequence[PodEntry]) -> list[str]:
-    """Return what to know of a Job that is no gang while not all of its pods run; nothing of anything else.
-
-    Whether its pods need each other the Job does not say: so it is told as what holds, with the remedy.
-    """
-    waiting = [entry for entry in entries if entry.waiting]
-    workload = state.workload_index.workloads.get(waiting[0].group) if waiting else None
-    if workload is None or workload.is_gang or not workload.group.key.startswith(f"{JOB}/") or len(entries) == 1:
-        return []
-    placed = [entry for entry in entries if entry.charged]
-    held: Counter[str] = Counter()
-    for entry in placed:
-        held.update({name: amount for name, amount in state.class_of(entry).requests.items() if name != PODS})
-    amounts = ", ".join(named_amount(name, amount) for name, amount in sorted(held.items()) if amount)
-    started = f"; {plural(len(placed), 'pod')} of them hold{'' if len(placed) > 1 else 's'} {amounts}"
-    return [
-        f"it is no gang: its {len(entries)} pods start one by one{started if placed else ''}. If they need each other, "
-        f'annotate the Job with {MIN_MEMBER_ANNOTATION}: "{len(entries)}": they start together then, or not at all'
-    ]

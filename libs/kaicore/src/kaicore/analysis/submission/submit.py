@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.listing import pod_status, pod_zones, reason_answer
-from kaicore.analysis.inquiry.sub_groups import one_by_one
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.answers import (
     Prospect,
@@ -35,7 +34,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.remedies import StateRemedies
-from kaicore.rules.state.why import pending_reasons
+from kaicore.rules.state.why import one_by_one, pending_reasons
 
 _ACTOR = "submission"
 
