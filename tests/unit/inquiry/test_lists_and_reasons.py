@@ -172,6 +172,21 @@ def test_what_has_no_pods_says_why(cluster: Workloads, manifest: str, kind: str,
     assert why.verdict == verdict
 
 
+def test_a_job_that_holds_for_some_pods_what_others_wait_for_is_said_to_be_no_gang(cluster: Workloads) -> None:
+    made = source(JOB + "{parallelism: 2}")
+    cluster.record(f"group/{made.key}", payloads.GroupSourceObserved(made))
+    owner = Owner("Job", "j", made.uid, "batch/v1")
+    for number in range(3):
+        cluster.add_pod(pod(f"j-{number}", cpu=9, owner=owner))
+    cluster.cycle()
+    why = why_owner(cluster.state, "Job", "default", "j")
+    assert why is not None
+    assert [one.node for one in why.pods] == ["", "n1", "n1"]
+    (note,) = why.notes
+    assert note.startswith("it is no gang: its pods start one by one; 2 of 3 started, and hold 18 cpu.")
+    assert 'kai.scheduler/batch-min-member: "3"' in note
+
+
 def test_a_deployment_is_found_by_its_replica_sets_name(cluster: Workloads) -> None:
     why = why_owner(cluster.state, "Deployment", "default", "web")
     assert why is not None

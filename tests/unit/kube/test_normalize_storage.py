@@ -4,7 +4,7 @@ from typing import Any
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize_storage import (
-    DEFAULT_TOLERATIONS_ANNOTATION,
+    DEFAULT_TOLERATIONS,
     normalize_budget,
     normalize_claim,
     normalize_namespace,
@@ -98,10 +98,10 @@ def test_namespace_and_budget_are_normalized() -> None:
     namespace = normalize_namespace(NAMESPACES.decode(encoded("ml", labels={"team": "x"}, spec={})))
     assert namespace == Namespace("uid-ml", "ml", "1", {"team": "x"})
     tolerations = '[{"key": "gpu", "operator": "Exists", "tolerationSeconds": 5}]'
-    tolerant = encoded("ml", annotations={DEFAULT_TOLERATIONS_ANNOTATION: tolerations})
+    tolerant = encoded("ml", annotations={DEFAULT_TOLERATIONS: tolerations})
     assert normalize_namespace(NAMESPACES.decode(tolerant)).default_tolerations == (Toleration("gpu", "Exists"),)
     lost: list[InvalidObject] = []
-    malformed = encoded("ml", labels={"team": "x"}, annotations={DEFAULT_TOLERATIONS_ANNOTATION: "gpu"})
+    malformed = encoded("ml", labels={"team": "x"}, annotations={DEFAULT_TOLERATIONS: "gpu"})
     assert normalize_namespace(NAMESPACES.decode(malformed), lost.append) == namespace
     assert "is no list of tolerations" in str(*lost)
     status = {"disruptionsAllowed": 2, "disruptedPods": {"p1": "2026-01-01T00:00:00Z"}, "currentHealthy": 7}

@@ -94,9 +94,9 @@ def test_a_job_that_finds_room_for_some_pods_says_how_many() -> None:
     assert (group.verdict, group.message) == (Prospect.STARTS_NOW, "2 of its 3 pods would start now")
     assert sorted(one.status for one in group.pods) == ["Pending", "Placed", "Placed"]
     assert group.notes == [
-        "it is no gang: its 3 pods start one by one; 2 pods of them hold 4 cpu, 16Gi memory, 8 nvidia.com/gpu. If they "
-        'need each other, annotate the Job with kai.scheduler/batch-min-member: "3": they start together then, or not '
-        "at all"
+        "it is no gang: its pods start one by one; 2 of 3 started, and hold 4 cpu, 16Gi memory, 8 nvidia.com/gpu. "
+        'If they need each other, annotate the Job with kai.scheduler/batch-min-member: "3": they start together then, '
+        "or not at all"
     ]
     assert only(ask(cluster_of(2), job("wide", pods=3, least=3))).notes == []
 

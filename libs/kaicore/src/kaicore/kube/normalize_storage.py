@@ -24,7 +24,7 @@ from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, 
 
 #: On a namespace: tolerations, as JSON, that its pods get besides their own (Kubernetes 1.36, admission plugin
 #: PodTolerationRestriction).
-DEFAULT_TOLERATIONS_ANNOTATION = "scheduler.alpha.kubernetes.io/defaultTolerations"
+DEFAULT_TOLERATIONS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
 BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
 #: What named a claim's class before `spec.storageClassName`, and still wins over it.
@@ -131,12 +131,12 @@ def normalize_namespace(wire: NamespaceObject, lost: Lost = unheard) -> Namespac
     """
     metadata = wire.metadata
     subject = named_subject("Namespace", wire)
-    text, tolerations = (metadata.annotations or {}).get(DEFAULT_TOLERATIONS_ANNOTATION), list[PodToleration]()
+    text, tolerations = (metadata.annotations or {}).get(DEFAULT_TOLERATIONS), list[PodToleration]()
     if text:
         try:
             tolerations = msgspec.json.decode(text, type=list[PodToleration])
         except msgspec.DecodeError as error:
-            field = f"metadata.annotations[{DEFAULT_TOLERATIONS_ANNOTATION}]"
+            field = f"metadata.annotations[{DEFAULT_TOLERATIONS}]"
             lost(InvalidObject(subject, field, text, f"is no list of tolerations: {error}"))
     added = tuple(map(normalize_toleration, tolerations))
     return Namespace(metadata.uid, metadata.name, metadata.resource_version, metadata.labels or {}, added)

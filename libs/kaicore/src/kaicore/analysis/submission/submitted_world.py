@@ -14,7 +14,7 @@ from kaicore.kube import kinds
 from kaicore.kube.facts import Facts
 from kaicore.kube.group_kinds import group_kind
 from kaicore.kube.kind import Kind
-from kaicore.kube.normalize_storage import DEFAULT_TOLERATIONS_ANNOTATION
+from kaicore.kube.normalize_storage import DEFAULT_TOLERATIONS
 from kaicore.kube.objects import KubernetesObject, PodObject
 from kaicore.kube.reflector_core import ObjectSeen
 from kaicore.kube.resources import subject_of
@@ -162,7 +162,7 @@ def _namespace_object(namespace: Namespace) -> Object:
             "name": namespace.name,
             "uid": namespace.uid,
             "labels": dict(namespace.labels),
-            "annotations": {DEFAULT_TOLERATIONS_ANNOTATION: tolerations},
+            "annotations": {DEFAULT_TOLERATIONS: tolerations},
         },
     }
 

@@ -17,7 +17,7 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import PODS, format_amount
 from kaicore.rules.numa.held import impossible_holding, most_held
-from kaicore.rules.reasons.base import named_amount, plural
+from kaicore.rules.reasons.base import named_amount
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.agreement import Agreement, compare
 from kaicore.rules.state.cluster_state import ClusterState
@@ -287,21 +287,20 @@ def _domains_text(placed: payloads.PodPlaced) -> str:
 
 
 def one_by_one(state: ClusterState, entries: Sequence[PodEntry]) -> list[str]:
-    """Return what to know of a Job that is no gang while not all of its pods run; nothing of anything else.
+    """Return what to know of a Job that is no gang, where some of its pods hold what they got while others wait.
 
-    Whether its pods need each other the Job does not say: so it is told as what holds, with the remedy.
+    Whether its pods need each other the Job does not say: so it is said as what holds, with the remedy.
     """
-    waiting = [entry for entry in entries if entry.waiting]
-    workload = state.workload_index.workloads.get(waiting[0].group) if waiting else None
-    if workload is None or workload.is_gang or not workload.group.key.startswith(f"{JOB}/") or len(entries) == 1:
+    placed, waiting = [one for one in entries if one.charged], [one for one in entries if one.waiting]
+    workload = state.workload_index.workloads.get(waiting[0].group) if placed and waiting else None
+    if workload is None or workload.is_gang or not workload.group.key.startswith(f"{JOB}/"):
         return []
-    placed = [entry for entry in entries if entry.charged]
     held: Counter[str] = Counter()
     for entry in placed:
         held.update({name: amount for name, amount in state.class_of(entry).requests.items() if name != PODS})
     amounts = ", ".join(named_amount(name, amount) for name, amount in sorted(held.items()) if amount)
-    started = f"; {plural(len(placed), 'pod')} of them hold{'' if len(placed) > 1 else 's'} {amounts}"
     return [
-        f"it is no gang: its {len(entries)} pods start one by one{started if placed else ''}. If they need each other, "
-        f'annotate the Job with {MIN_MEMBER_ANNOTATION}: "{len(entries)}": they start together then, or not at all'
+        f"it is no gang: its pods start one by one; {len(placed)} of {len(entries)} started, and hold {amounts}. "
+        f'If they need each other, annotate the Job with {MIN_MEMBER_ANNOTATION}: "{len(entries)}": they start together then, '
+        "or not at all"
     ]
