@@ -299,8 +299,8 @@ def one_by_one(state: ClusterState, entries: Sequence[PodEntry]) -> list[str]:
     for entry in placed:
         held.update({name: amount for name, amount in state.class_of(entry).requests.items() if name != PODS})
     amounts = ", ".join(named_amount(name, amount) for name, amount in sorted(held.items()) if amount)
+    wanted = f'{MIN_MEMBER_ANNOTATION}: "{len(entries)}"'
     return [
         f"it is no gang: its pods start one by one; {len(placed)} of {len(entries)} started, and hold {amounts}. "
-        f'If they need each other, annotate the Job with {MIN_MEMBER_ANNOTATION}: "{len(entries)}": they start together then, '
-        "or not at all"
+        f"If they need each other, annotate the Job with {wanted}: they start together then, or not at all"
     ]
