@@ -1,4 +1,4 @@
-"""Every command of ours that the documentation shows, run as it is printed, on one demonstration.
+"""Every command of ours that a document, the chart or a program shows, run as it is printed, on one demonstration.
 
 Lines of code blocks are pasted into a shell as a whole, pipes and all; what stands in a sentence is run as it stands.
 A mention of a command without what it needs (`kai why`) is none. `tests/unit/cli/test_documented_commands.py` holds all
@@ -25,7 +25,16 @@ from kaicore.runtime.embedded import embedded_url_of
 
 from tests.e2e.live_stack import PATIENCE_S
 from tests.servers import scratch_directory
-from tests.unit.cli.test_documented_commands import PAGES, ROOT, variants
+from tests.unit.cli.test_documented_commands import (
+    PAGES,
+    ROOT,
+    fenced_lines,
+    hinted,
+    inline,
+    printed,
+    shown_elsewhere,
+    variants,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +43,16 @@ _INLINE = re.compile(r"`(?:\$ )?(kai (?!-)[^`]*|kai --[^`]*)`")
 
 #: What stands for something in a line, and what it is here; the first that fits.
 MEANINGS = (
+    # What reaches a hub elsewhere; the demonstration's is in its data directory.
+    (r" …$", ""),
+    (r"http://127\.0\.0\.1:8080", "$DEMONSTRATION_API"),
+    (r"postgresql://…", "$OWNERS_URL"),
+    (r"research/(train|prep)-0", "default/never-fits"),
+    (r"^kai simulate -$", "kai dump --cluster demo | kai simulate -"),
+    # One file is submitted in several ways.
+    (r"(?<=--cluster )east,west", "demo,demo-2 --name apart"),
+    (r"(?<=--data )images$", "images --name near"),
+    (r"(?<=--shadow )SCHEDULER", "kai-scheduler"),
     (r"(?<=--kubeconfig )FILE|(?<=watcher=)FILE|(?<=binder=)FILE", ".kai/http-kubeconfig"),
     (r"(?<=seal )FILE|(?<=--against )FILE", "sealed"),
     (r"(?<=--data-dir )DIR|(?<=--podresources-dir )DIR", "fleet-data"),
@@ -49,8 +68,10 @@ MEANINGS = (
     (r"(?<=--html )FILE", "report.html"),
     (r"--from A --to B", "--from 1 --to 200"),
     (r"MOMENT MOMENT", "100 200"),
+    (r"02:50Z 02:55Z", "100 200"),
     (r"MOMENT\b", "200"),
     (r"--at -2h", "--at -1s"),
+    (r"-1m end", "-1s end"),
     (r"\bFILE\b", "team.yaml"),
     (r"\bDIR\b", "trace"),
     (r"NAMESPACE/NAME", "default/never-fits"),
@@ -70,6 +91,14 @@ GOES_ON = {"kai up": "Ctrl-C stops it", "kai fleet": "all nodes have joined", "k
 
 #: The month is not in the log of a demonstration; `tests/integration/test_retire.py` retires one. Nor is there a
 #: webhook's Secret (`tests/integration/test_webhook.py`).
+#: What would take the demonstration apart, or needs another server, and the tests that run it.
+RUN_ELSEWHERE = {
+    "kai cluster add east": ("tests/integration/test_several_clusters.py", "cluster_commands.cluster_add("),
+    "kai cluster remove east": ("tests/integration/test_several_clusters.py", "cluster_commands.cluster_remove("),
+    "kai agent west": ("tests/chaos/test_agent_dials_out.py", '"kai", "agent", "west"'),
+    "kai topology generate --labels cloud.provider.com/": ("tests/unit/cli/test_topology_generate.py", "generate("),
+}
+
 REFUSED: dict[str, tuple[int, ...]] = {
     "kai retire": (2,),
     "kai webhook certificates --previous": (2,),
@@ -82,6 +111,9 @@ REFUSED: dict[str, tuple[int, ...]] = {
     "kai withdraw": (0, 2),
 }
 
+#: What goes on until it is interrupted, and says at once what there is.
+FOLLOWING = " --follow"
+
 #: What says what it lacks only when it runs.
 NEEDING_MORE = (
     "kai submit",
@@ -90,6 +122,8 @@ NEEDING_MORE = (
     "kai migrate",
     "kai what-if submit",
     "kai what-if submit -o json",
+    "kai load",
+    "kai topology generate",
 )
 
 #: It is what all others are run on.
@@ -111,15 +145,12 @@ PODS_CSV = (
 def shown() -> Iterator[tuple[str, str]]:
     """Where each command line stands, and the line; those of code blocks whole."""
     for page in PAGES:
-        fenced = False
-        for number, line in enumerate(page.read_text().splitlines(), start=1):
-            where = f"{page.relative_to(ROOT)}:{number}"
-            if line.startswith("```"):
-                fenced = not fenced
-            elif fenced and (match := _LINE.match(line)):
+        for where, line in fenced_lines(page):
+            if match := _LINE.match(line):
                 yield where, re.split(r"\s+#", match[1])[0].strip()
-            elif not fenced:
-                yield from ((where, inline.strip()) for inline in _INLINE.findall(line))
+        yield from inline(page, _INLINE)
+    for where, command in (*shown_elsewhere(), *printed(), *hinted()):
+        yield where, f"kai {command}"
 
 
 def meant(line: str) -> Iterator[str]:
@@ -137,8 +168,7 @@ def is_mention(line: str) -> bool:
     words = spelled_out(next(variants(re.split(r" [>|] ", line)[0].removeprefix("kai "))))
     if not line.startswith("kai ") or words[0] in ("fleet", "--help", "--version"):
         return line in ("kai fleet",)
-    # Names of other clusters, and what is left out.
-    if line in NEEDING_MORE or "research/" in line or "…" in line:
+    if line in NEEDING_MORE or line.startswith(tuple(RUN_ELSEWHERE)):
         return True
     try:
         command, _, _ = app.parse_args(words, exit_on_error=False, print_error=False)
@@ -159,7 +189,11 @@ def _commands() -> list[tuple[str, str]]:
 COMMANDS = _commands()
 #: They ask no server: `tests/unit/cli/test_documented_commands.py` runs each of them.
 ASKS_NOTHING = ("kai completion",)
-SHORT = [(where, line) for where, line in COMMANDS if not line.startswith((*GOES_ON, *ASKS_NOTHING, THE_DEMONSTRATION))]
+SHORT = [
+    (where, line)
+    for where, line in COMMANDS
+    if not line.startswith((*GOES_ON, *ASKS_NOTHING, THE_DEMONSTRATION)) and FOLLOWING not in line
+]
 LONG = [(where, line) for where, line in COMMANDS if line.startswith(tuple(GOES_ON))]
 
 
@@ -169,6 +203,10 @@ class Shell:
 
     here: Path
     environment: dict[str, str] = field(default_factory=dict)
+    #: What the last line that goes on has said until it was ready.
+    said: list[str] = field(default_factory=list)
+    #: The same of the demonstration itself.
+    first_said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
@@ -189,7 +227,7 @@ class Shell:
         )
 
     @contextmanager
-    def running(self, line: str, *, until: str) -> Iterator[subprocess.Popen[str]]:
+    def running(self, line: str, *, until: str, ends: int = 0) -> Iterator[subprocess.Popen[str]]:
         """Paste a line that goes on, wait until it says that it is ready; interrupt it in the end."""
         process = subprocess.Popen(
             ["bash", "-c", f"exec {line}"],
@@ -201,7 +239,7 @@ class Shell:
             start_new_session=True,
         )
         assert process.stdout is not None
-        lines = []
+        self.said = lines = []
         try:
             for printed in process.stdout:
                 lines.append(printed)
@@ -213,7 +251,7 @@ class Shell:
         finally:
             process.send_signal(signal.SIGINT)
             rest, _ = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 0, (line, "".join(lines), rest)
+        assert process.returncode == ends, (line, "".join(lines), rest)
 
 
 @pytest.fixture(scope="module")
@@ -241,12 +279,24 @@ def demonstration() -> Iterator[Shell]:
             running = directory.running()
             assert running is not None
             shell.environment["KUBECONFIG"] = running.clusters["demo"].kubeconfig
+            shell.environment |= {"DEMONSTRATION_API": running.api_url, "KAI_API_TOKEN": running.api_key}
+            owners = embedded_url_of(directory.postgres, running.database_url, "kai_migrate")
+            shell.environment["OWNERS_URL"] = owners
+            (here / "dispatched.yaml").write_text(POD.replace("NAME", "dispatched"))
+            assert shell.run("kai submit dispatched.yaml --name train").returncode == 0
+            shell.first_said = [*shell.said]
             deadline = time.monotonic() + PATIENCE_S
             assert shell.run("kai load train.yaml --cluster demo").returncode == 0
             there = "kai why default/never-fits && kai why job/full-node && kai why job/train -n default"
             while shell.run(there).returncode and time.monotonic() < deadline:
                 time.sleep(0.2)
             yield shell
+
+
+@pytest.fixture(scope="module")
+def tried(demonstration: Shell) -> list[str]:
+    """The lines that the demonstration has printed to be tried."""
+    return [line.strip() for line in demonstration.first_said if re.match(r"  \S*kai ", line)]
 
 
 def test_documentation_shows_what_can_be_run() -> None:
@@ -268,13 +318,34 @@ def test_a_documented_command_ends_well_on_the_demonstration(demonstration: Shel
     assert done.returncode in expected, f"{where}: {line}: {done.stdout}{done.stderr}"
 
 
+def test_what_the_demonstration_says_to_try_works_as_it_is_printed(demonstration: Shell, tried: list[str]) -> None:
+    assert len(tried) > 8
+    for line in tried:
+        if FOLLOWING in line:
+            with demonstration.running(line, until="\n", ends=130):
+                pass
+        else:
+            done = demonstration.run(line)
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("start", RUN_ELSEWHERE)
+def test_a_command_that_is_run_elsewhere_is_shown_and_run_there(start: str) -> None:
+    file, call = RUN_ELSEWHERE[start]
+    assert call in (ROOT / file).read_text()
+    assert any(one.removeprefix(".venv/bin/").startswith(start) for _, line in shown() for one in meant(line))
+
+
+def test_a_command_is_a_mention_only_if_it_names_nothing_or_is_listed() -> None:
+    lines = {one.removeprefix(".venv/bin/") for _, line in shown() for one in meant(line)}
+    for line in filter(is_mention, lines):
+        left_out = set(re.findall(r"[A-Z]{3,}|…", line)) - {"CLUSTER"}
+        assert not left_out or not line.startswith("kai "), line
+
+
 def test_migrating_the_demonstrations_own_database_changes_nothing(demonstration: Shell) -> None:
     """`kai migrate`, which takes the database from the environment."""
-    directory = DataDirectory(demonstration.here / ".kai")
-    running = directory.running()
-    assert running is not None
-    url = embedded_url_of(directory.postgres, running.database_url, "kai_migrate")
-    done = demonstration.run(f"KAI_DATABASE_URL='{url}' kai migrate")
+    done = demonstration.run("KAI_DATABASE_URL=$OWNERS_URL kai migrate")
     assert (done.returncode, done.stderr) == (0, "")
 
 

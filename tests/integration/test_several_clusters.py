@@ -264,6 +264,7 @@ async def test_dispatch_that_is_refused_bounded_or_withdrawn_goes_elsewhere_wait
     entry = await fleet.until("never", lambda entry: entry.waits is not None)
     assert entry.waits is not None
     assert [offer.prospect for offer in entry.waits.offers] == ["Waits"] * 3
+    assert all("cpu: 99 needed" in offer.why for offer in entry.waits.offers), "it says what for"
 
     await fleet.append(dispatch_stream("two"), DispatchWithdrawn(dispatch="two"))
     for pod in ("two-0", "two-1"):

@@ -68,7 +68,7 @@ def not_covered() -> tuple[Cluster, Pod]:
     return asking(of_queue(queue("a", only_named=True, shares=shares)))
 
 
-@shows(reasons.OverLimit, "queue a", "4 gpu over its limit", "8 gpu asked for", "4 left")
+@shows(reasons.OverLimit, "queue a never takes it", "8 gpu needed at once", "its limit is 4")
 def over_limit() -> tuple[Cluster, Pod]:
     return asking(of_queue(queue("a", limit=4)))
 

@@ -77,7 +77,7 @@ async def test_waiting_pod_says_why_until_it_is_bound(scene: Scene) -> None:
         "Warning",
         "kai-ledger",
     )
-    assert event["message"] == f"{shown['message']} (log position {position}; kai why default/a)"
+    assert event["message"] == f"{shown['message']} (log position {position}; `kai why default/a`)"
     assert event["involvedObject"]["uid"] == made["metadata"]["uid"]
     await scene.decide((made, "n1"))
     pod = await scene.until_pod("a", lambda pod: condition(pod)["status"] == "True")
@@ -170,4 +170,4 @@ async def test_long_reasons_fit_into_an_event(scene: Scene) -> None:
     await why(scene, *(UntoleratedTaint(nodes=1, example="n" * 60, taint="ü" * 300) for _ in range(2)))
     (event,) = await events(scene, bool)
     assert len(event["message"].encode()) <= 1024
-    assert event["message"].endswith("; kai why default/a)")
+    assert event["message"].endswith("; `kai why default/a`)")

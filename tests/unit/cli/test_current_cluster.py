@@ -30,7 +30,7 @@ def test_the_flag_goes_before_the_environment_that_before_the_choice_and_the_fir
     assert capsys.readouterr().err == "kai: cluster east, the first of 3; --cluster names another\n"
     directory.use_cluster("west")
     assert one_cluster(AnswerSource(), THERE) == "west"
-    assert capsys.readouterr().err == "kai: cluster west, of kai cluster use; --cluster names another\n"
+    assert capsys.readouterr().err == "kai: cluster west, of `kai cluster use`; --cluster names another\n"
     monkeypatch.setenv("KAI_CLUSTER", "middle")
     assert one_cluster(AnswerSource(), THERE) == "middle"
     assert capsys.readouterr().err == "kai: cluster middle, of $KAI_CLUSTER; --cluster names another\n"
@@ -50,7 +50,7 @@ def test_the_choice_of_a_directory_says_nothing_about_a_database_or_an_api_that_
 
 def test_a_choice_that_is_not_there_any_more_is_an_error_that_names_it(directory: DataDirectory) -> None:
     directory.use_cluster("wset")
-    with pytest.raises(ConfigurationError, match=r"cluster wset, of kai cluster use: is not there"):
+    with pytest.raises(ConfigurationError, match=r"cluster wset, of `kai cluster use`: is not there"):
         one_cluster(AnswerSource(), THERE)
     with pytest.raises(ConfigurationError, match="no cluster yet"):
         one_cluster(AnswerSource(), [])

@@ -1,5 +1,6 @@
-"""Every command of ours that the documentation shows is one that the command line takes, flag by flag."""
+"""Every command of ours that a document, a manifest or a program shows is one that the command line takes."""
 
+import ast
 import re
 import shlex
 import subprocess
@@ -10,22 +11,48 @@ from pathlib import Path
 
 import pytest
 from cyclopts import CycloptsError, MissingArgumentError
+from kai_cli.hints import how_to_ask
 from kai_cli.main import app, spelled_out
+from kai_cli.paths import data_directory
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
+    *sorted((ROOT / "deploy").rglob("*.md")),
     # Decisions tell of their time, and the page of commands is the command line's own words.
     *sorted(
         page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "decisions" and page.stem != "commands"
     ),
 ]
+#: Files with commands in comments, in annotations of alerts, in elements, or on lines of their own.
+OTHERS = sorted(
+    file
+    for folder in ("deploy", "examples", "services", "migrations")
+    for file in (ROOT / folder).rglob("*")
+    if file.suffix in (".yaml", ".txt", ".html", ".ini", ".conf") and "node_modules" not in file.parts
+)
+PROGRAMS_TEXT = sorted(
+    file for folder in ("services", "libs", "tools") for file in (ROOT / folder).rglob("src/**/*.py")
+)
+
+#: What a program puts into a command that it prints, and what stands for it here.
+FILLED_IN = {
+    "{condition.position}": "MOMENT",
+    "{pod.namespace}/{pod.name}": "NAMESPACE/NAME",
+    "dispatch/{submitted.dispatch}{where}": "dispatch/train",
+    "{why.dispatch.cluster}": "demo",
+    "{out / 'profile.yaml'}": "trace/profile.yaml",
+    "{out / 'pods.json'}": "trace/pods.json",
+    "{cycle.cycle}": "N",
+}
 
 #: What stands for something in the documentation, and one such thing. Longer ones first.
 PLACEHOLDERS = {
     "NAMESPACE/NAME": "default/a",
     "KIND/NAME": "job/a",
     "NAMESPACE": "default",
+    "SCHEDULER": "kai-scheduler",
+    "MOMENT": "200",
     "SERVICE": "relay",
     "PROFILE": "demo24",
     "FILES…": "a.yaml",
@@ -35,25 +62,107 @@ PLACEHOLDERS = {
     "URL": "postgresql://localhost/kai",
     "…": "",
 }
+#: An actor of the log.
+NO_COMMAND = ("kai erase",)
+
 _COMMAND = re.compile(r"^\s*(?:\$ )?(?:\.venv/bin/)?kai (.*)$")
 _INLINE = re.compile(r"`(?:\$ )?kai ([^`]*)`")
+_ELSEWHERE = re.compile(r"(?:`|<code>|\(|^\s*(?:# )?)(?:[A-Z_]+=\S+ )?kai (?!says\b)([a-z-]+\b[^`<)]*)", re.MULTILINE)
+_NAMES = "|".join(name for name in app if not name.startswith("-"))
+_PRINTED = re.compile(r"`(?:[^`]*<\()?kai ([a-z-]+[^`)]*)\)?[^`]*`", re.DOTALL)
+_BARE = re.compile(rf"\bkai (?:{_NAMES})\b")
+
+
+def fenced_lines(page: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a page's code blocks, each with where it stands."""
+    fenced = False
+    for number, line in enumerate(page.read_text().splitlines(), start=1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced:
+            yield f"{page.relative_to(ROOT)}:{number}", line
+
+
+def inline(page: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """What matches between the backticks of a page's sentences, over the ends of lines, each with where it stands."""
+    text = re.sub(
+        r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), page.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+    for match in pattern.finditer(text):
+        where = f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}"
+        yield where, " ".join(match[1].split())
 
 
 def documented() -> Iterator[tuple[str, str]]:
     """Where each command stands, and what follows `kai` in it."""
     for page in PAGES:
-        fenced = False
-        for number, line in enumerate(page.read_text().splitlines(), start=1):
-            where = f"{page.relative_to(ROOT)}:{number}"
-            if line.startswith("```"):
-                fenced = not fenced
-            elif fenced:
-                for part in line.split(" | "):
-                    if match := _COMMAND.match(part):
-                        yield where, re.split(r"\s+#|\s+>", match[1])[0]
-            else:
-                for inline in _INLINE.findall(line):
-                    yield where, inline
+        for where, line in fenced_lines(page):
+            for part in line.split(" | "):
+                if match := _COMMAND.match(part):
+                    yield where, re.split(r"\s+#|\s+>", match[1])[0]
+        yield from inline(page, _INLINE)
+
+
+def shown_elsewhere() -> Iterator[tuple[str, str]]:
+    """The same of manifests, of the chart's notes, of alerts and of pages of the dashboard."""
+    for file in OTHERS:
+        for number, line in enumerate(file.read_text().splitlines(), start=1):
+            for command in _ELSEWHERE.findall(line):
+                if _BARE.match(f"kai {command}"):
+                    yield f"{file.relative_to(ROOT)}:{number}", re.split(r"\s+#|\s+[|>]", command)[0].strip()
+
+
+def said(file: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a program: literals, and docstrings of the command line's functions, which are its help."""
+    tree = ast.parse(file.read_text())
+    parts: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        # Docstrings stand alone; of the command line those of functions and of flags are printed.
+        if isinstance(node, ast.Module) or (
+            isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and "kai_cli" not in file.parts
+        ):
+            parts.update(one.value for one in node.body[:1] if isinstance(one, ast.Expr))
+        if isinstance(node, ast.JoinedStr):
+            parts.update(node.values)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            texts = (
+                str(one.value) if isinstance(one, ast.Constant) else f"{{{ast.unparse(getattr(one, 'value', one))}}}"
+                for one in node.values
+            )
+            yield node.lineno, "".join(texts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in parts:
+            yield node.lineno, node.value
+
+
+def printed() -> Iterator[tuple[str, str]]:
+    """The same of what programs print."""
+    for file in PROGRAMS_TEXT:
+        for number, text in said(file):
+            for command in _PRINTED.findall(text):
+                filled = command
+                for name, thing in FILLED_IN.items():
+                    filled = filled.replace(name, thing)
+                yield f"{file.relative_to(ROOT)}:{number}", " ".join(re.split(r"\s+[|>]", filled)[0].split())
+
+
+def hinted() -> Iterator[tuple[str, str]]:
+    """The same of what programs print with `kai_cli.hints`: with this program's path and data directory."""
+    yield from (
+        ("kai_cli.hints", line.strip().partition("kai ")[2])
+        for line in how_to_ask(data_directory(None))
+        if "kai " in line
+    )
+    for file in PROGRAMS_TEXT:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("kai", "how_to_ask"):
+                where = f"{file.relative_to(ROOT)}:{node.lineno}"
+                words = [
+                    str(one.value) if isinstance(one, ast.Constant) else "demo"
+                    for one in node.args[1:]
+                    if isinstance(one, ast.Constant | ast.Name)
+                ]
+                yield from ((where, word) for word in ([" ".join(words)] if node.func.id == "kai" else words) if word)
 
 
 def variants(command: str) -> Iterator[list[str]]:
@@ -68,7 +177,7 @@ def variants(command: str) -> Iterator[list[str]]:
             yield list(several)
 
 
-COMMANDS = sorted(set(documented()))
+COMMANDS = sorted({*documented(), *shown_elsewhere(), *printed(), *hinted()})
 
 #: Of those, what needs neither a server nor a file that the reader has to have.
 RUNNABLE = sorted({command for _, command in COMMANDS if command.startswith(("simulate examples", "completion", "--"))})
@@ -83,8 +192,32 @@ PROGRAMS = sorted(
 )
 
 
-def test_documentation_shows_commands() -> None:
-    assert len(COMMANDS) > 20
+def test_commands_are_found_wherever_they_are_shown() -> None:
+    assert len({command for _, command in documented()}) > 100
+    shown = {command for found in (shown_elsewhere(), printed(), hinted()) for _, command in found}
+    assert shown >= {
+        "status --api-url http://127.0.0.1:8080",  # NOTES.txt of the chart
+        "replay --from -2h",  # an alert
+        "up --shadow SCHEDULER",  # a page of the dashboard, and a report
+        "cluster use",  # the help of flags
+        "why NAMESPACE/NAME",  # an event of a pod
+        "logs scheduler --follow",  # what `make run` says
+        "submit FILE",
+    }
+
+
+def test_a_program_prints_a_command_between_backticks_so_that_it_is_found() -> None:
+    bare = [
+        f"{file.relative_to(ROOT)}:{number}: {text}"
+        for file in PROGRAMS_TEXT
+        for number, text in said(file)
+        if _BARE.search(re.sub(r"`[^`]*`", "", text)) and text not in NO_COMMAND
+    ]
+    assert not bare, bare
+
+
+def test_what_a_program_fills_into_a_command_is_known_here() -> None:
+    assert not [found for found in printed() if "{" in found[1]]
 
 
 @pytest.mark.parametrize(("where", "command"), COMMANDS, ids=lambda value: value)
@@ -95,9 +228,11 @@ def test_documented_command_is_taken(where: str, command: str) -> None:
             continue
         try:
             app.parse_args(spelled_out(words), exit_on_error=False, print_error=False)
-        except MissingArgumentError:
-            # A mention may leave out what a command needs, but not name what it does not have.
-            continue
+        except MissingArgumentError as error:
+            # A mention may leave out what a command is about, and end with a flag without its value.
+            lacking = error.argument.names if error.argument is not None else ()
+            if any(name.startswith("-") for name in lacking) and words[-1] not in lacking:
+                raise AssertionError(f"{where}: kai {' '.join(words)}: {error}") from error
         except CycloptsError as error:
             raise AssertionError(f"{where}: kai {' '.join(words)}: {error}") from error
 

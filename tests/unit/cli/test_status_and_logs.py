@@ -116,13 +116,21 @@ def test_logs_are_told_by_a_services_name_with_or_without_its_cluster(
     assert json.loads(capsys.readouterr().out.splitlines()[0]) == line
 
 
-def test_a_service_that_is_not_there_or_there_twice_is_refused_with_those_that_are(directory: DataDirectory) -> None:
+def test_of_several_services_the_current_clusters_is_read_and_one_that_is_not_there_is_refused(
+    directory: DataDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ConfigurationError, match="nothing has run"):
         logs("binder", data_dir=directory.root)
     for name in ("a-binder", "b-binder", "relay"):
-        (directory.logs / f"{name}.log").touch()
-    with pytest.raises(ConfigurationError, match="there are several: a-binder, b-binder"):
-        logs("binder", data_dir=directory.root)
+        (directory.logs / f"{name}.log").write_text(f"of {name}\n")
+    for cluster, read in ((None, "a-binder"), ("b", "b-binder")):
+        assert logs("binder", data_dir=directory.root, cluster=cluster) == 0
+        assert capsys.readouterr().out == f"of {read}\n"
+    directory.use_cluster("b")
+    assert logs("binder", data_dir=directory.root) == 0
+    assert capsys.readouterr() == ("of b-binder\n", "kai: cluster b, of `kai cluster use`; --cluster names another\n")
+    with pytest.raises(ConfigurationError, match=r"no binder of a cluster 'c'.* there are: a, b"):
+        logs("binder", data_dir=directory.root, cluster="c")
     with pytest.raises(ConfigurationError, match="did you mean 'relay'"):
         logs("relai", data_dir=directory.root)
 

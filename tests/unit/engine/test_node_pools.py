@@ -1,7 +1,7 @@
 """Shards by node pool, as KAI-Scheduler has them: nodes, groups and queues divided by a label."""
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.events.payloads import NodeObserved, QueueObserved
+from kaicore.rules.events.payloads import NodeDeleted, NodeObserved, QueueObserved
 from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
@@ -50,6 +50,13 @@ def test_a_full_pool_does_not_spill_over_and_its_reasons_are_about_its_nodes() -
     assert set(cycle(cluster, "red").values()) == {"n1"}
     (pending,) = decide(cluster.state, POOLS["red"], shard="red", now=cluster.now, actor="red").result.pending
     assert sum(reason.nodes for reason in pending.reasons if hasattr(reason, "nodes")) == 1
+
+
+def test_a_pool_without_nodes_says_so() -> None:
+    cluster = pool_cluster()
+    cluster.record("node/n1", NodeDeleted("uid-n1", "n1"))
+    (pending,) = decide(cluster.state, POOLS["red"], shard="red", now=cluster.now, actor="red").result.pending
+    assert [str(reason) for reason in pending.reasons] == ["no node is in node pool red"]
 
 
 def test_a_queues_quota_is_of_its_pools_nodes_among_its_pools_queues() -> None:

@@ -87,9 +87,15 @@ LWS = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:
             + "{launcherCreationPolicy: WaitForWorkersReady, mpiReplicaSpecs: {Launcher: {}, Worker: {replicas: 2}}}",
             "(launcher worker>=2)/all",
         ),
-        # Ray: the head, and the least of each group of workers, hosts and all.
+        # Ray: the head, and all workers of each group, hosts and all; with the autoscaler the least of them.
         (
             RAY + "{workerGroupSpecs: [{groupName: gpu, replicas: 4, minReplicas: 2, numOfHosts: 2},"
+            " {groupName: cpu, replicas: 1, minReplicas: 3}]}",
+            "(headgroup>=1 gpu>=8 cpu>=3)/all",
+        ),
+        (
+            RAY + "{enableInTreeAutoscaling: true, workerGroupSpecs: ["
+            "{groupName: gpu, replicas: 4, minReplicas: 2, numOfHosts: 2},"
             " {groupName: cpu, replicas: 3}, {groupName: idle, replicas: 3, suspend: true}]}",
             "(headgroup>=1 gpu>=4 cpu>=3 idle)/all",
         ),

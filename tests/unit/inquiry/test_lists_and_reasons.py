@@ -13,6 +13,8 @@ from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.queue import Queue, QueueShare
 
 from tests.factory import amounts, pod
+from tests.groups import source
+from tests.unit.groups.test_sources import JOB, PYTORCH, SIGS
 from tests.workloads import Workloads
 
 ZONE = amounts(cpu=16, memory=64, gpu=4)
@@ -138,6 +140,51 @@ def test_a_job_is_explained_by_its_pods(cluster: Workloads) -> None:
     assert why.reasons
     assert all(reason.pods == 1 for reason in why.reasons)
     assert why_owner(cluster.state, "Job", "other", "train") is None
+
+
+@pytest.mark.parametrize(
+    ("manifest", "kind", "verdict"),
+    [
+        (
+            JOB + "{suspend: true}",
+            "Job",
+            "has no pods: it is suspended; its controller makes them when it is resumed",
+        ),
+        (
+            PYTORCH + "{runPolicy: {suspend: true}, pytorchReplicaSpecs: {Worker: {replicas: 8}}}",
+            "PyTorchJob",
+            "has no pods: it is suspended; its controller makes them when it is resumed",
+        ),
+        (JOB + "{}", "Job", "has no pods: its controller has made none yet, or they are gone"),
+        (
+            PYTORCH + "{pytorchReplicaSpecs: {Worker: {replicas: 8}}}",
+            "PyTorchJob",
+            "has no pods, nor has any other PyTorchJob: is a controller of the kind PyTorchJob running?",
+        ),
+        (SIGS.replace("name: g", "name: j") + "{minMember: 2}", "PodGroup", "has no pods: none that is there names it"),
+    ],
+)
+def test_what_has_no_pods_says_why(cluster: Workloads, manifest: str, kind: str, verdict: str) -> None:
+    made = source(manifest)
+    cluster.record(f"group/{made.key}", payloads.GroupSourceObserved(made))
+    why = why_owner(cluster.state, kind, made.namespace, "j")
+    assert why is not None
+    assert why.verdict == verdict
+
+
+def test_a_job_that_holds_for_some_pods_what_others_wait_for_is_said_to_be_no_gang(cluster: Workloads) -> None:
+    made = source(JOB + "{parallelism: 2}")
+    cluster.record(f"group/{made.key}", payloads.GroupSourceObserved(made))
+    owner = Owner("Job", "j", made.uid, "batch/v1")
+    for number in range(3):
+        cluster.add_pod(pod(f"j-{number}", cpu=9, owner=owner))
+    cluster.cycle()
+    why = why_owner(cluster.state, "Job", "default", "j")
+    assert why is not None
+    assert [one.node for one in why.pods] == ["", "n1", "n1"]
+    (note,) = why.notes
+    assert note.startswith("it is no gang: its pods start one by one; 2 of 3 started, and hold 18 cpu.")
+    assert 'kai.scheduler/batch-min-member: "3"' in note
 
 
 def test_a_deployment_is_found_by_its_replica_sets_name(cluster: Workloads) -> None:

@@ -10,7 +10,7 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.pod import GPU_SHARE, Pod
 
 from tests.factory import amounts, pod
 from tests.hierarchy import queue
@@ -113,7 +113,7 @@ async def test_a_placement_whose_cycle_is_far_from_any_state_is_told_without_sco
     placed = (await why(made, "one")).placement
     assert placed is not None
     assert placed.nodes == []
-    assert "is too far from any snapshot; kai replay" in placed.not_ranked
+    assert "is too far from any snapshot; `kai replay" in placed.not_ranked
 
 
 async def test_a_placement_that_no_cycle_decided_names_no_cycles_record() -> None:
@@ -236,3 +236,43 @@ async def test_of_the_past_only_what_was_recorded_then_is_told() -> None:
     now = await why(made, "one")
     assert now.placement is not None
     assert now.placement.node == "n9"
+
+
+async def test_the_decisive_reason_of_several_pods_comes_first_and_says_that_it_is() -> None:
+    made = fleet(0)
+    made.record("queue/a", payloads.QueueObserved(queue("a", quota=8, limit=64)))
+    for number in range(3):
+        made.add_node(f"n{number}", cpu=64, gpu=8)
+    made.full(*[comes(made, f"theirs-{number}", 8, of="b") for number in range(3)])
+    made.gang("large", 16, cpu=1, gpu=8, labels={"kai.scheduler/queue": "a"})
+    comes(made, "like-it", 8, cpu=1)
+    made.cycle()
+    never = "queue a never takes it: 128 gpu needed at once, and its limit is 64"
+    of_all = await why(made, "large", "PodGroup")
+    assert of_all.reasons[0].message == never
+    assert (await why(made, "large-0")).reasons[0].message == never
+
+
+async def test_a_node_without_any_of_what_is_asked_for_is_not_close_and_a_group_is_not_in_its_own_way() -> None:
+    made = fleet(0)
+    for number in range(2):
+        made.add_node(f"n{number}", cpu=64, gpu=8)
+    made.add_node("without", cpu=64)
+    made.full(made.gang("one", 2, cpu=8, gpu=8, labels={"kai.scheduler/queue": "b"}))
+    made.members("one", [2], cpu=8, gpu=8, labels={"kai.scheduler/queue": "b"})
+    made.cycle()
+    answer = await why(made, "one-2")
+    assert [near.node for near in answer.nodes] == ["n0", "n1"]
+    assert answer.blockers == []
+
+
+async def test_a_share_of_a_gpu_is_remedied_by_a_whole_one() -> None:
+    made = fleet(1)
+    made.add_node("without", cpu=64)
+    comes(made, "share", 0, unsupported=(f"{GPU_SHARE} (gpu-fraction)",))
+    made.cycle()
+    starts = (await why(made, "share")).starts_if
+    assert starts is not None
+    assert [(one.message, one.node) for one in starts.remedies] == [
+        ("request a whole GPU (nvidia.com/gpu: 1) instead of a share of one in default/share", "n0")
+    ]

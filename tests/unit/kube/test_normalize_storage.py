@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from kaicore.errors import InvalidObject
 from kaicore.kube.normalize_storage import (
+    DEFAULT_TOLERATIONS,
     normalize_budget,
     normalize_claim,
     normalize_namespace,
@@ -12,6 +14,7 @@ from kaicore.kube.normalize_storage import (
 from kaicore.kube.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES
 from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.pod import Toleration
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -94,6 +97,13 @@ def test_storage_class_is_normalized() -> None:
 def test_namespace_and_budget_are_normalized() -> None:
     namespace = normalize_namespace(NAMESPACES.decode(encoded("ml", labels={"team": "x"}, spec={})))
     assert namespace == Namespace("uid-ml", "ml", "1", {"team": "x"})
+    tolerations = '[{"key": "gpu", "operator": "Exists", "tolerationSeconds": 5}]'
+    tolerant = encoded("ml", annotations={DEFAULT_TOLERATIONS: tolerations})
+    assert normalize_namespace(NAMESPACES.decode(tolerant)).default_tolerations == (Toleration("gpu", "Exists"),)
+    lost: list[InvalidObject] = []
+    malformed = encoded("ml", labels={"team": "x"}, annotations={DEFAULT_TOLERATIONS: "gpu"})
+    assert normalize_namespace(NAMESPACES.decode(malformed), lost.append) == namespace
+    assert "is no list of tolerations" in str(*lost)
     status = {"disruptionsAllowed": 2, "disruptedPods": {"p1": "2026-01-01T00:00:00Z"}, "currentHealthy": 7}
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
     assert normalize_budget(BUDGETS.decode(encoded("b", namespace="ml", spec=spec, status=status))) == (

@@ -20,7 +20,7 @@ LATER = (
     *("pod_set", "field", "topology", "topologies", "level", "levels", "problem"),
     *("wanted", "fitting", "slice_size", "domain", "tried", "domains", "joined"),
     *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
-    *("pods_in_slices", "label"),
+    *("pods_in_slices", "label", "limit", "node_pool"),
 )
 
 
@@ -31,7 +31,7 @@ def concrete(base: type[CodedReason]) -> set[type[CodedReason]]:
 
 def sample(one: type[CodedReason]) -> CodedReason:
     """A reason of which every field is set."""
-    others: dict[object, object] = {int: 7, bool: True}
+    others: dict[object, object] = {int: 7, int | None: 7, bool: True}
     fields = msgspec.structs.fields(one)
     return one(**{field.name: others.get(field.type, f"some-{field.name}") for field in fields})
 

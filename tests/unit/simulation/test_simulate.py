@@ -66,6 +66,7 @@ def test_document_of_a_simulation_has_the_documented_fields(tmp_path: Path) -> N
                 ],
             },
         ],
+        "notes": {},
     }
 
 

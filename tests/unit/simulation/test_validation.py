@@ -178,3 +178,13 @@ def test_a_limit_that_is_no_amount_hides_no_other_fault(tmp_path: Path) -> None:
         "spec.containers[1].name",
         "spec.containers[1].resources.requests[cpu]",
     ]
+
+
+def test_a_namespace_adds_what_its_pods_tolerate(tmp_path: Path) -> None:
+    annotations = """{scheduler.alpha.kubernetes.io/defaultTolerations: '[{"key": "kata", "operator": "Exists"}]'}"""
+    namespace = f"---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: default, annotations: {annotations}}}\n"
+    only_small = using("resources: {requests: {cpu: 1}}").replace("spec: {", "spec: {nodeSelector: {kata: 'yes'}, ")
+    assert brief(document_of(world_of(KATA_NODES + only_small, tmp_path))) == {
+        "a": "Pending NodeSelectorMismatch,UntoleratedTaint"
+    }
+    assert brief(document_of(world_of(namespace + KATA_NODES + only_small, tmp_path))) == {"a": "small"}

@@ -11,12 +11,14 @@ from kaicore.analysis.submission.submit import submit
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.rules.model.pod import PriorityClass
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.node import Taint
+from kaicore.rules.model.pod import PriorityClass, Toleration
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
 
 from tests.devices import DRIVER, devices, read_class
-from tests.factory import amounts, pod
+from tests.factory import amounts, node, pod
 from tests.groups import job as see_job
 from tests.hierarchy import queue
 from tests.past_runs import SECOND, PastRuns
@@ -91,6 +93,12 @@ def test_a_job_that_finds_room_for_some_pods_says_how_many() -> None:
     group = only(ask(cluster_of(2), job("wide", pods=3)))
     assert (group.verdict, group.message) == (Prospect.STARTS_NOW, "2 of its 3 pods would start now")
     assert sorted(one.status for one in group.pods) == ["Pending", "Placed", "Placed"]
+    assert group.notes == [
+        "it is no gang: its pods start one by one; 2 of 3 started, and hold 4 cpu, 16Gi memory, 8 nvidia.com/gpu. "
+        'If they need each other, annotate the Job with kai.scheduler/batch-min-member: "3": they start together then, '
+        "or not at all"
+    ]
+    assert only(ask(cluster_of(2), job("wide", pods=3, least=3))).notes == []
 
 
 def test_a_gang_without_room_says_what_is_short_and_when_it_is_likely_to_start() -> None:
@@ -159,6 +167,18 @@ def test_the_queues_of_the_cluster_bound_what_is_submitted() -> None:
     assert group.queue == "team"
     assert group.verdict is Prospect.WAITS
     assert [reason.queue for reason in group.reasons] == ["team"]
+
+
+def test_pods_tolerate_what_admission_adds_in_their_namespace() -> None:
+    cluster = cluster_of(0)
+    taint = Taint("nvidia.com/gpu", "NoSchedule", "present")
+    cluster.record("node/n0", payloads.NodeObserved(node("n0", cpu=8, memory=64, gpu=4, taints=(taint,))))
+    submitted = job("train", more="namespace: team")
+    assert only(ask(cluster, submitted)).verdict is Prospect.WAITS
+    tolerations = (Toleration("nvidia.com/gpu", "Exists"),)
+    team = Namespace("uid-team", "team", "1", default_tolerations=tolerations)
+    cluster.record("namespace/team", payloads.NamespaceObserved(team))
+    assert only(ask(cluster, submitted)).verdict is Prospect.STARTS_NOW
 
 
 def test_objects_that_make_no_sense_or_are_there_already_are_named_and_the_rest_goes_on() -> None:

@@ -131,7 +131,7 @@ def failed_scheduling_event(pod: WaitingPod, waiting: WaitingPods, *, now: Calla
         if condition is None or not waiting.is_new_event(condition):
             return None
         written[:] = [condition]
-        where = f" (log position {condition.position}; kai why {pod.namespace}/{pod.name})"
+        where = f" (log position {condition.position}; `kai why {pod.namespace}/{pod.name}`)"
         note = _cut(condition.message, _LONGEST_NOTE - len(where.encode())) + where
         return _event(pod, "Warning", "FailedScheduling", action="Scheduling", note=note, now=now())
 

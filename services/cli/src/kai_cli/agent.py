@@ -70,7 +70,7 @@ async def _agent(
         entry = hub.state.clusters.get(registered.cluster)
         if entry is not None and entry.removed:
             raise ConfigurationError(
-                f"cluster {registered.cluster}: was removed from the hub; register it again: kai cluster add"
+                f"cluster {registered.cluster}: was removed from the hub; register it again: `kai cluster add`"
             )
         if entry is None:
             await register(hub, registered)

@@ -170,10 +170,10 @@ class ApiAnswers:
         answer = await self._get(dict[str, int], "clusters", cluster, "position", beyond=position, wait=timeout_s)
         return answer["position"]
 
-    async def _get(self, kind: type[_AnswerT], *path: str, **query: object) -> _AnswerT:
+    async def _get(self, shape: type[_AnswerT], /, *path: str, **query: object) -> _AnswerT:
         where = "/".join(urllib.parse.quote(part, safe="") for part in ("v1", *path))
         url = f"{self._url}/{where}?{urllib.parse.urlencode(query)}"
-        return msgspec.json.decode(await asyncio.to_thread(request_api, url, self._token), type=kind)
+        return msgspec.json.decode(await asyncio.to_thread(request_api, url, self._token), type=shape)
 
 
 def _moment(at: str) -> dict[str, str]:

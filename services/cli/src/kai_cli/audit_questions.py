@@ -2,20 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-from cyclopts import Parameter
 from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.errors import ConfigurationError, UnknownSubject
 
 from kai_cli.answers import Answers, open_answers
 from kai_cli.audit_tables import group_text, node_text, placements_text
 from kai_cli.printing import Output, OutputFlag, print_answers
-from kai_cli.source import AnswerSource, SourceFlags
-
-#: `-5m` is no option.
-FromFlag = Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)]
-ToFlag = Annotated[str, Parameter(name="--to", allow_leading_hyphen=True)]
+from kai_cli.source import AnswerSource, FromFlag, SourceFlags, ToFlag
 
 _AuditT = TypeVar("_AuditT", PlacementAudit, NodeAudit, GroupAudit)
 

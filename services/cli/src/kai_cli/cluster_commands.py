@@ -94,7 +94,7 @@ async def _add(source: LogSource, registered: ClusterRegistered) -> int:
     async with _hub(source) as hub:
         new = await register(hub, registered)
     how = (
-        "an agent in the cluster has to dial out: kai agent"
+        "an agent in the cluster has to dial out: `kai agent`"
         if not (registered.kubeconfigs or registered.simulated)
         else ("`kai up` starts its processes")
     )
@@ -113,7 +113,7 @@ async def register(hub: HubLog, registered: ClusterRegistered) -> bool:
         if before.registered == registered:
             return False
         raise ConfigurationError(
-            f"cluster {registered.cluster}: is registered already, otherwise; remove it first: kai cluster remove"
+            f"cluster {registered.cluster}: is registered already, otherwise; remove it first: `kai cluster remove`"
         )
     await hub.append(cluster_stream(registered.cluster), registered, subject=registered.cluster)
     return True
@@ -148,8 +148,8 @@ async def _remove(source: LogSource, name: str, *, lost: bool, leave_running: bo
         if with_it and not lost:
             named = ", ".join(f"{entry.name} ({entry.stage})" for entry in with_it[:_MOST_NAMED])
             raise ConfigurationError(
-                f"cluster {name}: has {len(with_it)} dispatches still: {named}; drain it first (kai cluster drain), or "
-                "say --lost where nothing runs there any more"
+                f"cluster {name}: has {len(with_it)} dispatches still: {named}; drain it first (`kai cluster drain`), "
+                "or say --lost where nothing runs there any more"
             )
         if not lost and not leave_running:
             state = await folded(hub.log, name)
@@ -252,7 +252,7 @@ def cluster_list(
     if output != "table":
         print_data(rows, output)
     elif not rows:
-        print("the hub has no cluster; kai cluster add registers one")
+        print("the hub has no cluster; `kai cluster add` registers one")
     else:
         print(clusters_table(rows))
     return 0

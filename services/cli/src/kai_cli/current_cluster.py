@@ -39,7 +39,7 @@ def current_cluster(there_are: Sequence[str], directory: DataDirectory | None) -
     if named := os.environ.get(_VARIABLE):
         chosen, how = named, f"of ${_VARIABLE}"
     elif directory is not None and (named := directory.current_cluster()):
-        chosen, how = named, "of kai cluster use"
+        chosen, how = named, "of `kai cluster use`"
     else:
         chosen, how = min(there_are), f"the first of {len(there_are)}"
     if chosen not in there_are:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +60,8 @@ def submit(
     else:
         new = asyncio.run(_submit(LogSource(data_dir=data_dir, database_url=database_url), submitted))
     done = "submitted" if new else "was submitted before, and is as it was"
-    print(f"dispatch {submitted.dispatch}: {done}; kai why dispatch/{submitted.dispatch} says where it goes")
+    where = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir is not None else ""
+    print(f"dispatch {submitted.dispatch}: {done}; `kai why dispatch/{submitted.dispatch}{where}` says where it goes")
     return 0
 
 

@@ -20,7 +20,7 @@ def dispatch_lines(why: DispatchWhy) -> Iterator[str]:
     yield f"dispatch {why.dispatch.name}: {why.verdict}, since {why.dispatch.since}"
     yield from offer_lines(why)
     if why.dispatch.cluster and why.dispatch.stage in ("Given", "Started", "Recalled"):
-        yield f"which nodes: kai get pods --cluster {why.dispatch.cluster}, and kai why of one of them"
+        yield f"which nodes: `kai get pods --cluster {why.dispatch.cluster}`, and `kai why` of one of them"
     yield "story:"
     yield from (f"  {line.position:>8}  {line.recorded_at}  {line.text}" for line in why.story)
 
@@ -35,7 +35,7 @@ def offer_lines(why: DispatchWhy) -> list[str]:
             offer.cluster,
             *("" if offer.unfit else str(getattr(offer, part)) for part in _PARTS),
             "" if offer.unfit else str(offer.score),
-            offer.unfit or offer.prospect,
+            offer.unfit or ": ".join(filter(None, (offer.prospect, offer.why))),
         )
         for offer in why.offers
     ]

@@ -134,7 +134,7 @@ def dump(
 
     Args:
         data_dir: of the `kai up` whose cluster is meant.
-        cluster: which of its clusters; by default the current one (kai cluster use).
+        cluster: which of its clusters; by default the current one (`kai cluster use`).
         kubeconfig: another API server instead.
         output: json or yaml.
     """

@@ -2,9 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
 from kaicore.analysis.inquiry.exports import export_log
 from kaicore.analysis.inquiry.json_spelling import spelled
 from kaicore.analysis.inquiry.moments import Moment, parse_moment
@@ -18,27 +16,24 @@ from kai_cli.current_cluster import one_cluster
 from kai_cli.log_access import open_log, open_log_as_owner
 from kai_cli.printing import Output, OutputFlag, print_data
 from kai_cli.progress import Progress
-from kai_cli.source import LogSource, LogSourceFlags
-
-FromFlag = Annotated[str | None, Parameter(name="--from", allow_leading_hyphen=True)]
-ToFlag = Annotated[str | None, Parameter(name="--to", allow_leading_hyphen=True)]
+from kai_cli.source import FromFlag, LogSource, LogSourceFlags, ToFlag
 
 
-def moments_of(begin: str | None, to: str | None) -> tuple[Moment | None, Moment | None]:
-    """Read `--from` and `--to`.
+def moments_of(begin: str, to: str) -> tuple[Moment | None, Moment | None]:
+    """Read `--from` and `--to`; None where one is empty.
 
     Raises:
         UnknownMoment: one is no moment.
     """
-    return None if begin is None else parse_moment(begin), None if to is None else parse_moment(to)
+    return parse_moment(begin) if begin else None, parse_moment(to) if to else None
 
 
 def export(
     file: Path,
     /,
     *,
-    begin: FromFlag = None,
-    to: ToFlag = None,
+    begin: FromFlag = "",
+    to: ToFlag = "",
     source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
@@ -51,7 +46,7 @@ def export(
         file: to write, such as prod.log.gz; replaced where it is there.
         begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
         to: the last event likewise; by default the last there is.
-        source: which log; of several clusters the current one's (kai cluster use), or --cluster.
+        source: which log; of several clusters the current one's (`kai cluster use`), or --cluster.
         output: table, json or yaml.
     """
     return asyncio.run(_export(file, moments_of(begin, to), source or LogSource(), output))

@@ -118,7 +118,7 @@ def load(*files: Path, data_dir: Path | None = None, cluster: str | None = None,
     Args:
         files: manifests or folders of them.
         data_dir: of the `kai up` whose cluster is meant.
-        cluster: which of its clusters; by default the current one (kai cluster use).
+        cluster: which of its clusters; by default the current one (`kai cluster use`).
         kubeconfig: another API server instead.
     """
     if not files:

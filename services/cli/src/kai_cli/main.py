@@ -179,7 +179,7 @@ audit.command(
     help="List what was decided about a group: placements, evictions and why, by which cycle and which rules.",
 )
 app.command(audit)
-shadow = App(name="shadow", help="What a shadow of another scheduler decided (kai up --shadow).", group=_ASK)
+shadow = App(name="shadow", help="What a shadow of another scheduler decided (`kai up --shadow`).", group=_ASK)
 shadow.command(
     "kai_cli.shadow_report:report",
     name="report",

@@ -78,7 +78,7 @@ def openb(
         f"racks of {assumed.rack};\n"
         f"  {shared} tasks with a share of a GPU get a whole one; LS and Guaranteed are Guaranteed, others not;\n"
         f"  all arrive at once and run for 1/{assumed.speedup} of their time, {assumed.max_run_seconds} s at most\n"
-        f"next: kai up --profile {out / 'profile.yaml'}, then: kai load {out / 'pods.json'}\n"
+        f"next: `kai up --profile {out / 'profile.yaml'}`, then: `kai load {out / 'pods.json'}`\n"
     )
     return 0
 

@@ -14,8 +14,8 @@ from kaicore.spelling import did_you_mean
 
 from kai_cli.answers import open_answers
 from kai_cli.printing import OutputFlag, print_answers
-from kai_cli.questions import WORDS, AtFlag, Kind, NamespaceFlag, get
-from kai_cli.source import AnswerSource, SourceFlags
+from kai_cli.questions import WORDS, Kind, NamespaceFlag, get
+from kai_cli.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.strangers import check_subjects
 from kai_cli.tables import as_of
 from kai_cli.topology import show

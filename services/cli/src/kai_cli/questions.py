@@ -13,7 +13,7 @@ from kaicore.spelling import did_you_mean
 from kai_cli.answers import Answers, ApiAnswers, open_answers
 from kai_cli.dispatch_text import dispatch_lines, dispatches_text
 from kai_cli.printing import Output, OutputFlag, print_answers, print_data
-from kai_cli.source import AnswerSource, SourceFlags
+from kai_cli.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.strangers import check_subjects
 from kai_cli.subjects import Subject, read_subject
 from kai_cli.tables import as_of, listing_text, rows_text
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from kaicore.analysis.submission.start_forecasts import StartForecasts
 
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
-#: `-5m` is no option.
-AtFlag = Annotated[str, Parameter(name="--at", allow_leading_hyphen=True)]
 WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"])]
 Kind = Literal["pods", "groups", "queues", "nodes", "zones", "cycles", "clusters", "dispatches"]
 

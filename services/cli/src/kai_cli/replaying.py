@@ -20,12 +20,12 @@ from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.replay_report import Difference, ReplayReport
 
 from kai_cli.current_cluster import look_in, one_cluster
-from kai_cli.exporting import FromFlag, ToFlag, moments_of
+from kai_cli.exporting import moments_of
 from kai_cli.log_access import open_log, opened_source
 from kai_cli.printing import Output, OutputFlag, print_answers, print_data, table
 from kai_cli.progress import Progress
 from kai_cli.replay_processes import replay_in_processes
-from kai_cli.source import LogSource, LogSourceFlags
+from kai_cli.source import FromFlag, LogSource, LogSourceFlags, ToFlag
 
 #: Events that are worth a second process, which takes about two seconds to start.
 _WORTH_A_PROCESS = 20_000
@@ -38,8 +38,8 @@ _WIDTH = 60
 def replay(
     *,
     cycle: str | None = None,
-    begin: FromFlag = None,
-    to: ToFlag = None,
+    begin: FromFlag = "",
+    to: ToFlag = "",
     processes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
@@ -57,7 +57,7 @@ def replay(
         source: where to ask; without --cluster all clusters of the log.
         output: table, json or yaml.
     """
-    if cycle is not None and (begin is not None or to is not None):
+    if cycle is not None and (begin or to):
         raise ConfigurationError("--cycle means one cycle: it goes without --from and --to")
     moments = moments_of(begin, to)
     return asyncio.run(_replay(source or LogSource(), cycle, moments, processes, output))

@@ -14,6 +14,7 @@ from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.spelling import did_you_mean
 
+from kai_cli.current_cluster import current_cluster
 from kai_cli.paths import DataDirectory, data_directory
 from kai_cli.printing import Output, OutputFlag
 
@@ -30,19 +31,21 @@ def logs(
     follow: Annotated[bool, Parameter(name=["--follow", "-f"])] = False,
     tail: Annotated[int, Parameter(validator=Number(gte=0))] = 100,
     data_dir: Path | None = None,
+    cluster: str | None = None,
     output: OutputFlag = "table",
 ) -> int:
     """Print what a service said.
 
     Args:
-        service: scheduler, watcher, binder, ingest, exporter, relay, api, fleet, apiserver, postgres or nats; with its
-            cluster before it where there are several, such as demo-scheduler.
+        service: scheduler, watcher, binder, ingest, exporter, relay, api, fleet, apiserver, postgres or nats; or with
+            its cluster before it, such as demo-scheduler.
         follow: go on with what it says from now on, until Ctrl-C.
         tail: how many lines to begin with; 0 for all.
         data_dir: of the `kai up` that is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
+        cluster: whose service, where several clusters have one; by default the current one's (`kai cluster use`).
         output: table for people, json for the lines as they were written, yaml.
     """
-    file = _file_of(service, data_directory(data_dir))
+    file = _file_of(service, cluster, data_directory(data_dir))
     with file.open(errors="replace") as opened:
         for line in deque(opened, maxlen=tail or None):
             _print(line, output)
@@ -52,16 +55,19 @@ def logs(
     return 0
 
 
-def _file_of(service: str, directory: DataDirectory) -> Path:
+def _file_of(service: str, cluster: str | None, directory: DataDirectory) -> Path:
     files = {path.stem: path for path in sorted(directory.logs.glob("*.log"))}
     for server in (directory.postgres, directory.nats):
         if (log := server / f"{server.name}.log").exists():
             files[server.name] = log
-    matching = [name for name in files if name == service] or [name for name in files if name.endswith(f"-{service}")]
-    if len(matching) == 1:
-        return files[matching[0]]
-    if matching:
-        raise ConfigurationError(f"{service}: there are several: {', '.join(matching)}")
+    if service in files:
+        return files[service]
+    clusters = [name.removesuffix(f"-{service}") for name in files if name.endswith(f"-{service}")]
+    if clusters:
+        if cluster is not None and cluster not in clusters:
+            close = did_you_mean(cluster, clusters)
+            raise ConfigurationError(f"no {service} of a cluster {cluster!r}{close}; there are: {', '.join(clusters)}")
+        return files[f"{cluster or current_cluster(clusters, directory)}-{service}"]
     if not files:
         raise ConfigurationError(f"no logs: nothing has run in {directory.root}")
     raise ConfigurationError(f"no service {service!r}{did_you_mean(service, files)}; there are: {', '.join(files)}")

@@ -3,10 +3,8 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from cyclopts import Parameter
 from kaicore.analysis.shadow.report import ShadowReport, shadow_report
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
@@ -17,7 +15,7 @@ from kai_cli.current_cluster import one_cluster
 from kai_cli.log_access import open_log
 from kai_cli.printing import OutputFlag, print_data, table
 from kai_cli.progress import Progress
-from kai_cli.source import AnswerSource, SourceFlags
+from kai_cli.source import AnswerSource, FromFlag, SourceFlags, ToFlag
 from kai_cli.what_if_table import comparison_text
 
 #: Rejected pods in the table.
@@ -28,8 +26,8 @@ def report(
     scheduler: str = "",
     /,
     *,
-    since: Annotated[str, Parameter(name="--from")] = "",
-    until: Annotated[str, Parameter(name="--to")] = "",
+    since: FromFlag = "",
+    until: ToFlag = "",
     simulate: bool = True,
     html: Path | None = None,
     source: SourceFlags | None = None,

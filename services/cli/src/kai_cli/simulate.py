@@ -68,7 +68,12 @@ def simulate_command(
     reading = read_files(list(files))
     objects = reading.objects
     if model is not None and profile is not None:
-        objects += [Located(f"profile {profile}", item) for item in model.objects()]
+        own = {str(item.object["metadata"].get("name")) for item in objects if item.object["kind"] == "Namespace"}
+        objects += [
+            Located(f"profile {profile}", item)
+            for item in model.objects()
+            if item["kind"] != "Namespace" or item["metadata"]["name"] not in own
+        ]
     world = read_world(objects, scheduler_name=settings.scheduler_name)
     if problems := [*reading.problems, *world.problems]:
         raise ConfigurationError("\n     ".join(map(str, problems)))

@@ -28,6 +28,7 @@ def render_table(outcome: Outcome, *, wide: bool = False) -> str:
     lines = _columns(rows) if shown else []
     for phase in (Phase.EVICTED, Phase.REJECTED, Phase.NOMINATED, Phase.PENDING):
         lines += _explained(phase, [pod for pod in outcome.pods if pod.phase is phase])
+    lines += [f"  ! {name}: {text}" for name, notes in outcome.notes.items() for text in notes]
     return "\n".join([*lines, *([""] if lines else []), _sum(outcome), ""])
 
 

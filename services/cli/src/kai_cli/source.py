@@ -22,7 +22,7 @@ class LogSource:
     Attributes:
         data_dir: of the `kai up` that is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
         database_url: ask the log in this Postgres itself; also $KAI_DATABASE_URL, unless a --data-dir is named.
-        cluster: which of the log's clusters; by default all; for what is about one the current (kai cluster use).
+        cluster: which of the log's clusters; by default all; for what is about one the current (`kai cluster use`).
         file: ask a file that `kai export` wrote, and nothing else.
         retired: read the months that `kai retire --to` put into this directory, as if they were still in the log.
     """
@@ -110,5 +110,9 @@ class AnswerSource(LogSource):
         return "" if running is None else running.api_key
 
 
+#: Moments of a log. `-5m` is no option.
+AtFlag = Annotated[str, Parameter(name="--at", allow_leading_hyphen=True)]
+FromFlag = Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)]
+ToFlag = Annotated[str, Parameter(name="--to", allow_leading_hyphen=True)]
 LogSourceFlags = Annotated[LogSource, Parameter(name="*")]
 SourceFlags = Annotated[AnswerSource, Parameter(name="*")]

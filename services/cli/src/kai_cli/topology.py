@@ -12,8 +12,7 @@ from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
 
 from kai_cli.answers import open_answers
 from kai_cli.printing import print_data
-from kai_cli.questions import AtFlag
-from kai_cli.source import AnswerSource, SourceFlags
+from kai_cli.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.tables import as_of
 from kai_cli.topology_svg import picture
 from kai_cli.topology_view import MOST_ROWS, Narrowing, draw, narrowed

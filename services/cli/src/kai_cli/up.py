@@ -47,7 +47,7 @@ def up(  # long: one parameter a line, and one line for each
     Args:
         data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
         cluster: the cluster's name in the log.
-        clusters: simulate so many, under one hub: NAME, NAME-2, …; more can be added while they run (kai cluster add).
+        clusters: simulate so many, under one hub: NAME, NAME-2, …; more can be added later (`kai cluster add`).
         kubeconfig: schedule on this API server, instead of a simulated cluster: FILE for all services, or SERVICE=FILE,
             repeated, for the watcher, the binder and ingest (which then has it review the exporters' tokens).
         profile: the simulated fleet: a profile's name or file.
@@ -74,7 +74,7 @@ def up(  # long: one parameter a line, and one line for each
     if shadow and clusters > 1:
         raise ConfigurationError("--shadow: is of one cluster; --clusters would have a hub give work to several")
     if clusters > 1 and kubeconfig:
-        raise ConfigurationError("--clusters: is of simulated clusters; kai cluster add registers others")
+        raise ConfigurationError("--clusters: is of simulated clusters; `kai cluster add` registers others")
     check_cluster(spec)
     specs = [spec, *(replace(spec, name=f"{cluster}-{number}") for number in range(2, clusters + 1))]
     nats_url = nats_url or os.environ.get("KAI_NATS_URL")

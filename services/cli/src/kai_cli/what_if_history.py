@@ -16,14 +16,14 @@ from kai_cli.current_cluster import one_cluster
 from kai_cli.log_access import open_log
 from kai_cli.printing import OutputFlag, print_data
 from kai_cli.progress import Progress
-from kai_cli.source import LogSource, LogSourceFlags
+from kai_cli.source import FromFlag, LogSource, LogSourceFlags, ToFlag
 from kai_cli.what_if_table import comparison_text
 
 
 def history(
     *,
-    since: Annotated[str, Parameter(name="--from")] = "",
-    until: Annotated[str, Parameter(name="--to")] = "",
+    since: FromFlag = "",
+    until: ToFlag = "",
     settings: Annotated[list[str] | None, Parameter(name="--set")] = None,
     patch: list[Path] | None = None,
     html: Path | None = None,

@@ -9,8 +9,8 @@ from kaicore.errors import UnknownSubject
 
 from kai_cli.answers import Answers, ApiAnswers, open_answers
 from kai_cli.printing import OutputFlag, print_answers
-from kai_cli.questions import AtFlag, NamespaceFlag
-from kai_cli.source import AnswerSource, SourceFlags
+from kai_cli.questions import NamespaceFlag
+from kai_cli.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.subjects import Subject, read_subject
 from kai_cli.tables import as_of
 

@@ -16,8 +16,7 @@ from kaicore.errors import ConfigurationError
 from kai_cli.answers import Answers, ApiAnswers, open_answers
 from kai_cli.manifests import STDIN, read_files
 from kai_cli.printing import OutputFlag, print_answers, table
-from kai_cli.questions import AtFlag
-from kai_cli.source import AnswerSource, SourceFlags
+from kai_cli.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.tables import as_of
 
 #: How the API calls the objects of the list that it is sent.
@@ -113,7 +112,7 @@ def _print(answer: SubmitAnswer, *, named: bool, at: str) -> None:
     if answer.calibration is not None:
         print(f"\n{answer.calibration.text}")
     elif any(group.start is not None for group in answer.groups):
-        print("\nhow often such forecasts came true: kai what-if calibration")
+        print("\nhow often such forecasts came true: `kai what-if calibration`")
 
 
 def _others_text(others: Sequence[SubmittedPod]) -> str:
@@ -145,7 +144,7 @@ def group_text(group: SubmittedGroup) -> str:
         lines.append(f"  {group.start.text}")
     elif group.no_start:
         lines.append(f"  when it starts is not foretold: {group.no_start}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  ! {note}" for note in group.notes)])
 
 
 def _pods_table(pods: Sequence[SubmittedPod]) -> str:

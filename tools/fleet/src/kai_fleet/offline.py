@@ -32,6 +32,9 @@ _decode_pod = msgspec.json.Decoder(PodObject).decode
 _encode = msgspec.json.Encoder().encode
 
 
+_GPU_TOLERATION = '[{"key": "nvidia.com/gpu", "operator": "Exists"}]'
+
+
 class OfflineKubelets:
     """Kubelets of the nodes of one simulation."""
 
@@ -48,8 +51,13 @@ class OfflineKubelets:
         self._zones: dict[str, tuple[str, ...]] = {}
 
     def objects(self) -> list[Json]:
-        """Return Node and NodeResourceTopology of each node of the profile, as they are before anything runs."""
-        shown: list[Json] = []
+        """Return Node and NodeResourceTopology of each node of the profile, as they are before anything runs.
+
+        With them the namespace of which a demonstration's pods get tolerations (docs/reference/simulator.md).
+        """
+        annotations = {"scheduler.alpha.kubernetes.io/defaultTolerations": _GPU_TOLERATION}
+        metadata: Json = {"name": "playground", "annotations": annotations}
+        shown: list[Json] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}] if self._specs else []
         for spec in self._specs.values():
             kubelet = Kubelet(spec.machine, spec.config)
             node: Json = msgspec.json.decode(node_objects.node_object(spec, kubelet, now=0))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from kaicore.errors import InvalidObject
 from kaicore.kube.job_failures import ended_well, job_failures
 from kaicore.kube.losses import Lost, unheard
-from kaicore.kube.normalize_source import MIN_MEMBER_ANNOTATION, count, group_source
+from kaicore.kube.normalize_source import count, group_source
 from kaicore.kube.objects import KubernetesObject
 from kaicore.kube.owner_objects import (
     JobObject,
@@ -26,6 +26,7 @@ from kaicore.kube.owner_objects import (
 )
 from kaicore.kube.resources import subject_of
 from kaicore.rules.groups.kinds import JOB, JOBSET, RAY_CLUSTER, RAY_JOB
+from kaicore.rules.groups.making import MIN_MEMBER_ANNOTATION
 from kaicore.rules.groups.membership import SUBMITTER
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.groups.queue_names import KUEUE_QUEUE_LABEL
@@ -217,7 +218,9 @@ def _replica_templates(spec: KubeflowJobSpec, pods: Mapping[str, int]) -> dict[s
 
 
 def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> GroupSource:
-    """Reduce a RayCluster: its head and the least workers that each group asks for start together.
+    """Reduce a RayCluster: its head and the workers that each group asks for start together.
+
+    With its autoscaler, which makes the others later, the least workers that each group asks for.
 
     Raises:
         InvalidObject: naming the field that says something impossible.
@@ -266,9 +269,11 @@ def _ray_sets(
         hosts = count(one.num_of_hosts, 1, subject=subject, field=f"{where}.numOfHosts")
         if not one.group_name or one.group_name in (pod_set.name for pod_set in sets):
             raise InvalidObject(subject, f"{where}.groupName", one.group_name, "is there twice or empty")
-        # KubeRay brings the replicas within their bounds, so that there are never less than the minimum.
-        sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else (least or wanted) * hosts))
+        # KubeRay brings the replicas within their bounds, so that there are never less than the minimum. Only its
+        # autoscaler makes fewer of them than are asked for (KubeRay 1.4, `volcano_scheduler.go`).
         pods = max(least, wanted) * hosts
+        together = (least or wanted) * hosts if spec.enable_in_tree_autoscaling else pods
+        sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else together))
         pod_templates[one.group_name] = _template_of(one.template, pods, where=f"{where}.template.metadata")
     return with_templates(sets, pod_templates, owner=annotations)
 

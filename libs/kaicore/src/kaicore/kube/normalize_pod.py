@@ -23,6 +23,7 @@ from kaicore.kube.resources import subject_of
 from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION
 from kaicore.rules.model.pod import (
+    GPU_SHARE,
     MIRROR_ANNOTATION,
     Amounts,
     Container,
@@ -249,4 +250,4 @@ def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
     annotations = wire.metadata.annotations or {}
     for name in GPU_SHARE_ANNOTATIONS:
         if name in annotations:
-            yield f"a share of a GPU ({name})"
+            yield f"{GPU_SHARE} ({name})"

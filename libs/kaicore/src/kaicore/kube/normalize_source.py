@@ -21,8 +21,6 @@ from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY
 from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 
-MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
-
 #: Largest count that is believed, as in the schemas of these kinds.
 _MOST = 2**31 - 1
 
@@ -66,6 +64,7 @@ def group_source(
         ),
         "kai": KAI_QUEUE_LABEL in labels,
         "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
+        "suspended": _suspended(wire),
     }
     fields |= {name: value for name, value in given.items() if value not in (None, "")}
     if "priority" in fields:
@@ -81,6 +80,12 @@ def group_source(
         templates=_with_topology(templates, annotations, of_pods=kind not in POD_GROUPS),
         **fields,
     )
+
+
+def _suspended(wire: KubernetesObject) -> bool:
+    """Tell whether an owner says that its pods are not to be made yet: in its spec, or its run policy."""
+    spec = getattr(wire, "spec", None)
+    return any(getattr(part, "suspend", None) is True for part in (spec, getattr(spec, "run_policy", None)))
 
 
 def _with_topology(

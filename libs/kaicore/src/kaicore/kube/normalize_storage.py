@@ -1,9 +1,13 @@
 """Volumes, claims and storage classes, namespaces and disruption budgets from the wire into the model."""
 
+import msgspec
+
+from kaicore.errors import InvalidObject
 from kaicore.kube.losses import Lost, unheard
 from kaicore.kube.normalize_fields import amount, int32
+from kaicore.kube.normalize_pod import normalize_toleration
 from kaicore.kube.normalize_selector import label_requirements, node_terms
-from kaicore.kube.objects import Quantities
+from kaicore.kube.objects import PodToleration, Quantities
 from kaicore.kube.resources import named_subject
 from kaicore.kube.storage_objects import (
     BudgetObject,
@@ -18,6 +22,9 @@ from kaicore.rules.model.quantity import STORAGE
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
+#: On a namespace: tolerations, as JSON, that its pods get besides their own (Kubernetes 1.36, admission plugin
+#: PodTolerationRestriction).
+DEFAULT_TOLERATIONS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
 BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
 #: What named a claim's class before `spec.storageClassName`, and still wins over it.
@@ -116,15 +123,23 @@ def normalize_storage_class(wire: StorageClassObject, _: Lost = unheard) -> Stor
     )
 
 
-def normalize_namespace(wire: NamespaceObject, _: Lost = unheard) -> Namespace:
-    """Reduce a Namespace to its labels.
+def normalize_namespace(wire: NamespaceObject, lost: Lost = unheard) -> Namespace:
+    """Reduce a Namespace to its labels, and to what its pods tolerate.
 
     Raises:
         InvalidObject: it has no name.
     """
     metadata = wire.metadata
-    named_subject("Namespace", wire)
-    return Namespace(metadata.uid, metadata.name, metadata.resource_version, metadata.labels or {})
+    subject = named_subject("Namespace", wire)
+    text, tolerations = (metadata.annotations or {}).get(DEFAULT_TOLERATIONS), list[PodToleration]()
+    if text:
+        try:
+            tolerations = msgspec.json.decode(text, type=list[PodToleration])
+        except msgspec.DecodeError as error:
+            field = f"metadata.annotations[{DEFAULT_TOLERATIONS}]"
+            lost(InvalidObject(subject, field, text, f"is no list of tolerations: {error}"))
+    added = tuple(map(normalize_toleration, tolerations))
+    return Namespace(metadata.uid, metadata.name, metadata.resource_version, metadata.labels or {}, added)
 
 
 def normalize_budget(wire: BudgetObject, lost: Lost = unheard) -> PodDisruptionBudget:

@@ -53,6 +53,7 @@ class JobSpec(Wire):
     template: PodTemplate | None = None
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
+    suspend: bool | None = None
     pod_failure_policy: PodFailurePolicy | None = None
     active_deadline_seconds: int | None = None
 
@@ -186,6 +187,7 @@ class JobSetSpec(Wire):
 
     replicated_jobs: list[ReplicatedJob] | None = None
     startup_policy: StartupPolicy | None = None
+    suspend: bool | None = None
 
 
 class ReplicatedJobStatus(Wire):
@@ -227,6 +229,7 @@ class KubeflowRunPolicy(Wire):
     """How the job is run."""
 
     scheduling_policy: KubeflowSchedulingPolicy | None = None
+    suspend: bool | None = None
 
 
 class ElasticPolicy(Wire):
@@ -297,6 +300,8 @@ class RayClusterSpec(Wire):
 
     head_group_spec: RayHeadGroup | None = None
     worker_group_specs: list[RayWorkerGroup] | None = None
+    enable_in_tree_autoscaling: bool | None = None
+    suspend: bool | None = None
 
 
 class RayClusterObject(KubernetesObject):
@@ -309,6 +314,7 @@ class RayJobSpec(Wire):
     """A RayJob brings its cluster, unless it uses one that is there."""
 
     ray_cluster_spec: RayClusterSpec | None = None
+    suspend: bool | None = None
     submitter_pod_template: PodTemplate | None = None
 
 

@@ -144,6 +144,13 @@ class Asked:
         places = {name: columns.resources[name] for name, amount in self.requests.items() if amount}
         return {name: int(columns.allocatable[row, place] - columns.used[row, place]) for name, place in places.items()}
 
+    def has_some(self, row: int) -> bool:
+        """Tell whether a node has, free or not, something of each resource that the pod asks for."""
+        columns = self.columns
+        return all(
+            columns.allocatable[row, columns.resources[name]] > 0 for name, amount in self.requests.items() if amount
+        )
+
     def missing(self, row: int) -> Amounts:
         """Return what a node lacks of what the pod asks for, resources of which it has enough left out."""
         return {

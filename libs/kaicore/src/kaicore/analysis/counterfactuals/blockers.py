@@ -44,7 +44,7 @@ def blockers(asked: Asked) -> list[Blocker]:
     nomination = asked.entry.nomination
     if nomination is not None:
         held = asked.state.charges.held_on(nomination.node)
-        keys = dict.fromkeys(one.group for one in held if one.leaving)
+        keys = dict.fromkeys(one.group for one in held if one.leaving and one.group != asked.entry.group)
         workloads = asked.state.workload_index.workloads
         reason = f"is leaving {nomination.node}, where room is kept for it"
         return [Blocker(workloads[key], _frees(asked, workloads[key]), True, (reason,), True) for key in sorted(keys)]
@@ -63,7 +63,7 @@ def _on_closest_node(asked: Asked) -> list[Workload]:
         return []
     workloads = asked.state.workload_index.workloads
     held = asked.state.charges.held_on(asked.columns.names[first.row])
-    keys = dict.fromkeys(one.group for one in held if one.group in workloads)
+    keys = dict.fromkeys(one.group for one in held if one.group in workloads and one.group != asked.entry.group)
     return [workloads[key] for key in sorted(keys)][:MOST_BLOCKERS]
 
 

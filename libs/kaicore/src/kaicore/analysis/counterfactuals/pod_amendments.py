@@ -8,7 +8,7 @@ from kaicore.analysis.counterfactuals.asked import Asked, edited
 from kaicore.rules.groups.gang import GANG
 from kaicore.rules.groups.kueue_pod_group import TOTAL_COUNT
 from kaicore.rules.groups.making import PREEMPTIBILITY_LABEL
-from kaicore.rules.model.pod import Pod, Toleration
+from kaicore.rules.model.pod import GPU_SHARE, Pod, Toleration
 from kaicore.rules.model.pod_rules import PodRules
 from kaicore.rules.numa.pod_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
 from kaicore.rules.reasons.devices import (
@@ -24,6 +24,8 @@ from kaicore.rules.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, N
 from kaicore.rules.reasons.pods_nearby import HostPortTaken, PodAffinity, PodAntiAffinity, TopologySpread
 from kaicore.rules.reasons.queue import NonPreemptibleOverQuota
 from kaicore.rules.reasons.reason import Reason
+
+_GPU = "nvidia.com/gpu"
 
 
 def pod_amendments(asked: Asked) -> Iterator[Amendment]:
@@ -45,6 +47,9 @@ def _of_itself(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             count = len(asked.fellows)
             words = f"correct what is not valid of pod {pod.subject}: {reason.problem}"
             yield asked.edit_pods("correct", words, lambda one: _corrected(one, reason.problem, count))
+        case Unsupported(group="") if any(feature.startswith(GPU_SHARE) for feature in pod.unsupported):
+            words = f"request a whole GPU ({_GPU}: 1) instead of a share of one in {pod.subject}"
+            yield asked.edit_pods("whole-gpu", words, _whole_gpu)
         case Unsupported(group=""):
             words = f"take from pod {pod.subject} what is not supported: {reason.features}"
             yield asked.edit_pods("do-without", words, lambda one: edited(one, unsupported=()))
@@ -61,6 +66,14 @@ def _of_itself(asked: Asked, reason: Reason) -> Iterator[Amendment]:
 
 def _preemptible(pod: Pod) -> Pod:
     return edited(pod, labels={**pod.labels, PREEMPTIBILITY_LABEL: "preemptible"})
+
+
+def _whole_gpu(pod: Pod) -> Pod:
+    """Return a pod that requests a GPU instead of a share of one."""
+    *others, main = pod.containers
+    requests, limits = ({**amounts, _GPU: max(amounts.get(_GPU, 0), 1)} for amounts in (main.requests, main.limits))
+    kept = tuple(feature for feature in pod.unsupported if not feature.startswith(GPU_SHARE))
+    return edited(pod, unsupported=kept, containers=(*others, edited(main, requests=requests, limits=limits)))
 
 
 def _corrected(pod: Pod, problem: str, count: int) -> Pod:

@@ -91,4 +91,4 @@ def _check_clusters(hub: HubLog, submitted: DispatchSubmitted) -> None:
                 f"{', '.join(there) or '-'}"
             )
     if not there:
-        raise ConfigurationError("the hub has no cluster; register one: kai cluster add")
+        raise ConfigurationError("the hub has no cluster; register one: `kai cluster add`")

@@ -12,6 +12,7 @@ from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.copied_state import CopiedState
 from kaicore.analysis.submission.submitted_world import submit_objects
 from kaicore.kube.dispatched_objects import Manifest, marked
+from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.events.payloads import Offer, PodPlaced
 from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS, topology_part
@@ -25,6 +26,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.queue_shares import ready_amounts
+from kaicore.rules.state.why import pending_reasons
 
 _ACTOR = "hub"
 
@@ -92,6 +94,7 @@ def try_dispatches(
             position=position,
             prospect=prospect,
             unfit=unfit,
+            why=_why(state, pods.get(trial.name, [])) if prospect == WAITS else "",
             topology=topology_part(_domains(pods.get(trial.name, []), placed)),
         )
     room = ClusterRoom(total=totals, held=there)
@@ -114,6 +117,12 @@ def _prospect(pods: Sequence[PodEntry], scheduler_name: str, problem: str) -> tu
         return STARTS_NOW, ""
     soon = all(any(entry.charged or entry.nomination is not None for entry in members) for members in groups.values())
     return STARTS_AFTER_EVICTIONS if soon else WAITS, ""
+
+
+def _why(state: ClusterState, pods: Sequence[PodEntry]) -> str:
+    """Return the first reason why pods would wait in a cluster."""
+    listed = {reason for entry in pods if entry.waiting for reason in pending_reasons(entry, state)}
+    return min((*weight(reason), -reason.affected_nodes, str(reason)) for reason in listed)[-1] if listed else ""
 
 
 def _domains(pods: Sequence[PodEntry], placed: Mapping[str, PodPlaced]) -> list[int]:

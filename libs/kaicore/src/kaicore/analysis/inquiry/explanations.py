@@ -23,20 +23,23 @@ from kaicore.analysis.inquiry.listing import (
 from kaicore.analysis.inquiry.placements import placement_answer
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence
 from kaicore.analysis.inquiry.pod_history import OBSERVED, evictions, rejections, timeline
-from kaicore.analysis.inquiry.sub_groups import sub_groups
+from kaicore.analysis.inquiry.sub_groups import group_entries, sub_groups
 from kaicore.analysis.inquiry.why_answers import StoryAnswer
 from kaicore.analysis.inquiry.why_waiting import why_waiting
+from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.groups.kinds import POD_GROUPS
 from kaicore.rules.groups.membership import POD
+from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.shadow_notes import shadow_notes, shadow_reasons
-from kaicore.rules.state.why import miss_notes, notes, pending_reasons, reasons_position, story_of, verdict
+from kaicore.rules.state.why import miss_notes, notes, one_by_one, pending_reasons, reasons_position, story_of, verdict
 
 #: Pods that an answer about several shows, those that wait first.
 _MOST_PODS = 200
-#: Reasons that an answer about several pods shows, the most frequent first.
+#: Reasons that an answer about several pods shows: what decides first, then the most frequent.
 _MOST_REASONS = 20
 
 #: Label of the pods of a ReplicaSet that a Deployment made; the ReplicaSet is called after the Deployment and it
@@ -84,6 +87,7 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
         notes=[
             *([] if entry is None else (*notes(entry, state), *shadow_notes(entry, state))),
+            *([] if asked is None else one_by_one(state, group_entries(state, asked.entry.group))),
             *miss_notes(evidence.uid, state),
         ],
         placement=None if placed is None else placement_answer(state, entry, placed),
@@ -142,6 +146,8 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
         members = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
         row = group_row(state, group, members)
     answer = _about_pods(state, kind, namespace, name, pods)
+    if not pods:
+        answer = msgspec.structs.replace(answer, verdict=_without_pods(state, kind, sources))
     uid = next((source.uid for source in sources), "")
     return msgspec.structs.replace(
         answer,
@@ -219,7 +225,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
     counts: Counter[Reason] = Counter()
     for entry in waiting:
         counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:_MOST_REASONS]
+    ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
     asked = None if oldest is None or not _is_decided_on(state, oldest) else Asked(state, state.config(), oldest)
     others = [entry for entry in pods if entry.stage is not Stage.WAITING]
@@ -236,6 +242,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         reasons_position=min(filter(None, (reasons_position(entry, state) for entry in waiting)), default=0),
         **({} if asked is None else why_waiting(asked)),
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
+        notes=one_by_one(state, pods),
     )
 
 
@@ -261,6 +268,19 @@ def _verdict_of(pods: Sequence[PodEntry]) -> str:
     )
     counts = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0])))
     return f"{len(pods)} pod{'' if len(pods) == 1 else 's'}: {counts}"
+
+
+def _without_pods(state: ClusterState, kind: str, sources: Sequence[GroupSource]) -> str:
+    """Say why there is nothing to schedule of something that has pods."""
+    if any(source.kind in POD_GROUPS for source in sources):
+        return "has no pods: none that is there names it"
+    if any(source.suspended for source in sources):
+        queue = next((f", as its queue {source.queue} may have it" for source in sources if source.queue), "")
+        return f"has no pods: it is suspended{queue}; its controller makes them when it is resumed"
+    owners = _Owners(state)
+    if any(owner_kind == kind for entry in state.pods.values() for owner_kind, _ in owners.of(entry.pod)):
+        return "has no pods: its controller has made none yet, or they are gone"
+    return f"has no pods, nor has any other {kind}: is a controller of the kind {kind} running?"
 
 
 class _Owners:

@@ -40,6 +40,7 @@ class OfferAnswer(Answer, frozen=True, kw_only=True):
     locality: int
     cost: int
     score: int
+    why: str = ""
 
 
 class DispatchRow(Answer, frozen=True, kw_only=True):

@@ -98,7 +98,8 @@ async def _decided(log: EventLog, cluster: str, placed: Event, state_near: State
     except EventsRetired as error:
         return DecidedPlacement(placed, decision, not_ranked=str(error))
     if state is None or config is None:
-        far = f"position {cycle.input_position} is too far from any snapshot; kai replay --cycle runs it again"
+        again = f"`kai replay --cycle {cycle.cycle}` runs it again"
+        far = f"position {cycle.input_position} is too far from any snapshot; {again}"
         return DecidedPlacement(placed, decision, not_ranked=far)
     scores = placement_scores(state, config, cycle=cycle.cycle, now=cycle.now, uid=decision.uid, node=decision.node)
     why = "" if scores is not None else f"cycle {cycle.cycle} does not place it so when it is run again"

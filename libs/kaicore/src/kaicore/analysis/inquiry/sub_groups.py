@@ -15,13 +15,18 @@ _MOST_DOMAINS = 20
 
 def sub_groups(state: ClusterState, group: Group) -> list[SubGroupAnswer]:
     """Return the sets of a group, the root first; of the root the pods of all."""
-    entries = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
+    entries = group_entries(state, group.key)
     parents = {one.name: one.parent for one in group.sets}
     answers = []
     for one in group.sets:
         members = [entry for entry in entries if one is group.sets[0] or _below(entry.pod_set, one.name, parents)]
         answers.append(_answer(state, group, one, members))
     return answers
+
+
+def group_entries(state: ClusterState, key: str) -> list[PodEntry]:
+    """Return the pods of a group, in the order of their uids."""
+    return [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
 
 
 def _below(name: str, wanted: str, parents: dict[str, str]) -> bool:

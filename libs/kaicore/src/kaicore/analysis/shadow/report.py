@@ -221,7 +221,9 @@ async def _records(log: EventLog, cluster: str, scheduler: str, last: int) -> li
     records = [one for one in everything if isinstance(one, ShadowDecided)]
     names = sorted({record.scheduler for record in records})
     if not names:
-        raise UnknownSubject(f"cluster {cluster}: no shadow has recorded anything; start one with kai up --shadow NAME")
+        raise UnknownSubject(
+            f"cluster {cluster}: no shadow has recorded anything; start one with `kai up --shadow SCHEDULER`"
+        )
     if scheduler and scheduler not in names:
         close = did_you_mean(scheduler, names)
         raise UnknownSubject(f"cluster {cluster}: no shadow of {scheduler!r}{close}; there are {', '.join(names)}")

@@ -1,15 +1,19 @@
 """What an API server adds to objects that a person wrote.
 
-Source: the defaults and admission plugins of Kubernetes 1.36 (`pkg/apis/core/v1/defaults.go`, `plugin/pkg/admission/
-{priority,runtimeclass}`). Where a manifest leaves out what only a kubelet knows, a node is taken to be well.
+Source: the defaults and admission plugins of Kubernetes 1.36 (`pkg/apis/core/v1/defaults.go`,
+`plugin/pkg/admission/{podtolerationrestriction,priority,runtimeclass}`). Where a manifest leaves out what only a
+kubelet knows, a node is taken to be well.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
+
 from kaicore.errors import InvalidObject
 from kaicore.kube.objects import PriorityClassObject
 from kaicore.kube.workloads import Object
+from kaicore.rules.model.namespace import Namespace
 
 #: Priority classes that every cluster has.
 _BUILT_IN = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -102,19 +106,25 @@ class Admission:
     """Admits pods as an API server with these priority and runtime classes would."""
 
     def __init__(
-        self, scheduler_name: str, priority_classes: Iterable[PriorityClassObject], runtime_classes: Iterable[Object]
+        self,
+        scheduler_name: str,
+        priority_classes: Iterable[PriorityClassObject],
+        runtime_classes: Iterable[Object],
+        namespaces: Iterable[Namespace] = (),
     ) -> None:
         """Args:
         scheduler_name: of pods that name none.
         priority_classes: that are there.
         runtime_classes: that are there.
+        namespaces: that are there.
         """
+        self._defaults = {one.name: one.default_tolerations for one in namespaces if one.default_tolerations}
         self._scheduler_name = scheduler_name
         self._priorities = Priorities(priority_classes)
         self._runtime_classes = RuntimeClasses(runtime_classes)
 
     def pod(self, pod: Object) -> Object:
-        """Return a valid pod with priority, scheduler, and what its runtime class adds.
+        """Return a valid pod with priority, scheduler, and what its runtime class and its namespace add.
 
         Raises:
             InvalidObject: it contradicts its runtime class.
@@ -124,6 +134,11 @@ class Admission:
         spec["schedulerName"] = spec.get("schedulerName") or self._scheduler_name
         self._priorities.resolve(spec)
         self._runtime_classes.resolve(spec, subject=subject)
+        if not spec.get("nodeName"):
+            own = spec.get("tolerations") or []
+            defaults = map(msgspec.to_builtins, self._defaults.get(metadata["namespace"], ()))
+            if added := [one for one in defaults if one not in own]:
+                spec["tolerations"] = [*own, *added]
         return {**pod, "spec": spec}
 
     def warnings(self) -> list[str]:

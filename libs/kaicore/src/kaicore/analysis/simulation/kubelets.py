@@ -103,7 +103,7 @@ class FleetKubelets(Kubelets, Protocol):
     """Kubelets that also know the objects of the nodes of a fleet."""
 
     def objects(self) -> list[Object]:
-        """Return Nodes and NodeResourceTopologies of the fleet's profile."""
+        """Return the fleet's Nodes and NodeResourceTopologies, and the namespaces of its cluster."""
         ...
 
 

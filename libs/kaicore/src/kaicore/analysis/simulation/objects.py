@@ -119,7 +119,9 @@ class _Reader:
         for kind, item in identified:
             if kind == POD_GROUP_KIND:
                 self._attempt(item, lambda item: world.surroundings.add_group(item.object))
-        self._admission = Admission(self._scheduler_name, world.priority_classes.values(), self._runtime_classes)
+        namespaces = world.surroundings.namespaces()
+        classes = world.priority_classes.values()
+        self._admission = Admission(self._scheduler_name, classes, self._runtime_classes, namespaces)
         pods = [item for kind, item in identified if kind == ("", "Pod")]
         for item in pods:
             self._attempt(item, self._add_pod)

@@ -8,6 +8,7 @@ from typing import Any
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.victims.job_failures import failures_text
 from kaicore.rules.events.payloads import EvictionDecided, HealRequested, PodPlaced
+from kaicore.rules.groups.membership import display_key
 from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
@@ -17,7 +18,7 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.remedies import StateRemedies
-from kaicore.rules.state.why import pending_reasons
+from kaicore.rules.state.why import one_by_one, pending_reasons
 
 
 class Phase(StrEnum):
@@ -75,12 +76,14 @@ class Outcome:
         nodes: how many there are.
         seconds: of simulated time from the beginning to the last cycle.
         pods: all that have not ended, in order of namespace and name.
+        notes: what else is to know, by `Kind namespace/name` of the group that it is about.
     """
 
     cycles: int
     nodes: int
     seconds: int = 0
     pods: list[PodOutcome] = field(default_factory=list)
+    notes: dict[str, list[str]] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Return it for machines."""
@@ -109,6 +112,7 @@ class Outcome:
                 }
                 for pod in self.pods
             ],
+            "notes": self.notes,
         }
 
 
@@ -136,7 +140,17 @@ def outcome_of(
     pods = [
         _pod(entry, state, remedies, placed.get(entry.pod.uid)) for entry in state.pods.values() if not _is_over(entry)
     ]
-    return Outcome(cycles, nodes, seconds, sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name)))
+    in_order = sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name))
+    return Outcome(cycles, nodes, seconds, in_order, _notes(state))
+
+
+def _notes(state: ClusterState) -> dict[str, list[str]]:
+    notes = {}
+    for key in sorted({state.pods[uid].group for uid in state.waiting}):
+        entries = [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
+        if said := one_by_one(state, entries):
+            notes[display_key(key)] = said
+    return notes
 
 
 def evicted_pod(entry: PodEntry, eviction: EvictionDecided | HealRequested) -> PodOutcome:

@@ -11,7 +11,7 @@ from kaicore.kube.device_kinds import DEVICE_KINDS
 from kaicore.kube.kind import Kind
 from kaicore.kube.kinds import BUDGET, CLAIM, NAMESPACE, STORAGE_CLASS, VOLUME
 from kaicore.kube.losses import Lost, unheard
-from kaicore.kube.normalize_storage import BOUND_ANNOTATION
+from kaicore.kube.normalize_storage import BOUND_ANNOTATION, normalize_namespace
 from kaicore.kube.objects import ObjectMeta
 from kaicore.kube.storage_objects import (
     BudgetObject,
@@ -24,6 +24,7 @@ from kaicore.kube.storage_objects import (
 )
 from kaicore.kube.workloads import Object, derived_uid
 from kaicore.kube.workloads.fields import spec_of
+from kaicore.rules.model.namespace import Namespace
 
 _RECORDED: tuple[Kind[Any], ...] = (NAMESPACE, STORAGE_CLASS, VOLUME, CLAIM, BUDGET, *DEVICE_KINDS)
 #: The kinds, by group and kind; in the order in which they are recorded.
@@ -90,6 +91,10 @@ class Surroundings:
         kind = KINDS[RESOURCE_CLAIM_KIND]
         pod, claims = self.claim_templates.make(pod)
         return pod, [(kind, kind.decode(_encoder.encode(claim))) for claim in claims]
+
+    def namespaces(self) -> list[Namespace]:
+        """Return the namespaces that objects tell of."""
+        return [normalize_namespace(wire) for _, wire in self._wires if isinstance(wire, NamespaceObject)]
 
     def recorded(self, namespaces: Iterable[str]) -> list[tuple[Kind[Any], Any]]:
         """Return all objects in the order in which they are to be recorded, with their kinds.

@@ -75,6 +75,7 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
         schedulable_if: what would make it fit on what there is, each tried.
         start: when it is likely to start; None where nothing is foretold.
         no_start: why nothing is foretold; empty where it starts now, or `start` says when.
+        notes: what else is to know about it.
     """
 
     kind: str
@@ -90,6 +91,7 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
     schedulable_if: list[ReasonAnswer] = msgspec.field(default_factory=list)
     start: StartAnswer | None = None
     no_start: str = ""
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class SubmitAnswer(Answer, frozen=True, kw_only=True):

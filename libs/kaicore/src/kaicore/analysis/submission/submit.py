@@ -20,6 +20,7 @@ from kaicore.analysis.submission.copied_state import CopiedState
 from kaicore.analysis.submission.starts import start_answer
 from kaicore.analysis.submission.submitted_world import submit_objects
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
 from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
@@ -33,7 +34,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.remedies import StateRemedies
-from kaicore.rules.state.why import pending_reasons
+from kaicore.rules.state.why import one_by_one, pending_reasons
 
 _ACTOR = "submission"
 
@@ -151,12 +152,13 @@ class _Groups:
             ],
             start=start,
             no_start=no_start,
+            notes=one_by_one(self._state, members),
         )
 
     def _is_lasting(self, members: Sequence[PodEntry]) -> bool:
         """Whether no pod's end takes away what is in a group's way; that a gang does not fit follows from the rest."""
         causes = [reason for reason in self._reasons(members) if not isinstance(reason, GangDoesNotFit)]
-        return bool(causes) and all(reason.lasting for reason in causes)
+        return any(reason.decisive for reason in causes) or (bool(causes) and all(reason.lasting for reason in causes))
 
     def _ours(self, entry: PodEntry) -> bool:
         return entry.pod.scheduler_name == self._config.scheduler_name
@@ -171,7 +173,7 @@ class _Groups:
 
     def _reasons(self, members: Sequence[PodEntry]) -> list[Reason]:
         listed = (reason for entry in members if entry.waiting for reason in pending_reasons(entry, self._state))
-        return list(dict.fromkeys(listed))
+        return sorted(dict.fromkeys(listed), key=weight)
 
     def _victims(self, key: str) -> list[SubmittedEviction]:
         return [

@@ -14,6 +14,7 @@ from kaicore.kube import kinds
 from kaicore.kube.facts import Facts
 from kaicore.kube.group_kinds import group_kind
 from kaicore.kube.kind import Kind
+from kaicore.kube.normalize_storage import DEFAULT_TOLERATIONS
 from kaicore.kube.objects import KubernetesObject, PodObject
 from kaicore.kube.reflector_core import ObjectSeen
 from kaicore.kube.resources import subject_of
@@ -21,6 +22,7 @@ from kaicore.kube.workloads import Object
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import GroupSourceObserved
 from kaicore.rules.model.group_source import GroupSource, source_key
+from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
 
@@ -117,7 +119,10 @@ def _metadata(wire: Object) -> Object:
 
 
 def _there_already(state: ClusterState, fresh: Iterable[Located]) -> list[Located]:
-    """Return objects of the cluster on which it depends how manifests are read: priority classes, and nodes' labels."""
+    """Return objects of the cluster on which it depends how manifests are read.
+
+    Priority classes, namespaces with default tolerations, and nodes with their labels.
+    """
     named = {(item.object["kind"], str(_metadata(item.object).get("name"))) for item in fresh}
     there = [
         Located(
@@ -134,6 +139,11 @@ def _there_already(state: ClusterState, fresh: Iterable[Located]) -> list[Locate
         for name, observed in sorted(state.priority_classes.items())
         if ("PriorityClass", name) not in named
     ]
+    there += [
+        Located("the cluster", _namespace_object(namespace))
+        for name, namespace in sorted(state.constraints.namespaces.items())
+        if namespace.default_tolerations and ("Namespace", name) not in named
+    ]
     if any(kind == "DaemonSet" for kind, _ in named):
         there += [
             Located("the cluster", _node_object(node))
@@ -141,6 +151,20 @@ def _there_already(state: ClusterState, fresh: Iterable[Located]) -> list[Locate
             if node is not None and ("Node", node.name) not in named
         ]
     return there
+
+
+def _namespace_object(namespace: Namespace) -> Object:
+    tolerations = msgspec.json.encode(namespace.default_tolerations).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": namespace.name,
+            "uid": namespace.uid,
+            "labels": dict(namespace.labels),
+            "annotations": {DEFAULT_TOLERATIONS: tolerations},
+        },
+    }
 
 
 def _node_object(node: Node) -> Object:

@@ -17,6 +17,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, Placer, PlacingObserver
+from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
@@ -29,6 +30,7 @@ from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.numa.zone_arrays import Flags
 from kaicore.rules.reasons.eviction import WaitsForVictims
+from kaicore.rules.reasons.node import NoNodes
 from kaicore.rules.reasons.reason import Reason
 
 #: Of pods without topology constraints; one for all of them, never changed.
@@ -200,6 +202,13 @@ class Session:
         """Tell from a class's reasons whether its pods fit nowhere, whatever pods end."""
         reasons = self.class_reasons.get(class_key, ())
         return bool(reasons) and all(reason.lasting for reason in reasons)
+
+    def reasons_of_nodes(self, pod_class: PodClass) -> tuple[Reason, ...]:
+        """Return why nodes are not for pods of a class, as they are now."""
+        reasons = self.nodes.now.feasible_nodes(pod_class).reasons()
+        if self.config.node_pool is None:
+            return reasons
+        return tuple(NoNodes(node_pool=self.config.node_pool) if one == NoNodes() else one for one in reasons)
 
     def result(self) -> CycleResult:
         """Return what was decided, and what is left, with the reasons."""

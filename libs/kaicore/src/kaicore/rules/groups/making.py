@@ -26,6 +26,8 @@ from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 #: Source: KAI-Scheduler, `preemptibility` of PodGroup v2alpha2.
 NON_PREEMPTIBLE_PRIORITY = 100
 
+#: On a Job: how many of its pods start together.
+MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
 PRIORITY_CLASS_LABEL = "priorityClassName"
 VOLCANO_PREEMPTABLE = "volcano.sh/preemptable"

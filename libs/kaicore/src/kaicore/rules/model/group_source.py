@@ -90,6 +90,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         provisioning_class: see `Group`; empty where it names none, its pods may.
         failures: of a Job: what it bears; None where it does not count evictions as failures.
         active_deadline_s: of a Job: seconds after which its pods are ended; 0 for never.
+        suspended: of an owner of pods: whether it says that they are not to be made yet.
         kept: what else it says that nothing is done with yet, or that only its status needs.
     """
 
@@ -115,6 +116,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: JobFailures | None = None
     provisioning_class: str = ""
     active_deadline_s: int = 0
+    suspended: bool = False
 
     @property
     def key(self) -> str:

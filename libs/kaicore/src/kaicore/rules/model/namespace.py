@@ -1,12 +1,19 @@
-"""Namespaces, as far as selectors look at them."""
+"""Namespaces, as far as selectors and admission look at them."""
 
 import msgspec
 
+from kaicore.rules.model.pod import Toleration
+
 
 class Namespace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A namespace and its labels."""
+    """A namespace and its labels.
+
+    Attributes:
+        default_tolerations: that admission adds to its pods.
+    """
 
     uid: str
     name: str
     resource_version: str
     labels: dict[str, str] = {}
+    default_tolerations: tuple[Toleration, ...] = ()

@@ -31,6 +31,10 @@ class QosClass(StrEnum):
     BEST_EFFORT = "BestEffort"
 
 
+#: Begins the feature, in `Pod.unsupported`, of a pod that asks for a part of a GPU.
+GPU_SHARE = "a share of a GPU"
+
+
 class Container(msgspec.Struct, frozen=True, omit_defaults=True):
     """One container's requests and limits; `requests` are defaulted from limits as the API server does."""
 

@@ -137,6 +137,7 @@ class QueueAccounts:
                             resource=self.tree.resources[place],
                             requested=held,
                             left=limit - own,
+                            limit=limit if held > limit else None,
                             queue=self.tree.queues[above].name,
                         )
                     )

@@ -28,6 +28,11 @@ class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return type(self).__name__
 
     @property
+    def decisive(self) -> bool:
+        """Whether it alone keeps the work from starting, whatever other work ends and whatever nodes come."""
+        return self.lasting and not self.of_nodes
+
+    @property
     def short_resource(self) -> str:
         """The resource of which there is too little; empty where it is about something else."""
         resource: str = getattr(self, "resource", "")

@@ -9,12 +9,19 @@ from kaicore.rules.reasons.base import CodedReason, NodeReason
 
 
 class NoNodes(CodedReason, frozen=True, kw_only=True):
-    """The cluster has no nodes."""
+    """The cluster, or the node pool of the shard that decides, has no nodes.
+
+    Attributes:
+        node_pool: the shard's, empty for the nodes without the label; None where it has all nodes.
+    """
 
     lasting: ClassVar[bool] = True
+    node_pool: str | None = None
 
     def __str__(self) -> str:
-        return "the cluster has no nodes"
+        if self.node_pool is None:
+            return "the cluster has no nodes"
+        return f"no node is in node pool {self.node_pool}" if self.node_pool else "all nodes are in other node pools"
 
 
 class NodeNotReady(NodeReason, frozen=True, kw_only=True):

@@ -144,10 +144,24 @@ class BoundReason(CodedReason, frozen=True, kw_only=True):
 
 
 class OverLimit(BoundReason, frozen=True, kw_only=True):
-    """The work would put a queue over its limit."""
+    """The work would put a queue over its limit.
+
+    Attributes:
+        limit: the queue's, where the work alone is more than that; None where it fits as soon as other work ends.
+    """
+
+    limit: int | None = None
+
+    @property
+    def decisive(self) -> bool:
+        """Whether the work alone is more than the limit."""
+        return self.limit is not None
 
     def __str__(self) -> str:
-        return self._over("limit")
+        if self.limit is None:
+            return self._over("limit")
+        requested, limit = named_amount(self.resource, self.requested), format_amount(self.resource, self.limit)
+        return f"queue {self.queue} never takes it: {requested} needed at once, and its limit is {limit}"
 
 
 class NonPreemptibleOverQuota(BoundReason, frozen=True, kw_only=True):

@@ -1,5 +1,7 @@
 """Why a pod is where it is, or nowhere: its story, from the log alone."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kaicore.errors import InvalidObject
@@ -8,11 +10,14 @@ from kaicore.rules.engine.victims.job_failures import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.kinds import JOB
+from kaicore.rules.groups.making import MIN_MEMBER_ANNOTATION
 from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.model.quantity import PODS, format_amount
 from kaicore.rules.numa.held import impossible_holding, most_held
+from kaicore.rules.reasons.base import named_amount
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.agreement import Agreement, compare
 from kaicore.rules.state.cluster_state import ClusterState
@@ -292,3 +297,23 @@ def _domains_text(placed: payloads.PodPlaced) -> str:
     """Write the domains of a placed pod's node, and its rank."""
     domains = ", ".join(f"{level} {name}" for level, name in placed.domains.items())
     return f"in {domains}" + (f", as rank {placed.rank}" if placed.rank >= 0 else "")
+
+
+def one_by_one(state: ClusterState, entries: Sequence[PodEntry]) -> list[str]:
+    """Return what to know of a Job that is no gang, where some of its pods hold what they got while others wait.
+
+    Whether its pods need each other the Job does not say: so it is said as what holds, with the remedy.
+    """
+    placed, waiting = [one for one in entries if one.charged], [one for one in entries if one.waiting]
+    workload = state.workload_index.workloads.get(waiting[0].group) if placed and waiting else None
+    if workload is None or workload.is_gang or not workload.group.key.startswith(f"{JOB}/"):
+        return []
+    held: Counter[str] = Counter()
+    for entry in placed:
+        held.update({name: amount for name, amount in state.class_of(entry).requests.items() if name != PODS})
+    amounts = ", ".join(named_amount(name, amount) for name, amount in sorted(held.items()) if amount)
+    wanted = f'{MIN_MEMBER_ANNOTATION}: "{len(entries)}"'
+    return [
+        f"it is no gang: its pods start one by one; {len(placed)} of {len(entries)} started, and hold {amounts}. "
+        f"If they need each other, annotate the Job with {wanted}: they start together then, or not at all"
+    ]

@@ -119,15 +119,13 @@ class Allocate(CycleAction):
         session = self.session
         pod_class = session.pods.class_of(member)
         if pod_class.key not in session.class_reasons:
-            session.class_reasons[pod_class.key] = session.nodes.now.feasible_nodes(pod_class).reasons()
+            session.class_reasons[pod_class.key] = session.reasons_of_nodes(pod_class)
 
     def _node_reasons(self, members: Sequence[Member]) -> tuple[Reason, ...]:
         """Return why nodes are not for the classes of pods as they are now, whatever domains they are in."""
         session = self.session
         classes = {session.pods.key_of(member): session.pods.class_of(member) for member in members}
-        return tuple(
-            reason for key in sorted(classes) for reason in session.nodes.now.feasible_nodes(classes[key]).reasons()
-        )
+        return tuple(reason for key in sorted(classes) for reason in session.reasons_of_nodes(classes[key]))
 
     def _may_fit_later(self, class_counts: Counter[str]) -> bool:
         """Tell whether further placements of this cycle may let pods of these classes fit."""

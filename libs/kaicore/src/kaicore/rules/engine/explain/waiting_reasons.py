@@ -29,6 +29,8 @@ def waiting_reasons(
 ) -> list[Reason]:
     """Return why a pod waits: what was last recorded for its group, or for those like it, and for its class.
 
+    What alone decides comes first, then what other nodes would not remove.
+
     Args:
         by_group: what was recorded for the pod's group, by shard.
         by_class: what was recorded for the pod's class, by shard.
@@ -43,7 +45,12 @@ def waiting_reasons(
             reasons += [reason for item in likewise for reason in item.reasons]
     for shard in sorted(by_class):
         reasons += [reason for reason in by_class[shard].reasons if reason not in reasons]
-    return reasons
+    return sorted(reasons, key=weight)
+
+
+def weight(reason: Reason) -> tuple[bool, bool]:
+    """Order reasons: what alone decides, then what other nodes would not remove, then the rest."""
+    return not reason.decisive, reason.of_nodes
 
 
 def condition_reason(reasons: Sequence[Reason]) -> str:

@@ -139,6 +139,7 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
         locality: which part of the data sets it reads are near.
         cost: how cheap it is, the cheapest of all offers 100.
         score: the weighted sum.
+        why: what it would wait for there; empty where it starts.
     """
 
     cluster: str
@@ -151,6 +152,7 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
     locality: int = 0
     cost: int = 0
     score: int = 0
+    why: str = ""
 
 
 class DispatchGiven(Payload, frozen=True):
