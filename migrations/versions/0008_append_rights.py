@@ -45,7 +45,8 @@ WRITERS = {
     "cluster": "DispatchFinished DispatchReturned DispatchStarted LeaseRenewed",
     "registration": "ClusterRegistered",
     "operator": (
-        "ClusterDrained ClusterRegistered ClusterRemoved ClusterResumed DispatchSubmitted DispatchWithdrawn QueueBounded"
+        "ClusterDrained ClusterRegistered ClusterRemoved ClusterResumed DispatchSubmitted DispatchWithdrawn "
+        "QueueBounded"
     ),
     # The log's owner alone.
     "owner": "EventSetAside FieldsErased",
@@ -183,7 +184,9 @@ STATEMENTS = (
                 SELECT FROM writer_type JOIN append_grant USING (writer)
                 WHERE writer_type.type = new.type AND new.schema BETWEEN 1 AND writer_type.schema
                     AND role = session_user AND (cluster = _cluster OR cluster = '*' AND _cluster <> 'hub')
-                    AND (about = '' OR about = new.body::jsonb ->> 'cluster')
+                    AND (about = '' OR about = new.body::jsonb ->> 'cluster' AND (
+                        stream LIKE 'dispatch/%' OR stream IN ('cluster/' || about, 'lease/' || about)
+                    ))
             )
         ), recorded AS (
             INSERT INTO event (

@@ -1,6 +1,5 @@
 """What the roles of a log's database may do: append by functions, read, and nothing else."""
 
-import time
 from collections.abc import AsyncIterator, Callable
 from uuid import uuid4
 
@@ -9,15 +8,14 @@ import psycopg
 import pytest
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.audit import verify
-from kaicore.ledger.log.chain import GENESIS, event_hash
+from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.port import Head, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.ledger.log.postgres.rows import encode_rows
 from kaicore.rules.events.codec import event_types, schema_version
-from kaicore.rules.events.envelope import Event, UnitOutcome
+from kaicore.rules.events.envelope import UnitOutcome
 
 from tests.conftest import as_role
-from tests.new_events import new_event, unit
+from tests.new_events import attempt, forged, new_event, signed, unit
 
 C = "cluster-a"
 TABLES = ("event", "event_default", "event_id", "stream", "log_head", "seal", "kept_snapshot")
@@ -32,41 +30,6 @@ async def log(database_url: str) -> AsyncIterator[PostgresLog]:
 @pytest.fixture
 def reader_url(superuser_url: str) -> str:
     return as_role(superuser_url, "kai_read")
-
-
-def forged(stream: str = "node/n1", type: str = "NodeDeleted", **fields: object) -> dict[str, object]:  # noqa: A002
-    """A row as `kai_append` takes it, without its hash."""
-    row = {"stream": stream, "version": 1, "type": type, "schema": 1, "id": str(uuid4()), "actor": "mallory"}
-    return {**row, "occurred_at": 0, "subject": "", "correlation": "", "body": "{}", **fields}
-
-
-def signed(cluster: str, after: Head, *rows: dict[str, object]) -> tuple[str, Head]:
-    """Rows with the hashes that they must have after a log's head, all recorded at its time, and the head then."""
-    events = []
-    for row in rows:
-        body = msgspec.Raw(str(row["body"]).encode())
-        known = {**row, "cluster": cluster, "position": after.position + 1, "body": body, "hash": b""}
-        event = msgspec.convert({**known, "recorded_at": after.recorded_at}, Event)
-        events.append(msgspec.structs.replace(event, hash=event_hash(after.hash, event)))
-        after = Head(event.position, events[-1].hash, after.recorded_at)
-    return encode_rows(events), after
-
-
-async def attempt(url: str, cluster: str, *rows: dict[str, object], ahead_us: int = 0) -> str:
-    """What the server says when a role appends rows with sound hashes; empty where it takes them."""
-    async with await PostgresLog.open(url) as log:
-        head = await log.head(cluster)
-    now = max(head.recorded_at, time.time_ns() // 1000) + ahead_us
-    text, end = signed(cluster, Head(head.position, head.hash, now), *rows)
-    with psycopg.connect(url) as connection:
-        try:
-            connection.execute("SELECT FROM kai_lock_head(%s)", [cluster])
-            connection.execute(
-                "SELECT kai_append(%s, %s::json, %s, %s, %s)", [cluster, text, end.position, end.hash, now]
-            )
-        except psycopg.Error as error:
-            return f"{error.sqlstate} {error}"
-    return ""
 
 
 def refused(url: str, statement: str, *parameters: object) -> str:

@@ -220,6 +220,8 @@ class BinderProjection:
         if event.type not in EVENT_TYPES:
             return None
         payload = decode_payload(event)
+        if isinstance(payload, payloads.Undecodable):
+            return None
         if event.stream.startswith("provisioning/"):
             return self._fold_provisioning(event, payload)
         if event.type in waiting_pods.EVENT_TYPES:
