@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections import Counter
 
 import msgspec
 import psycopg
@@ -10,8 +11,8 @@ from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.rows import encode_rows
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event, NewEvent, Unit
-from kaicore.rules.events.payloads import NodeDeleted, Payload
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import CycleCompleted, EvictionDecided, NodeDeleted, Payload, PodPlaced
 
 OCCURRED_AT = 1_700_000_000_000_000
 
@@ -90,3 +91,28 @@ async def attempt(url: str, cluster: str, *rows: dict[str, object], ahead_us: in
         except psycopg.Error as error:
             return f"{error.sqlstate} {error}"
     return ""
+
+
+def cycle_id(cluster: str, cycle: int) -> uuid.UUID:
+    """The id of the record of a cycle, which all of its decisions have as their cause."""
+    return derived_id(cluster, "CycleCompleted", str(cycle))
+
+
+def cycle_unit(cluster: str, cycle: int, *decisions: Payload) -> list[Unit]:
+    """The record of a cycle that made what is a decision among these."""
+    if not any(hasattr(one, "cycle") for one in decisions):
+        return []
+    counts = Counter(map(type, decisions))
+    summary = CycleCompleted(
+        cycle=f"default/{cycle}",
+        shard="default",
+        input_position=0,
+        config_digest="",
+        engine_version="test",
+        now=0,
+        decisions_digest="",
+        pods=len(decisions),
+        placed=counts[PodPlaced],
+        evicted=counts[EvictionDecided],
+    )
+    return [Unit((NewEvent(cycle_id(cluster, cycle), "cycle/default", summary, "test", 0, "default"),))]

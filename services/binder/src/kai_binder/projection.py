@@ -27,7 +27,18 @@ from kai_binder.waiting_pods import WaitingPods
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-16"
+SNAPSHOT_SCHEMA = "binder-17"
+
+#: What a scheduler decides in a cycle and the binder carries out.
+_DECISIONS = (
+    payloads.PodPlaced,
+    payloads.EvictionDecided,
+    payloads.HealRequested,
+    payloads.PodNominated,
+    payloads.NominationCleared,
+    payloads.ProvisioningRequested,
+    payloads.ProvisioningWithdrawn,
+)
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -169,6 +180,22 @@ class Observation(msgspec.Struct, frozen=True):
     placement: str
 
 
+class DecidedCycle(msgspec.Struct):
+    """The cycle that was recorded last, and how many of its decisions are still to come; all are in one append.
+
+    Attributes:
+        event_id: of its `CycleCompleted`, which each of its decisions has as its cause.
+        recorded_at: of the append, microseconds since the epoch.
+        placed: how many pods it placed that were not told of yet.
+        evicted: how many evictions it decided that were not told of yet.
+    """
+
+    event_id: UUID
+    recorded_at: int
+    placed: int
+    evicted: int
+
+
 class _Record(msgspec.Struct):
     bindings: list[PodBinding]
     observations: list[Observation]
@@ -180,6 +207,7 @@ class _Record(msgspec.Struct):
     topologies: TopologyStatusesRecord
     provisionings: list[Provisioning]
     terms: dict[str, str]
+    cycle: DecidedCycle | None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -211,6 +239,10 @@ class BinderProjection:
         self.nominations: dict[str, NominatedNode] = {}
         #: Of which dispatches pods are.
         self.terms = PodTerms()
+        #: The cycle that was recorded last.
+        self.cycle: DecidedCycle | None = None
+        #: Decisions that no recorded cycle made; they are not carried out. Whoever reads them takes them away.
+        self.refused: list[Event] = []
         #: Of the last event folded.
         self.position = 0
 
@@ -221,6 +253,11 @@ class BinderProjection:
             return None
         payload = decode_payload(event)
         if isinstance(payload, payloads.Undecodable):
+            return None
+        if isinstance(payload, payloads.CycleCompleted):
+            self.cycle = DecidedCycle(event.id, event.recorded_at, payload.placed, payload.evicted)
+        elif isinstance(payload, _DECISIONS) and not self._is_decided(event, payload):
+            self.refused.append(event)
             return None
         if event.stream.startswith("provisioning/"):
             return self._fold_provisioning(event, payload)
@@ -273,6 +310,19 @@ class BinderProjection:
             case _:
                 pass
         return None
+
+    def _is_decided(self, event: Event, payload: Payload) -> bool:
+        """Tell whether a decision is one of the cycle that was recorded last, and of no more than that made."""
+        cycle = self.cycle
+        if cycle is None or (event.cause, event.recorded_at) != (cycle.event_id, cycle.recorded_at):
+            return False
+        if isinstance(payload, payloads.PodPlaced):
+            cycle.placed -= 1
+            return cycle.placed >= 0
+        if isinstance(payload, payloads.EvictionDecided):
+            cycle.evicted -= 1
+            return cycle.evicted >= 0
+        return True
 
     def _fold_provisioning(self, event: Event, payload: Payload) -> Provisioning | None:
         task = None
@@ -328,6 +378,7 @@ class BinderProjection:
             self.topologies.record(),
             list(self.provisionings.values()),
             self.terms.record(),
+            self.cycle,
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
@@ -352,6 +403,7 @@ class BinderProjection:
         projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
         projection.provisionings = {task.subject: task for task in record.provisionings}
         projection.terms = PodTerms(record.terms)
+        projection.cycle = record.cycle
         projection.position = snapshot.position
         return projection
 
