@@ -63,7 +63,7 @@ ROLES = {
     "kai_watcher": [("*", "watcher")],
     "kai_ingest": [("*", "ingest")],
     "kai_scheduler": [("*", "scheduler")],
-    "kai_binder": [("*", "binder"), ("hub", "cluster")],
+    "kai_binder": [("*", "binder"), ("hub", "cluster"), ("hub", "registration")],
     "kai_hub": [("hub", "hub")],
     "kai_append": [
         *(("*", writer) for writer in ("watcher", "ingest", "scheduler", "binder")),
@@ -97,7 +97,7 @@ STATEMENTS = (
     """,
     f"INSERT INTO writer_type VALUES {_values(_TYPES)}",
     f"INSERT INTO writer_snapshot VALUES {_values(list(SNAPSHOTS.items()))}",
-    # A cluster's head, locked for the rest of the transaction by a role that may append there; made where it is missing.
+    # A cluster's head, locked for the rest of the transaction by a role that may append there; made where missing.
     """
     CREATE OR REPLACE FUNCTION kai_lock_head(_cluster text)
     RETURNS TABLE (_position bigint, _hash bytea, _recorded_at bigint)

@@ -190,8 +190,8 @@ async def test_of_two_outcomes_the_first_counts(scene: Scene) -> None:
     binder = scene.start()
     await scene.decide((pod, "n1"))
     await scene.api.struck()
-    (event,) = await scene.log.read(scene.cluster)
-    decision = BinderProjection().fold(event)
+    projection = BinderProjection()
+    (*_, decision) = [projection.fold(event) for event in await scene.log.read(scene.cluster)]
     failed = BindFailed(pod["metadata"]["uid"], "default", "a", "n1", 500, "InternalError")
     await scene.log.append(scene.cluster, [outcome_unit(decision, failed, now=0)])  # type: ignore[arg-type]
     await scene.until_pod("a", lambda shown: shown["spec"].get("nodeName"))

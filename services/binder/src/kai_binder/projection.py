@@ -185,13 +185,11 @@ class DecidedCycle(msgspec.Struct):
 
     Attributes:
         event_id: of its `CycleCompleted`, which each of its decisions has as its cause.
-        recorded_at: of the append, microseconds since the epoch.
         placed: how many pods it placed that were not told of yet.
         evicted: how many evictions it decided that were not told of yet.
     """
 
     event_id: UUID
-    recorded_at: int
     placed: int
     evicted: int
 
@@ -255,7 +253,7 @@ class BinderProjection:
         if isinstance(payload, payloads.Undecodable):
             return None
         if isinstance(payload, payloads.CycleCompleted):
-            self.cycle = DecidedCycle(event.id, event.recorded_at, payload.placed, payload.evicted)
+            self.cycle = DecidedCycle(event.id, payload.placed, payload.evicted)
         elif isinstance(payload, _DECISIONS) and not self._is_decided(event, payload):
             self.refused.append(event)
             return None
@@ -314,7 +312,7 @@ class BinderProjection:
     def _is_decided(self, event: Event, payload: Payload) -> bool:
         """Tell whether a decision is one of the cycle that was recorded last, and of no more than that made."""
         cycle = self.cycle
-        if cycle is None or (event.cause, event.recorded_at) != (cycle.event_id, cycle.recorded_at):
+        if cycle is None or event.cause != cycle.event_id:
             return False
         if isinstance(payload, payloads.PodPlaced):
             cycle.placed -= 1
