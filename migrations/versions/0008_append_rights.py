@@ -226,7 +226,8 @@ STATEMENTS = (
                 _cluster,
                 (
                     SELECT format(
-                        'role %s may not append %s', session_user, string_agg(DISTINCT format('%s schema %s', type, schema), ', ')
+                        'role %s may not append %s', session_user,
+                        string_agg(DISTINCT format('%s schema %s', type, schema), ', ')
                     ) FROM foreign_types
                 ),
                 'insufficient_privilege'

@@ -34,7 +34,7 @@ _OWNER = "kai_migrate"
 _APPENDING = ("kai_append", "kai_watcher", "kai_ingest", "kai_scheduler", "kai_binder", "kai_hub")
 _ROLES = (_OWNER, *_APPENDING, "kai_read", "kai_project")
 
-#: What the roles' sessions begin with, as in `deploy/postgres/roles.sql`; and what lets the owner end sessions that stall.
+#: What sessions of the roles begin with, and what lets the owner end those that stall; as in `deploy/postgres`.
 _ROLE_SETTINGS = (
     *(f"ALTER ROLE {role} SET idle_in_transaction_session_timeout = '5s'" for role in _APPENDING),
     "ALTER ROLE kai_read SET statement_timeout = '60s'",
