@@ -78,9 +78,14 @@ async def test_event_that_cannot_be_decoded_stops_its_node_and_pod_until_the_own
         await facts.add_pods("a", cpu=2, gpu=4)
         assert await placed(postgres_log, cluster_name, 1) == {"a": "n0"}
         await facts.append(("pod/uid-a", payloads.PodDeleted("uid-a", "default", "a")))
+        no_bodies = {
+            "node/n0": f'{{"node": {{"name": "n0", "uid": "u", "allocatable": {{"cpu": {10**30}}}}}}}',
+            "pod/uid-b": '{"no": ["thing", 1]}',
+            "queue/q": "[]",
+        }
         for stream, type_ in (("node/n0", "NodeObserved"), ("pod/uid-b", "PodObserved"), ("queue/q", "QueueObserved")):
             versions = await postgres_log.stream_versions(cluster_name, [stream])
-            row = forged(stream, type_, version=versions[stream] + 1, body='{"no": ["thing", 1]}')
+            row = forged(stream, type_, version=versions[stream] + 1, body=no_bodies[stream])
             assert await attempt(database_url, cluster_name, row) == ""
         first = (await postgres_log.head(cluster_name)).position - 2
         await facts.add_pods("b", "c", cpu=2, gpu=4)

@@ -118,7 +118,7 @@ def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFlags | N
     """Set aside an event that cannot be decoded: from then on it counts as if it said nothing.
 
     The event stays where it is, and an `EventSetAside` says which it was and why. Services decide about its node or pod
-    again. `kai audit verify` says who appended it, and /readyz of the scheduler that it is there.
+    again. The scheduler's /readyz and log say which events those are, and who appended them.
 
     Args:
         position: of the event.
