@@ -334,8 +334,9 @@ STATEMENTS = (
     END
     $$
     """,
-    "REVOKE ALL ON FUNCTION kai_refuse_append(text, text, text), kai_unbound(), kai_may_append(text), kai_end_stalled(text), "
-    "kai_admit(name, text, text, text), kai_admit_spoke(name, text), kai_admit_roles() FROM PUBLIC",
+    "REVOKE ALL ON FUNCTION kai_refuse_append(text, text, text), kai_unbound(), kai_may_append(text), "
+    "kai_end_stalled(text), kai_admit(name, text, text, text), kai_admit_spoke(name, text), kai_admit_roles() "
+    "FROM PUBLIC",
     "GRANT SELECT ON append_grant, writer_type, writer_snapshot TO kai_read, kai_project",
     "SELECT kai_admit_roles()",
 )

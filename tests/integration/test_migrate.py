@@ -12,6 +12,7 @@ from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
 
 from tests.conftest import as_role
 from tests.new_events import unit
@@ -35,7 +36,10 @@ async def test_a_log_from_before_there_were_roles_of_services_goes_on(
     empty_database_url: str, database_url: str
 ) -> None:
     del database_url  # it has made the roles
-    with create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(empty_database_url)).begin() as old:
+    engine = create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(empty_database_url), poolclass=NullPool
+    )
+    with engine.begin() as old:
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parents[2] / "migrations"))
         config.attributes["connection"] = old

@@ -4,6 +4,8 @@ import asyncio
 import sys
 import time
 from collections import Counter
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 
 import pytest
 from kai_cli.main import main
@@ -64,13 +66,14 @@ async def test_event_that_cannot_be_decoded_stops_its_node_and_pod_until_the_own
     database_url: str,
     superuser_url: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def kai(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["kai", *arguments])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as ended, redirect_stdout(said), redirect_stderr(said):
             await asyncio.to_thread(main)
         return int(ended.value.code or 0)
+
+    said = StringIO()
 
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(2)
@@ -90,9 +93,9 @@ async def test_event_that_cannot_be_decoded_stops_its_node_and_pod_until_the_own
         first = (await postgres_log.head(cluster_name)).position - 2
         await facts.add_pods("b", "c", cpu=2, gpu=4)
         assert await placed(postgres_log, cluster_name, 2) == {"a": "n0", "c": "n1"}
-        said = scheduler._context.health.report()
+        report = scheduler._context.health.report()
         assert (
-            f"[!]quarantine: event {first} (NodeObserved on node/n0, by mallory) cannot be decoded and 2 more" in said
+            f"[!]quarantine: event {first} (NodeObserved on node/n0, by mallory) cannot be decoded and 2 more" in report
         )
         metrics = CollectorRegistry()
         SchedulerMetrics(metrics).watch(scheduler.state, EngineConfig(), lambda: 0)
@@ -104,12 +107,12 @@ async def test_event_that_cannot_be_decoded_stops_its_node_and_pod_until_the_own
         assert await kai("audit", "set-aside", str(first), *flags, "--database-url", database_url) == 2
         for position in range(first, first + 3):
             assert await kai("audit", "set-aside", str(position), *flags, "--database-url", superuser_url) == 0
-        assert f"event {first} (NodeObserved on node/n0, by mallory: " in capsys.readouterr().out
+        assert f"event {first} (NodeObserved on node/n0, by mallory: " in said.getvalue()
         await facts.add_pods("d", cpu=2, gpu=4)
         assert await placed(postgres_log, cluster_name, 4) == {"a": "n0", "c": "n1", "b": "n1", "d": "n0"}
         assert "quarantine" not in scheduler._context.health.report()
         assert await kai("audit", "set-aside", "1", *flags, "--database-url", superuser_url) == 2
-        assert "can be decoded: it stays what it is" in capsys.readouterr().err
+        assert "can be decoded: it stays what it is" in said.getvalue()
     state = await check_replay(postgres_log, cluster_name)
     assert state.quarantined == {}
 

@@ -250,12 +250,7 @@ class BinderProjection:
         if event.type not in EVENT_TYPES:
             return None
         payload = decode_payload(event)
-        if isinstance(payload, payloads.Undecodable):
-            return None
-        if isinstance(payload, payloads.CycleCompleted):
-            self.cycle = DecidedCycle(event.id, payload.placed, payload.evicted)
-        elif isinstance(payload, _DECISIONS) and not self._is_decided(event, payload):
-            self.refused.append(event)
+        if isinstance(payload, payloads.Undecodable) or not self._is_decided(event, payload):
             return None
         if event.stream.startswith("provisioning/"):
             return self._fold_provisioning(event, payload)
@@ -310,17 +305,20 @@ class BinderProjection:
         return None
 
     def _is_decided(self, event: Event, payload: Payload) -> bool:
-        """Tell whether a decision is one of the cycle that was recorded last, and of no more than that made."""
+        """Tell whether an event is no decision, or one of those that the cycle recorded last counts."""
+        if isinstance(payload, payloads.CycleCompleted):
+            self.cycle = DecidedCycle(event.id, payload.placed, payload.evicted)
+        if not isinstance(payload, _DECISIONS):
+            return True
+        left = -1
         cycle = self.cycle
-        if cycle is None or event.cause != cycle.event_id:
-            return False
-        if isinstance(payload, payloads.PodPlaced):
-            cycle.placed -= 1
-            return cycle.placed >= 0
-        if isinstance(payload, payloads.EvictionDecided):
-            cycle.evicted -= 1
-            return cycle.evicted >= 0
-        return True
+        if cycle is not None and event.cause == cycle.event_id:
+            cycle.placed -= isinstance(payload, payloads.PodPlaced)
+            cycle.evicted -= isinstance(payload, payloads.EvictionDecided)
+            left = min(cycle.placed, cycle.evicted)
+        if left < 0:
+            self.refused.append(event)
+        return left >= 0
 
     def _fold_provisioning(self, event: Event, payload: Payload) -> Provisioning | None:
         task = None

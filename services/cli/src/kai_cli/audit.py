@@ -1,4 +1,4 @@
-"""`kai audit verify`, `seal` and `set-aside`: whether the log still says what it said, and what is done if it does not."""
+"""`kai audit verify`, `seal` and `set-aside`: whether the log still says what it said, and what is left out of it."""
 
 import asyncio
 import sys
@@ -141,7 +141,8 @@ async def _set_aside(source: LogSource, position: int, reason: str) -> int:
         payload = decode_payload(event)
         if not isinstance(payload, Undecodable):
             raise ConfigurationError(
-                f"cluster {cluster}: event {position} ({event.type} on {event.stream}) can be decoded: it stays what it is"
+                f"cluster {cluster}: event {position} ({event.type} on {event.stream}) can be decoded: "
+                "it stays what it is"
             )
         record = NewEvent(
             id=derived_id(cluster, "EventSetAside", str(position)),
@@ -154,8 +155,8 @@ async def _set_aside(source: LogSource, position: int, reason: str) -> int:
         )
         (outcome,) = await log.append(cluster, [Unit((record,))])
     print(
-        f"cluster {cluster}: event {position} ({event.type} on {event.stream}, by {event.actor}: {payload.error}) is set "
-        f"aside by event {outcome.positions[0]}"
+        f"cluster {cluster}: event {position} ({event.type} on {event.stream}, by {event.actor}: {payload.error}) "
+        f"is set aside by event {outcome.positions[0]}"
     )
     return 0
 

@@ -9,7 +9,7 @@ from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.pod_rules import ClaimUse, PodRules
 from kaicore.rules.model.selector import Requirement
 
-#: Amounts by resource name, in canonical units (see `kaicore.rules.model.quantity`); what no column can hold is no amount.
+#: Amounts by resource name, in canonical units (see `kaicore.rules.model.quantity`), as wide as a column.
 Amounts = dict[str, Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]]
 
 #: On the pod that stands in the API for a static pod: the uid by which its kubelet knows it.

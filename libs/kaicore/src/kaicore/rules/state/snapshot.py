@@ -173,7 +173,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
     )
 
 
-def decode_state(body: bytes) -> ClusterState:
+def decode_state(body: bytes) -> ClusterState:  # long: one line for each part of the state
     """Restore a state.
 
     Raises:
