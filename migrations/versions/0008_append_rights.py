@@ -165,8 +165,9 @@ STATEMENTS = (
         ), head AS MATERIALIZED (
             SELECT hash, recorded_at FROM log_head WHERE cluster = _cluster
         ), chained AS (
+            -- No stream has more events than the log: a version out of reach would leave none to those who come after.
             -- As in kaicore.ledger.log.chain. Rows come in the order of the array; the body is last, to be copied once.
-            SELECT digest = sha256(
+            SELECT version <= position AND digest = sha256(
                 (lag(digest, 1, (SELECT hash FROM head)) OVER ()
                 || int8send(position) || int8send(version) || int8send(schema) || int8send(occurred_at)
                 || int8send(_recorded_at)
@@ -235,7 +236,7 @@ STATEMENTS = (
             WHEN (SELECT count(*) FILTER (WHERE sound) <> count(*) FROM chained)
                 OR _hash IS DISTINCT FROM (SELECT digest FROM new ORDER BY number DESC LIMIT 1)
             THEN kai_refuse_append(
-                _cluster, format('events up to %s: a hash is not that of its event', _position), 'check_violation'
+                _cluster, format('events up to %s: a hash or version is not that of its event', _position), 'check_violation'
             )
             WHEN _recorded_at > greatest(
                 (SELECT recorded_at FROM head), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 300000000

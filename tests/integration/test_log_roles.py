@@ -171,6 +171,7 @@ async def test_no_role_of_a_service_is_a_superuser_or_member_of_the_owner(databa
 async def test_event_with_another_hash_than_its_own_is_refused(log: PostgresLog, database_url: str) -> None:
     await log.append(C, [unit()])
     head = await log.head(C)
+    assert "hash or version is not that of its event" in await attempt(database_url, C, forged(version=2**63 - 1))
     sound, end = signed(C, head, forged(version=2), forged(version=3))
     call = "SELECT kai_append(%s, %s::json, %s, %s, %s)"
     first, second = msgspec.json.decode(sound)
