@@ -236,7 +236,8 @@ STATEMENTS = (
             WHEN (SELECT count(*) FILTER (WHERE sound) <> count(*) FROM chained)
                 OR _hash IS DISTINCT FROM (SELECT digest FROM new ORDER BY number DESC LIMIT 1)
             THEN kai_refuse_append(
-                _cluster, format('events up to %s: a hash or version is not that of its event', _position), 'check_violation'
+                _cluster, format('events up to %s: a hash or version is not that of its event', _position),
+                'check_violation'
             )
             WHEN _recorded_at > greatest(
                 (SELECT recorded_at FROM head), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 300000000
