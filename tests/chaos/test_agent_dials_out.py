@@ -91,11 +91,21 @@ async def test_agent_runs_what_the_hub_gives_its_cluster_and_its_kubeconfig_stay
                 await with_agent(stack, west, kubeconfig)
 
 
+async def spoke_url(stack: LiveStack) -> str:
+    """The url of the role that the cluster `west` dials in with, as `deploy/postgres/spoke-role.sql` makes it."""
+    place = stack.running.database_url.partition("@")[2]
+    superuser = f"postgresql://kai:{(stack.directory.postgres / 'password').read_text()}@{place}"
+    async with await psycopg.AsyncConnection.connect(superuser, autocommit=True) as connection:
+        await connection.execute("CREATE ROLE kai_spoke_west LOGIN PASSWORD 'west'")
+        await connection.execute("SELECT kai_admit_spoke('kai_spoke_west', 'west')")
+    return f"postgresql://kai_spoke_west:west@{place}"
+
+
 async def with_agent(stack: LiveStack, west: Path, kubeconfig: Path) -> None:
-    url = embedded_url_of(stack.directory.postgres, stack.running.database_url, "kai_append")
+    url = await spoke_url(stack)
     hub_port = str(free_port())
     given = {
-        "KAI_DATABASE_URL": url,
+        "KAI_DATABASE_URL": embedded_url_of(stack.directory.postgres, stack.running.database_url, "kai_hub"),
         "KAI_NATS_URL": stack.running.nats_url,
         "KAI_ACCESS_FILE": str(stack.directory.api / "access.yaml"),
         "KAI_HTTP_HOST": "127.0.0.1",

@@ -59,7 +59,7 @@ _SERVICES = {
 #: Those among them that nothing else waits for: they read the log, and answer.
 READERS = ("projector-a", "projector-b", "api", "webhook")
 
-#: As which role a service comes to the log; the others as `kai_append`.
+#: As which role a service comes to the log, where it has none of its own.
 _ROLES = {"relay": "kai_read", "api": "kai_read", "webhook": "kai_read", "projector": "kai_project"}
 
 SERVERS = ("postgres", "nats")
@@ -201,10 +201,10 @@ class World:
         kind = name.partition("-")[0]
         environment = {"KAI_CLUSTER": CLUSTER, "KAI_CLUSTERS": CLUSTER}
         if "postgres" in servers:
-            url = self.postgres.url_of(_ROLES.get(kind, "kai_append"))
+            url = self.postgres.url_of(_ROLES.get(kind, f"kai_{kind}"))
             environment["KAI_DATABASE_URL"] = await self._to(name, "postgres", url)
         if "nats" in servers:
-            environment["KAI_NATS_URL"] = await self._to(name, "nats", self.nats.url)
+            environment["KAI_NATS_URL"] = await self._to(name, "nats", self.nats.url_of(kind))
         if "api" in servers:
             environment["KAI_KUBECONFIG"] = await self._to_api(name)
         if kind == "scheduler" and self.options.replicas:

@@ -105,7 +105,7 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
         "kai-api": "kai_read",
         "kai-relay": "kai_read",
         "kai-projector": "kai_project",
-        **dict.fromkeys(("kai-binder", "kai-ingest", "kai-scheduler", "kai-watcher"), "kai_append"),
+        **{f"kai-{service}": f"kai_{service}" for service in ("binder", "ingest", "scheduler", "watcher")},
     }
 
     position = state.position

@@ -8,11 +8,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
-from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.migrate import admit_roles, upgrade
 from kaicore.runtime.embedded import EmbeddedPostgres
 from kaicore.runtime.embedded.places import unprivileged_user
 from kaicore.runtime.embedded.postgres import programs_of
 
+from tests.new_events import attempt, forged
 from tests.servers import scratch_directory
 
 ROLES = Path(__file__).parents[2] / "deploy" / "postgres" / "roles.sql"
@@ -40,6 +41,16 @@ def make_roles(url: str, **passwords: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def make_spoke_role(url: str, cluster: str, password: str) -> None:
+    psql = _programs(unprivileged_user()) / "psql"
+    subprocess.run(
+        [str(psql), "-d", url, "-v", f"cluster={cluster}", "-f", str(ROLES.with_name("spoke-role.sql"))],
+        env={**os.environ, "KAI_SPOKE_PASSWORD": password},
+        capture_output=True,
+        check=True,
+    )
+
+
 def as_role(url: str, role: str, password: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=f"kai_{role}:{password}@{parts.netloc.rpartition('@')[2]}"))
@@ -60,3 +71,26 @@ def test_the_role_that_migrates_owns_the_log_and_others_do_not(database_url: str
                     connection.execute(forbidden)
     with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(as_role(database_url, "migrate", "m1"))
+
+
+async def test_roles_of_services_that_are_made_after_the_migration_append_what_is_their_own(database_url: str) -> None:
+    make_roles(database_url, migrate="m", append="a", read="r", project="p")
+    migrate = as_role(database_url, "migrate", "m")
+    upgrade(migrate)
+    services = {name: name for name in ("watcher", "ingest", "scheduler", "binder", "hub")}
+    make_roles(database_url, migrate="m", append="a", read="r", project="p", **services)
+    make_spoke_role(database_url, "west-1", "w")
+    make_spoke_role(database_url, "west-1", "it's")
+    admit_roles(migrate)
+    spoke = as_role(database_url, "spoke_west-1", "it%27s")
+    assert await attempt(as_role(database_url, "watcher", "watcher"), "east", forged("pod/u", "PodObserved")) == ""
+    assert (await attempt(as_role(database_url, "ingest", "ingest"), "east", forged("pod/v", "PodPlaced")))[
+        :5
+    ] == "42501"
+    assert await attempt(spoke, "west-1", forged("pod/u", "PodObserved")) == ""
+    assert (await attempt(spoke, "east", forged("pod/v", "PodObserved")))[:5] == "42501"
+    settings = {"watcher": ("idle_in_transaction_session_timeout", "5s"), "read": ("statement_timeout", "1min")}
+    for role, (setting, value) in settings.items():
+        password = {"read": "r"}.get(role, role)
+        with psycopg.connect(as_role(database_url, role, password)) as connection:
+            assert connection.execute(f"SHOW {setting}").fetchone() == (value,)  # type: ignore[arg-type]

@@ -1,10 +1,21 @@
+import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psycopg
 import pytest
+from alembic import command
+from alembic.config import Config
 from kaicore.errors import ConfigurationError, LogUnavailable
+from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from tests.conftest import as_role
+from tests.new_events import unit
 
 
 def test_several_at_once_migrate_once(empty_database_url: str) -> None:
@@ -19,6 +30,30 @@ def test_a_database_migrated_by_a_newer_version_is_refused(superuser_url: str) -
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(ConfigurationError, match="newer kai-ledger"):
         upgrade(superuser_url)
+
+
+async def test_a_log_from_before_there_were_roles_of_services_goes_on(
+    empty_database_url: str, database_url: str
+) -> None:
+    del database_url  # it has made the roles
+    engine = create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(empty_database_url), poolclass=NullPool
+    )
+    with engine.begin() as old:
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parents[2] / "migrations"))
+        config.attributes["connection"] = old
+        command.upgrade(config, "0007")
+    service = as_role(empty_database_url, "kai_append")
+    async with await PostgresLog.open(service) as log:
+        await log.append("c", [unit(), unit()])
+        await asyncio.to_thread(upgrade, empty_database_url)
+        # The service that runs goes on as the role that it has, and what it reads is what it was.
+        assert [outcome.positions for outcome in await log.append("c", [unit()])] == [(3,)]
+        assert (await verify(log, "c")).ok
+        with psycopg.connect(empty_database_url) as connection:
+            granted = connection.execute("SELECT FROM append_grant WHERE role = 'kai_append'")
+            assert granted.rowcount == 7
 
 
 def test_missing_server_is_named() -> None:

@@ -1,10 +1,14 @@
 """Schedulers on a real log: they decide what comes, once, also beside other schedulers."""
 
 import asyncio
+import sys
 import time
 from collections import Counter
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 
 import pytest
+from kai_cli.main import main
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kaicore.analysis.inquiry.log_states import restored
@@ -20,12 +24,13 @@ from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.rules.state.snapshot import encode_state
+from kaicore.rules.state.snapshot import decode_state, encode_state
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.factory import node, pod
 from tests.hierarchy import queue
 from tests.integration.scheduling import Facts, placed, scheduling
+from tests.new_events import attempt, forged
 
 
 async def check_replay(log: EventLog, cluster: str) -> ClusterState:
@@ -53,6 +58,63 @@ async def test_scheduler_decides_on_pods_as_they_come(postgres_log: EventLog, cl
     state = await check_replay(postgres_log, cluster_name)
     (reasons,) = state.reasons.by_class.values()
     assert reasons["default"].reasons[0].code == "NumaNeverFits"
+
+
+async def test_event_that_cannot_be_decoded_stops_its_node_and_pod_until_the_owner_sets_it_aside(
+    postgres_log: EventLog,
+    cluster_name: str,
+    database_url: str,
+    superuser_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def kai(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["kai", *arguments])
+        with pytest.raises(SystemExit) as ended, redirect_stdout(said), redirect_stderr(said):
+            await asyncio.to_thread(main)
+        return int(ended.value.code or 0)
+
+    said = StringIO()
+
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(2)
+    async with scheduling(postgres_log, cluster_name) as scheduler:
+        await facts.add_pods("a", cpu=2, gpu=4)
+        assert await placed(postgres_log, cluster_name, 1) == {"a": "n0"}
+        await facts.append(("pod/uid-a", payloads.PodDeleted("uid-a", "default", "a")))
+        no_bodies = {
+            "node/n0": f'{{"node": {{"name": "n0", "uid": "u", "allocatable": {{"cpu": {10**30}}}}}}}',
+            "pod/uid-b": '{"no": ["thing", 1]}',
+            "queue/q": "[]",
+        }
+        for stream, type_ in (("node/n0", "NodeObserved"), ("pod/uid-b", "PodObserved"), ("queue/q", "QueueObserved")):
+            versions = await postgres_log.stream_versions(cluster_name, [stream])
+            row = forged(stream, type_, version=versions[stream] + 1, body=no_bodies[stream])
+            assert await attempt(database_url, cluster_name, row) == ""
+        first = (await postgres_log.head(cluster_name)).position - 2
+        await facts.add_pods("b", "c", cpu=2, gpu=4)
+        assert await placed(postgres_log, cluster_name, 2) == {"a": "n0", "c": "n1"}
+        report = scheduler._context.health.report()
+        assert (
+            f"[!]quarantine: event {first} (NodeObserved on node/n0, by mallory) cannot be decoded and 2 more" in report
+        )
+        metrics = CollectorRegistry()
+        SchedulerMetrics(metrics).watch(scheduler.state, EngineConfig(), lambda: 0)
+        assert b"kai_quarantined_events 3.0" in generate_latest(metrics)
+        again = decode_state(encode_state(scheduler.state))
+        assert again.quarantined == scheduler.state.quarantined
+        assert again.columns.unschedulable[again.columns.row("n0")]
+        flags = ["--reason", "appended by whoever had the watcher's password", "--cluster", cluster_name]
+        assert await kai("audit", "set-aside", str(first), *flags, "--database-url", database_url) == 2
+        for position in range(first, first + 3):
+            assert await kai("audit", "set-aside", str(position), *flags, "--database-url", superuser_url) == 0
+        assert f"event {first} (NodeObserved on node/n0, by mallory: " in said.getvalue()
+        await facts.add_pods("d", cpu=2, gpu=4)
+        assert await placed(postgres_log, cluster_name, 4) == {"a": "n0", "c": "n1", "b": "n1", "d": "n0"}
+        assert "quarantine" not in scheduler._context.health.report()
+        assert await kai("audit", "set-aside", "1", *flags, "--database-url", superuser_url) == 2
+        assert "can be decoded: it stays what it is" in said.getvalue()
+    state = await check_replay(postgres_log, cluster_name)
+    assert state.quarantined == {}
 
 
 async def test_queues_are_reported_when_their_work_changes_also_when_nothing_waits(

@@ -103,14 +103,14 @@ spec:
             - {name: KAI_SCHEDULER_CONFIG, value: /etc/kai/config/scheduler.yaml}
             {{- end }}
             {{- include "kai.bus" (list . "scheduler") | nindent 12 }}
-            {{- include "kai.log" (list . "append") | nindent 12 }}
+            {{- include "kai.log" (list . "scheduler") | nindent 12 }}
             {{- include "kai.env" (list . .Values.hub.scheduler) | nindent 12 }}
           ports:
             - {name: http, containerPort: 8080}
           {{- include "kai.probes" "http" | nindent 10 }}
           resources: {{- toYaml .Values.hub.scheduler.resources | nindent 12 }}
           securityContext: {{- include "kai.restricted" . | nindent 12 }}
-          {{- $mounts := include "kai.mounts" (list . "append" "scheduler") }}
+          {{- $mounts := include "kai.mounts" (list . "scheduler" "scheduler") }}
           {{- if or $shard.config $mounts }}
           volumeMounts:
             {{- if $shard.config }}
@@ -124,7 +124,7 @@ spec:
         - name: config
           configMap: {name: {{ $name }}}
         {{- end }}
-        {{- with include "kai.volumes" (list . "append" "scheduler") }}
+        {{- with include "kai.volumes" (list . "scheduler" "scheduler") }}
         {{- trim . | nindent 8 }}
         {{- end }}
           {{- end }}

@@ -25,6 +25,7 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.kube import PODS, Api, Json, simulated
+from tests.new_events import cycle_id, cycle_unit
 
 #: Long enough for any machine; only a test that fails takes as long.
 PATIENCE_S = 60
@@ -109,19 +110,23 @@ class Scene:
         await self.log.append(
             self.cluster,
             [
-                Unit(
-                    (
-                        NewEvent(
-                            id=derived_id(self.cluster, type(payload).__name__, uid, str(self.cycles)),
-                            stream=f"pod/{uid}",
-                            payload=payload,
-                            actor="test",
-                            occurred_at=0,
-                            correlation=f"default/{self.cycles}",
-                        ),
+                *cycle_unit(self.cluster, self.cycles, *(payload for _, payload in events)),
+                *(
+                    Unit(
+                        (
+                            NewEvent(
+                                id=derived_id(self.cluster, type(payload).__name__, uid, str(self.cycles)),
+                                stream=f"pod/{uid}",
+                                payload=payload,
+                                actor="test",
+                                occurred_at=0,
+                                cause=cycle_id(self.cluster, self.cycles),
+                                correlation=f"default/{self.cycles}",
+                            ),
+                        )
                     )
-                )
-                for uid, payload in events
+                    for uid, payload in events
+                ),
             ],
         )
 

@@ -16,11 +16,12 @@ from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
-from kaicore.rules.events.payloads import BindFailed, PodBound
+from kaicore.rules.events.payloads import BindFailed, PodBound, PodPlaced
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene, placement
 from tests.kube import PODS, Api, Json, simulated
+from tests.new_events import new_event
 from tests.unreliable import UnreliableLog
 
 BINDINGS = {"verb": "create", "resource": "pods", "subresource": "binding"}
@@ -44,6 +45,19 @@ async def test_a_decision_is_carried_out_with_its_prediction(scene: Scene) -> No
     assert (unaligned["spec"]["nodeName"], unaligned["metadata"].get("annotations")) == ("n2", None)
     assert binder.metric("binds_total", outcome="bound") == 2
     assert binder.metric("bind_seconds_count") == 2
+
+
+async def test_placement_that_no_cycle_decided_is_not_carried_out(scene: Scene) -> None:
+    forged, decided = await pods(scene, "forged", "decided")
+    binder = scene.start()
+    meta = forged["metadata"]
+    payload = PodPlaced(meta["uid"], "default", "forged", "n1", "default/1", "class")
+    event = new_event(f"pod/{meta['uid']}", payload=payload, subject="default/forged")
+    await scene.log.append(scene.cluster, [Unit((event,))])
+    await scene.decide((decided, "n1"))
+    assert list(await scene.outcomes(1)) == ["decided"]
+    assert "nodeName" not in (await scene.api.get(f"{PODS}/forged"))["spec"]
+    assert binder.metric("refused_decisions_total") == 1
 
 
 async def test_decisions_made_before_the_binder_started_are_carried_out(scene: Scene) -> None:
@@ -176,8 +190,8 @@ async def test_of_two_outcomes_the_first_counts(scene: Scene) -> None:
     binder = scene.start()
     await scene.decide((pod, "n1"))
     await scene.api.struck()
-    (event,) = await scene.log.read(scene.cluster)
-    decision = BinderProjection().fold(event)
+    projection = BinderProjection()
+    (*_, decision) = [projection.fold(event) for event in await scene.log.read(scene.cluster)]
     failed = BindFailed(pod["metadata"]["uid"], "default", "a", "n1", 500, "InternalError")
     await scene.log.append(scene.cluster, [outcome_unit(decision, failed, now=0)])  # type: ignore[arg-type]
     await scene.until_pod("a", lambda shown: shown["spec"].get("nodeName"))

@@ -22,6 +22,7 @@ from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUES
 
 from tests.integration.binder.conftest import PATIENCE_S, Scene
 from tests.kube import CRDS, DEFINITIONS, PODS, Api, Json
+from tests.new_events import cycle_id, cycle_unit
 
 TEMPLATES = "/api/v1/namespaces/default/podtemplates"
 REQUESTS = "/apis/autoscaling.x-k8s.io/{version}/namespaces/default/provisioningrequests"
@@ -47,8 +48,9 @@ async def decide(scene: Scene, payload: Payload) -> None:
         payload=payload,
         actor="test",
         occurred_at=0,
+        cause=cycle_id(scene.cluster, scene.cycles),
     )
-    await scene.log.append(scene.cluster, [Unit((event,))])
+    await scene.log.append(scene.cluster, [*cycle_unit(scene.cluster, scene.cycles, payload), Unit((event,))])
 
 
 async def outcomes(scene: Scene, count: int) -> list[Any]:

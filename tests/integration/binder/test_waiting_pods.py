@@ -84,7 +84,7 @@ async def test_waiting_pod_says_why_until_it_is_bound(scene: Scene) -> None:
     assert "reason" not in condition(pod)
     both = await events(scene, lambda items: len(items) == 2)
     (scheduled,) = [event for event in both if event["reason"] == "Scheduled"]
-    assert scheduled["message"] == f"Successfully assigned default/a to n1 (log position {position + 1})"
+    assert scheduled["message"] == f"Successfully assigned default/a to n1 (log position {position + 2})"
     assert scheduled["type"] == "Normal"
 
 

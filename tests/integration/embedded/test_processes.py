@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import kaicore
@@ -200,4 +201,9 @@ async def test_the_roles_of_a_log_are_there_also_for_data_from_before_there_were
             assert len(await log.detach_month(month, without_snapshot=True)) == 1
         async with await psycopg.AsyncConnection.connect(server.url_of("kai_read")) as connection:
             cursor = await connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname LIKE 'kai@_%' ESCAPE '@'")
-            assert await cursor.fetchall() == [(False,)] * 4
+            assert await cursor.fetchall() == [(False,)] * 9
+        for service in ("watcher", "ingest", "scheduler", "binder"):
+            async with await PostgresLog.open(server.url_of(f"kai_{service}")) as log:
+                refused = service != "watcher"
+                with pytest.raises(ConfigurationError) if refused else nullcontext():
+                    await log.append("c", [unit()])

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,10 +11,11 @@ from urllib.parse import urlsplit
 import nats
 import psycopg
 import pytest
-from kaicore.errors import ConfigurationError, EmbeddedServerError
-from kaicore.ledger.bus import NatsBus
+from kaicore.errors import BusUnavailable, ConfigurationError, EmbeddedServerError
+from kaicore.ledger.bus import Limits, Message, NatsBus
 from kaicore.ledger.bus.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres, postgres, process
+from kaicore.runtime.embedded.nats import PERMISSIONS
 from kaicore.runtime.embedded.process import EmbeddedServer
 
 from tests.embedded_servers import SERVERS, close, connected, query
@@ -93,8 +95,29 @@ async def test_a_connection_without_the_password_is_refused(
         for stranger in (address, address.replace("//", f"//{new_seed()}@")):
             with pytest.raises(nats.errors.Error, match="Authorization Violation"):
                 await connected(stranger)
-    for secret in (used / "password", directory / "nats" / "nkey"):
+    for secret in (used / "password", *(directory / "nats").glob("nkey*")):
         assert secret.stat().st_mode & 0o077 == 0
+
+
+async def test_each_service_has_a_key_of_its_own_and_the_relay_alone_publishes(directory: Path) -> None:
+    deployed = (Path(__file__).parents[3] / "deploy" / "nats" / "nats.conf").read_text()
+    assert PERMISSIONS in deployed
+    services = re.findall(r"user: (\w+),.*permissions: \$(\w+)", deployed)
+    async with EmbeddedNats(directory) as server:
+        assert len({server.url, *(server.url_of(service) for service, _ in services)}) == 8
+        buses = {service: await NatsBus.open(server.url_of(service), name="test") for service, _ in services}
+        await asyncio.gather(*(bus.wait_connected(timeout_s=30) for bus in buses.values()))
+        relay = buses.pop("relay")
+        await relay.create_stream("c", first=1, limits=Limits())
+        forged = [Message(1, "PodPlaced", b"a lie")]
+        # At once: what is not allowed is not answered, so each takes as long as an answer may.
+        outcomes = await asyncio.gather(*(bus.publish("c", forged) for bus in buses.values()), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [BusUnavailable] * 6
+        state = await relay.stream("c")
+        assert state is not None
+        assert state.empty
+        for bus in (relay, *buses.values()):
+            await bus.close()
 
 
 async def test_another_server_on_the_port_of_nats_is_given_no_secret(directory: Path) -> None:

@@ -9,6 +9,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
     BindFailed,
     EvictionDecided,
+    Payload,
     PlacementObserved,
     PodBound,
     PodDeleted,
@@ -25,6 +26,7 @@ from kaicore.rules.model.placement import (
 
 from tests.factory import pod
 from tests.ledger import Ledger
+from tests.new_events import cycle_unit
 
 ZONES = (ZoneAmount(zone="node-0", amount={"cpu": 8000}),)
 PLACEMENT = Placement(Provenance.PREDICTED, (ContainerPlacement("main", ("node-0",), ZONES),))
@@ -46,9 +48,17 @@ class Story(Ledger):
 
     def place(self, name: str, node: str = "n1", placement: Placement | None = PLACEMENT) -> PodBinding:
         payload = PodPlaced(f"uid-{name}", "default", name, node, "default/1", "class", placement)
-        binding = self.tell(self.record(f"pod/uid-{name}", payload))
+        binding = self.decided(f"pod/uid-{name}", payload)
         assert isinstance(binding, PodBinding)
         return binding
+
+    def decided(self, stream: str, payload: Payload) -> PodBinding | Observation | None:
+        """A cycle that made one decision, and this decision."""
+        (cycle,) = cycle_unit("c", len(self.events), payload)
+        recorded = self.record("cycle/default", cycle.events[0].payload)
+        self.tell(recorded)
+        event = self.record(stream, payload)
+        return self.tell(msgspec.structs.replace(event, cause=recorded.id))
 
     def outcome(self, name: str, payload: PodBound | BindFailed, *, of: PodBinding) -> None:
         event = msgspec.structs.replace(self.record(f"pod/uid-{name}", payload), cause=of.event_id)
@@ -152,6 +162,22 @@ def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, expe
         preemptor="Pod/default/high",
         failures_left=left,
     )
-    story.tell(story.record("pod/uid-a", decided))
+    story.decided("pod/uid-a", decided)
     (eviction,) = story.projection.evictions.values()
     assert eviction.condition == f"kai-ledger: Preempted: makes way for Pod/default/high; {expected}"
+
+
+def test_more_decisions_than_the_cycle_made_and_those_of_no_cycle_are_refused() -> None:
+    story = Story()
+    for name in "abc":
+        story.see(name)
+    binding = story.place("a")
+    (cycle,) = (event for event in story.events if event.type == "CycleCompleted")
+    for name, cause in (("b", cycle.id), ("b", None), ("c", story.events[0].id), ("c", binding.event_id)):
+        payload = PodPlaced(f"uid-{name}", "default", name, "n1", "default/1", "class", PLACEMENT)
+        forged = story.record(f"pod/uid-{name}", payload)
+        assert story.tell(msgspec.structs.replace(forged, cause=cause)) is None
+    assert len(story.projection.refused) == 4
+    assert list(story.projection.bindings) == ["uid-a"]
+    restored = BinderProjection.restored(story.projection.snapshot())
+    assert restored.cycle == story.projection.cycle

@@ -34,6 +34,7 @@ ROLES = {
     "kai-api": "read",
     "kai-webhook": "read",
     "kai-migrate": "migrate",
+    "kai-register": "binder",
 }
 
 
@@ -50,7 +51,7 @@ def test_each_service_has_secrets_of_its_own(workload: Json) -> None:
     name = name_of(workload)
     expected = {}
     if name not in ("kai-exporter", "kai-operator"):
-        expected["KAI_DATABASE_URL"] = f"kai-database-{ROLES.get(name, 'append')}"
+        expected["KAI_DATABASE_URL"] = f"kai-database-{ROLES.get(name, name.removeprefix('kai-'))}"
     if name in BUS_CLIENTS:
         expected["KAI_NATS_URL"] = f"kai-nats-{name.removeprefix('kai-')}"
     assert secrets == expected
@@ -104,7 +105,7 @@ def test_compose_has_a_user_of_the_log_and_of_the_bus_for_each_service() -> None
         "relay": "kai_read",
         "api": "kai_read",
         "projector": "kai_project",
-        **dict.fromkeys(("watcher", "scheduler", "binder", "ingest"), "kai_append"),
+        **{name: f"kai_{name}" for name in ("watcher", "scheduler", "binder", "ingest")},
     }
     bus = {name: user(name, "KAI_NATS_URL") for name in services if "KAI_NATS_URL" in env_of(services[name])}
     assert bus == {name: name for name in ("relay", "scheduler", "binder", "ingest")}

@@ -164,6 +164,7 @@ class Binder:
         if await until_answered(self._context, API, lambda: self._client.get("/version"), retry_s=retry_s) is None:
             return
         self._projection, self._snapshot_at = projection, projection.position
+        self._tell_refused()
         self._context.log.info("decisions recalled", position=projection.position, open=len(projection.bindings))
         await self._share.join()
         self._metrics.binders(max(1, len(self._share.live)))
@@ -211,12 +212,26 @@ class Binder:
             async for events in feed:
                 for event in events:
                     self._take(self._projection.fold(event))
+                self._tell_refused()
                 self._hub_side.pods_ended(self._projection.terms.ended())
                 self._write_statuses()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
         finally:
             await feed.close()
+
+    def _tell_refused(self) -> None:
+        """Say which decisions are not carried out, for no recorded cycle made them: somebody forged them."""
+        for event in self._projection.refused:
+            self._metrics.refused()
+            self._context.log.error(
+                "decision of no recorded cycle: not carried out",
+                position=event.position,
+                type=event.type,
+                about=event.subject or event.stream,
+                actor=event.actor,
+            )
+        self._projection.refused.clear()
 
     def _take_all(self, is_due: Callable[[Work], bool]) -> None:
         """Take what is left to do and this binder's, as far as it is due."""

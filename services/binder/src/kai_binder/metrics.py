@@ -36,6 +36,7 @@ class BinderMetrics:
             "result",
         )
         self._disputed = counter("disputed_outcomes", "Outcomes of which the log has another one already")
+        self._refused = counter("refused_decisions", "Decisions that no recorded cycle made; they are not carried out")
         self._waiting = gauge("open_decisions", "Decisions that are not carried out yet")
         self._left = counter("left_decisions", "Decisions left to another binder that has taken over their node")
         self._binders = gauge("live", "Binders that share the cluster's work, as this one sees it")
@@ -84,6 +85,10 @@ class BinderMetrics:
     def disputed(self) -> None:
         """Count an outcome of which the log has another one."""
         self._disputed.labels(self._cluster).inc()
+
+    def refused(self) -> None:
+        """Count a decision that no recorded cycle made."""
+        self._refused.labels(self._cluster).inc()
 
     def queues(self, waiting: Callable[[], float], pending: Callable[[], float], delayed: Callable[[], float]) -> None:
         """Have the queues counted by functions."""

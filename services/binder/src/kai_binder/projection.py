@@ -27,7 +27,18 @@ from kai_binder.waiting_pods import WaitingPods
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-16"
+SNAPSHOT_SCHEMA = "binder-17"
+
+#: What a scheduler decides in a cycle and the binder carries out.
+_DECISIONS = (
+    payloads.PodPlaced,
+    payloads.EvictionDecided,
+    payloads.HealRequested,
+    payloads.PodNominated,
+    payloads.NominationCleared,
+    payloads.ProvisioningRequested,
+    payloads.ProvisioningWithdrawn,
+)
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -169,6 +180,20 @@ class Observation(msgspec.Struct, frozen=True):
     placement: str
 
 
+class DecidedCycle(msgspec.Struct):
+    """The cycle that was recorded last, and how many of its decisions are still to come; all are in one append.
+
+    Attributes:
+        event_id: of its `CycleCompleted`, which each of its decisions has as its cause.
+        placed: how many pods it placed that were not told of yet.
+        evicted: how many evictions it decided that were not told of yet.
+    """
+
+    event_id: UUID
+    placed: int
+    evicted: int
+
+
 class _Record(msgspec.Struct):
     bindings: list[PodBinding]
     observations: list[Observation]
@@ -180,6 +205,7 @@ class _Record(msgspec.Struct):
     topologies: TopologyStatusesRecord
     provisionings: list[Provisioning]
     terms: dict[str, str]
+    cycle: DecidedCycle | None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -211,6 +237,10 @@ class BinderProjection:
         self.nominations: dict[str, NominatedNode] = {}
         #: Of which dispatches pods are.
         self.terms = PodTerms()
+        #: The cycle that was recorded last.
+        self.cycle: DecidedCycle | None = None
+        #: Decisions that no recorded cycle made; they are not carried out. Whoever reads them takes them away.
+        self.refused: list[Event] = []
         #: Of the last event folded.
         self.position = 0
 
@@ -220,6 +250,8 @@ class BinderProjection:
         if event.type not in EVENT_TYPES:
             return None
         payload = decode_payload(event)
+        if isinstance(payload, payloads.Undecodable) or not self._is_decided(event, payload):
+            return None
         if event.stream.startswith("provisioning/"):
             return self._fold_provisioning(event, payload)
         if event.type in waiting_pods.EVENT_TYPES:
@@ -271,6 +303,22 @@ class BinderProjection:
             case _:
                 pass
         return None
+
+    def _is_decided(self, event: Event, payload: Payload) -> bool:
+        """Tell whether an event is no decision, or one of those that the cycle recorded last counts."""
+        if isinstance(payload, payloads.CycleCompleted):
+            self.cycle = DecidedCycle(event.id, payload.placed, payload.evicted)
+        if not isinstance(payload, _DECISIONS):
+            return True
+        left = -1
+        cycle = self.cycle
+        if cycle is not None and event.cause == cycle.event_id:
+            cycle.placed -= isinstance(payload, payloads.PodPlaced)
+            cycle.evicted -= isinstance(payload, payloads.EvictionDecided)
+            left = min(cycle.placed, cycle.evicted)
+        if left < 0:
+            self.refused.append(event)
+        return left >= 0
 
     def _fold_provisioning(self, event: Event, payload: Payload) -> Provisioning | None:
         task = None
@@ -326,6 +374,7 @@ class BinderProjection:
             self.topologies.record(),
             list(self.provisionings.values()),
             self.terms.record(),
+            self.cycle,
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
@@ -350,6 +399,7 @@ class BinderProjection:
         projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
         projection.provisionings = {task.subject: task for task in record.provisionings}
         projection.terms = PodTerms(record.terms)
+        projection.cycle = record.cycle
         projection.position = snapshot.position
         return projection
 

@@ -43,7 +43,7 @@ def agent(
 
     Args:
         cluster: its name in the log.
-        database_url: the hub's Postgres, as the role kai_append.
+        database_url: the hub's Postgres, as the role of this cluster (deploy/postgres/spoke-role.sql).
         nats_url: the hub's NATS.
         kubeconfig: of the cluster's API server: FILE, or SERVICE=FILE, repeated; by default the pod's service account.
         data: data sets that are near it; give it again for each.

@@ -1,4 +1,4 @@
-"""`kai audit verify` and `kai audit seal`: whether the log still says what it said, and what shows it from outside."""
+"""`kai audit verify`, `seal` and `set-aside`: whether the log still says what it said, and what is left out of it."""
 
 import asyncio
 import sys
@@ -14,9 +14,12 @@ from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.deposits import Deposit, closing, open_deposit
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import EventSetAside, Undecodable
 from kaicore.rules.state.promises import OverCommitOrigin, PromiseReport
 
-from kai_cli.log_access import open_log
+from kai_cli.log_access import open_log, open_log_as_owner
 from kai_cli.printing import Output, OutputFlag, print_answers
 from kai_cli.source import LogSource, LogSourceFlags
 
@@ -109,6 +112,53 @@ def audit_seal(
     """
     deposit = open_deposit(address, token=_token(token_file))
     return asyncio.run(_audit_seal(source or LogSource(), deposit, _key(key)))
+
+
+def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFlags | None = None) -> int:
+    """Set aside an event that cannot be decoded: from then on it counts as if it said nothing.
+
+    The event stays where it is, and an `EventSetAside` says which it was and why. Services decide about its node or pod
+    again. The scheduler's /readyz and log say which events those are, and who appended them.
+
+    Args:
+        position: of the event.
+        reason: why it is there and may be left out; it is recorded.
+        source: which log; with --database-url, as the role that owns it (kai_migrate).
+    """
+    return asyncio.run(_set_aside(source or LogSource(), position, reason))
+
+
+async def _set_aside(source: LogSource, position: int, reason: str) -> int:
+    async with open_log_as_owner(source) as log:
+        clusters = source.clusters(await log.clusters())
+        if len(clusters) != 1:
+            raise ConfigurationError(f"--cluster: which one? There are: {', '.join(clusters) or '-'}")
+        (cluster,) = clusters
+        events = await log.read(cluster, after=position - 1, upto=position, limit=1) if position > 0 else []
+        if not events:
+            raise ConfigurationError(f"cluster {cluster}: there is no event {position}")
+        (event,) = events
+        payload = decode_payload(event)
+        if not isinstance(payload, Undecodable):
+            raise ConfigurationError(
+                f"cluster {cluster}: event {position} ({event.type} on {event.stream}) can be decoded: "
+                "it stays what it is"
+            )
+        record = NewEvent(
+            id=derived_id(cluster, "EventSetAside", str(position)),
+            stream=f"quarantine/{position}",
+            payload=EventSetAside(position, event.stream, event.hash.hex(), reason),
+            actor="kai audit",
+            occurred_at=time.time_ns() // 1000,
+            subject=event.subject,
+            cause=event.id,
+        )
+        (outcome,) = await log.append(cluster, [Unit((record,))])
+    print(
+        f"cluster {cluster}: event {position} ({event.type} on {event.stream}, by {event.actor}: {payload.error}) "
+        f"is set aside by event {outcome.positions[0]}"
+    )
+    return 0
 
 
 async def _audit_seal(source: LogSource, deposit: Deposit, key: Key | None) -> int:

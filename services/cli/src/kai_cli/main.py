@@ -164,6 +164,11 @@ audit.command(
     help="Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.",
 )
 audit.command(
+    "kai_cli.audit:audit_set_aside",
+    name="set-aside",
+    help="Set aside an event that cannot be decoded, so that its node or pod is decided about again.",
+)
+audit.command(
     "kai_cli.audit_questions:audit_placements",
     name="placements",
     help="Compare predicted placements with observed ones; exit 1 if an exporter is silent or a kubelet disagrees.",

@@ -3,11 +3,11 @@
 import os
 
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.migrate import admit_roles, upgrade
 
 
 def migrate(*, database_url: str | None = None) -> int:
-    """Migrate a database; harmless when it is migrated already.
+    """Migrate a database, and admit the roles of services that are there; harmless when all of that is done already.
 
     Args:
         database_url: postgresql://… of the event log; by default $KAI_DATABASE_URL, which shows no password to a user
@@ -17,4 +17,5 @@ def migrate(*, database_url: str | None = None) -> int:
     if not url:
         raise ConfigurationError("migrate what? Name --database-url, or set $KAI_DATABASE_URL")
     upgrade(url)
+    admit_roles(url)
     return 0

@@ -92,6 +92,9 @@ class Stack:
         self._guards: list[KeptServer] = []
         self.database_url = ""
         self.nats_url = ""
+        #: By role, and by service, the urls of what is connected to.
+        self._database_of: Callable[[str], str] = lambda _: database_url or ""
+        self._nats_of: Callable[[str], str] = lambda _: nats_url or ""
         self.api_url = ""
         self._api_key = ""
 
@@ -125,6 +128,10 @@ class Stack:
             starting.append(nats.start())
         await asyncio.gather(*starting)
         given = self._given_database_url
+        if given is None:
+            self._database_of = postgres.url_of
+        if self._given_nats_url is None:
+            self._nats_of = nats.url_of
         self.database_url = given or postgres.url_of("kai_append")
         self.nats_url = self._given_nats_url or nats.url
         await asyncio.to_thread(upgrade, given or postgres.url_of("kai_migrate"))
@@ -133,18 +140,18 @@ class Stack:
         for guard in self._guards:
             guard.start()
         self._report(f"Postgres and NATS are up, data in {self.directory.root}")
-        reading = {"KAI_DATABASE_URL": given or postgres.url_of("kai_read")}
-        relay = reading | {"KAI_NATS_URL": self.nats_url}
+        reading = {"KAI_DATABASE_URL": self._database_of("kai_read")}
+        relay = reading | {"KAI_NATS_URL": self._nats_of("relay")}
         if os.environ.get("KAI_SEAL_KEY_FILE") and not os.environ.get("KAI_SEAL_KEEP_FILE"):
             self.directory.seals.mkdir(exist_ok=True)
             relay["KAI_SEAL_KEEP_FILE"] = str(self.directory.seals / "kept")
         if self._given_nats_url is None:
             relay["KAI_NATS_STORE_DIR"] = str(self.directory.nats)
-        projecting = {"KAI_DATABASE_URL": given or postgres.url_of("kai_project")}
+        projecting = {"KAI_DATABASE_URL": self._database_of("kai_project")}
         access = ApiAccess(self.directory.api)
         self._api_key = access.key()
         if self._ha:
-            projecting["KAI_NATS_URL"] = self.nats_url
+            projecting["KAI_NATS_URL"] = self._nats_of("projector")
         await self._run(
             *self._instances("relay", "kai_relay.main", relay),
             *self._instances("projector", "kai_projector.main", projecting),
@@ -174,7 +181,7 @@ class Stack:
     async def start_hub(self) -> None:
         """Start the service that gives dispatches to clusters."""
         access = {"KAI_ACCESS_FILE": str(ApiAccess(self.directory.api).access_file)}
-        await self._run(*self._instances("hub", "kai_hub.main", self._bus_and_log() | access))
+        await self._run(*self._instances("hub", "kai_hub.main", self._bus_and_log("hub") | access))
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready.
@@ -198,7 +205,7 @@ class Stack:
 
     async def add_scheduler(self, name: str) -> None:
         """Start what the hub's side of a cluster needs, whose other processes an agent runs elsewhere."""
-        environment = {"KAI_CLUSTER": name, **self._bus_and_log()}
+        environment = {"KAI_CLUSTER": name, **self._bus_and_log("scheduler")}
         await self._run(*self._instances(f"{name}-scheduler", "kai_scheduler.main", environment), cluster=name)
 
     async def _start_cluster(self, spec: ClusterSpec) -> RunningCluster:
@@ -216,11 +223,11 @@ class Stack:
             node_secret.touch(mode=0o600)
             node_secret.write_text(secrets.token_urlsafe(32))
         ingest_url = self._address(f"{spec.name}-ingest")
-        common = {"KAI_CLUSTER": spec.name, **self._bus_and_log()}
+        common = {"KAI_CLUSTER": spec.name, **self._bus_and_log("scheduler")}
 
         def access(service: str) -> dict[str, str]:
             own = cluster.service_kubeconfig if spec.kubeconfigs is None else spec.kubeconfigs.of(service)
-            return {**common, "KAI_KUBECONFIG": str(own)}
+            return {**common, **self._bus_and_log(service), "KAI_KUBECONFIG": str(own)}
 
         if spec.profile is not None:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
@@ -310,8 +317,9 @@ class Stack:
     def _address(self, name: str) -> str:
         return f"http://127.0.0.1:{self._ports.port(name)}"
 
-    def _bus_and_log(self) -> dict[str, str]:
-        return {"KAI_DATABASE_URL": self.database_url, "KAI_NATS_URL": self.nats_url}
+    def _bus_and_log(self, service: str) -> dict[str, str]:
+        """Return what a service connects to, with its own credentials; servers that were named, as they were named."""
+        return {"KAI_DATABASE_URL": self._database_of(f"kai_{service}"), "KAI_NATS_URL": self._nats_of(service)}
 
     def _instances(
         self,

@@ -18,8 +18,9 @@ from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.hub_snapshot import KEEP_EVERY, restored_hub, take_hub
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
-from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason
+from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason, Undecodable
 from kaicore.rules.hub.choosing import STARTS_NOW, choose, locality_part, over_bound, scored
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState
 from kaicore.rules.hub.lease import LeaseWatch
@@ -148,6 +149,8 @@ class Hub:
         for event in events:
             before = dict(self._lost())
             self.state.fold(event)
+            if isinstance(decode_payload(event), Undecodable):
+                self._context.log.error("event cannot be decoded", position=event.position, actor=event.actor)
             if event.type == LeaseRenewed.__name__:
                 self._watch.heard(event.stream.partition("/")[2], now=self._monotonic())
                 matters = matters or before != self._lost()

@@ -106,6 +106,11 @@ class _StateCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
         yield GaugeMetricFamily("kai_state_position", "Position that is folded", self._state.position)
+        yield GaugeMetricFamily(
+            "kai_quarantined_events",
+            "Events that cannot be decoded and were not set aside; nothing is decided about their nodes and pods",
+            len(self._state.quarantined),
+        )
         yield from self._stages()
         yield self._waiting()
         yield from self._contradictions()

@@ -25,7 +25,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, UnitOutcome
 from kaicore.rules.sharing.rendezvous import weight
 from kaicore.rules.sharing.replicas import replica_shard
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.cluster_state import ClusterState, quarantine_text
 from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.queue_report import may_report, queue_report
@@ -200,6 +200,26 @@ class Scheduler:
             self._context.log.warning("snapshot not saved", position=self.state.position, error=str(error))
 
     def _fold(self, events: list[Event]) -> None:
+        before = len(self.state.quarantined)
+        self._fold_each(events)
+        if self.state.quarantined or before:
+            self._tell_quarantined(before)
+
+    def _tell_quarantined(self, before: int) -> None:
+        """Say of which events there is no knowing what they say; nothing is decided about their nodes and pods."""
+        quarantined = list(self.state.quarantined.values())
+        self._context.health.warn("quarantine", quarantine_text(quarantined))
+        for event in quarantined[before:]:
+            self._context.log.error(
+                "event cannot be decoded: quarantined",
+                position=event.position,
+                stream=event.stream,
+                type=event.type,
+                actor=event.actor,
+                error=event.error,
+            )
+
+    def _fold_each(self, events: list[Event]) -> None:
         for event in events:
             if event.type == "ReplicasChanged":
                 self._fold_list(event)

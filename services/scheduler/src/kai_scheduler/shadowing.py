@@ -146,9 +146,8 @@ class Shadow:
     async def _take(self, event: Event) -> None:
         if event.type == "PodObserved":
             payload = decode_payload(event)
-            assert isinstance(payload, PodObserved)
-            pod = payload.pod
-            if pod.node_name and pod.uid in self.state.waiting and self._follows(pod.scheduler_name):
+            pod = payload.pod if isinstance(payload, PodObserved) else None
+            if pod and pod.node_name and pod.uid in self.state.waiting and self._follows(pod.scheduler_name):
                 await self._before_binding(pod.uid, self._of(pod.scheduler_name))
         elif event.type == "ShadowDecided" and event.actor != self._actor:
             self._standby.heard()

@@ -14,6 +14,11 @@ class Health:
         self._conditions: dict[str, str | None] = dict.fromkeys(conditions, "not yet")
         # Those that count while the service stands by; None while it does not.
         self._needed: frozenset[str] | None = None
+        self._warnings: dict[str, str] = {}
+
+    def warn(self, about: str, text: str) -> None:
+        """Have the report say something that somebody has to look at, though the service goes on; empty: no more."""
+        self._warnings[about] = text
 
     def met(self, condition: str) -> None:
         """Mark a condition as met."""
@@ -46,6 +51,7 @@ class Health:
     def report(self) -> str:
         """One line per condition, in the style of `/readyz?verbose` of a Kubernetes API server."""
         lines = [self._line(name, why) for name, why in self._conditions.items()]
+        lines += [f"[!]{about}: {text}" for about, text in self._warnings.items() if text]
         return "\n".join([*lines, "ready" if self.ready else "not ready", ""])
 
     def _counts(self, condition: str) -> bool:

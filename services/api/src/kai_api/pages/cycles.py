@@ -116,7 +116,7 @@ async def cycle_steps(log: EventLog, cluster: str, position: int) -> CycleSteps:
         where = Filter(types=("CycleCompleted",))
         before = await log.read(cluster, after=max(0, position - _MOST_EVENTS), upto=position, where=where)
         events = [event for event in before if event.correlation == events[0].correlation]
-    if not events or events[0].type != "CycleCompleted":
+    if not events or not isinstance(decode_payload(events[0]), payloads.CycleCompleted):
         raise UnknownSubject(f"no cycle is recorded at position {position}")
     first = events[0]
     events = await log.read(

@@ -16,12 +16,12 @@ async def list_cycles(log: EventLog, cluster: str, wanted: RowSelection, *, head
     # One more than is shown tells that there are more; one of a name may be anywhere.
     enough = wanted.skip + wanted.limit + 1 if wanted.limit and not wanted.name else head
     events, _ = await last_events(log, cluster, _CYCLES, upto=head, enough=enough)
-    return [row for row in map(_cycle, reversed(events)) if wanted.name in ("", row.cycle)]
+    decoded = ((event, decode_payload(event)) for event in reversed(events))
+    rows = [_cycle(event, cycle) for event, cycle in decoded if isinstance(cycle, CycleCompleted)]
+    return [row for row in rows if wanted.name in ("", row.cycle)]
 
 
-def _cycle(event: Event) -> CycleRow:
-    cycle = decode_payload(event)
-    assert isinstance(cycle, CycleCompleted)
+def _cycle(event: Event, cycle: CycleCompleted) -> CycleRow:
     return CycleRow(
         cycle=cycle.cycle,
         shard=cycle.shard,

@@ -71,7 +71,7 @@ async def pod_evidence(
     since = waits_since(own)
     if since is not None:
         return PodEvidence(events, uid, cycles=await cycle_records(log, cluster, own, since=since, upto=upto))
-    placed = next((event for event in reversed(own) if event.type == PodPlaced.__name__), None)
+    placed = next((event for event in reversed(own) if isinstance(decode_payload(event), PodPlaced)), None)
     if placed is None:
         return PodEvidence(events, uid)
     return PodEvidence(events, uid, placed=await _decided(log, cluster, placed, state_near))

@@ -79,8 +79,8 @@ async def _beginning(log: EventLog, cluster: str, wanted: Range) -> ClusterState
     begin = wanted.first - 1
     for event in await log.read(cluster, after=begin, upto=wanted.last, limit=_FIRST_CYCLES, where=_DECIDED):
         recorded = decode_payload(event)
-        assert isinstance(recorded, CycleCompleted | ShadowDecided)
-        begin = min(begin, recorded.input_position)
+        if isinstance(recorded, CycleCompleted | ShadowDecided):
+            begin = min(begin, recorded.input_position)
     try:
         return await state_at(log, cluster, begin)
     except EventsRetired:

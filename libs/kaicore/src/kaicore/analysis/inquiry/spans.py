@@ -72,8 +72,8 @@ class CycleBook:
                 async for event in events_of(self._log, self._cluster, after=after, upto=upto, where=where):
                     if event.correlation in wanted:
                         payload = decode_payload(event)
-                        assert isinstance(payload, CycleCompleted)
-                        self._records[event.correlation] = event, payload
+                        if isinstance(payload, CycleCompleted):
+                            self._records[event.correlation] = event, payload
             wanted = {cycle: at for cycle, at in wanted.items() if cycle not in self._records and at > before}
             before *= 8
 

@@ -57,6 +57,27 @@ def upgrade(url: str) -> None:
         raise LogError(f"cannot migrate: {without_login(url, error)}") from None
 
 
+def admit_roles(url: str) -> None:
+    """Admit the roles of services that were made after the database was migrated; of others nothing changes.
+
+    Args:
+        url: as in `upgrade`, of the role that owns the log.
+
+    Raises:
+        LogUnavailable: no server answers.
+        LogError: the server refuses it.
+    """
+    import psycopg  # noqa: PLC0415
+
+    try:
+        with psycopg.connect(url) as connection:
+            connection.execute("SELECT kai_admit_roles()")
+    except psycopg.OperationalError as error:
+        raise _unreachable(url, error) from None
+    except psycopg.Error as error:
+        raise LogError(f"cannot admit the roles of services: {without_login(url, error)}") from None
+
+
 def _revision_of(url: str) -> str | None:
     """Return the revision that a database is at; None where it has none yet, or the user may not ask."""
     import psycopg  # noqa: PLC0415

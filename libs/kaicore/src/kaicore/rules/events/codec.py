@@ -22,6 +22,7 @@ _PARTS = (
     payloads.ClassPending,
     payloads.GroupPending,
     payloads.QueueFigures,
+    payloads.Undecodable,
     payloads.WaitingPod,
 )
 
@@ -94,9 +95,10 @@ def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, 
 def decode_payload(event: Event) -> Payload:
     """Decode an event's payload, upcasting it to the current schema version.
 
+    A body that is not what its type and version say gives an `Undecodable`: whoever wrote it shall stop nobody.
+
     Raises:
         UnknownEvent: the type, or the schema version, is newer than this program.
-        CorruptLog: the body is not what its type and version say.
     """
     decoder = _DECODERS.get(event.type)
     current = schema_version(event.type)
@@ -112,10 +114,8 @@ def decode_payload(event: Event) -> Payload:
         for version in range(event.schema, current):
             document = _UPCASTERS[event.type, version](document)
         return msgspec.convert(document, _TYPES[event.type])
-    except (msgspec.DecodeError, KeyError) as error:
-        raise CorruptLog(
-            f"cluster {event.cluster}: event {event.position} ({event.type}): undecodable body: {error}"
-        ) from error
+    except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        return payloads.Undecodable(error=str(error))
 
 
 def encode_event(event: Event) -> bytes:

@@ -145,6 +145,9 @@ class HubState:
                 f"cluster {HUB}: event {event.position} of cluster {event.cluster} cannot follow {self.position}"
             )
         payload = decode_payload(event)
+        if isinstance(payload, payloads.Undecodable | payloads.EventSetAside):
+            self.position, self.versions[event.stream] = event.position, event.version
+            return
         if not isinstance(payload, payloads.HubPayload):
             raise CorruptLog(
                 f"cluster {HUB}: event {event.position} ({event.type}) is none of the hub's: a cluster was called "
@@ -172,6 +175,10 @@ class HubState:
         return [entry for entry in self.dispatches.values() if entry.cluster == cluster and entry.stage in HELD]
 
     def _fold_cluster(self, event: Event, payload: payloads.HubPayload) -> None:
+        registered = isinstance(payload, payloads.ClusterRegistered)
+        if not registered and getattr(payload, "cluster", "") not in {"", *self.clusters}:
+            # Of a cluster that was never registered.
+            return
         match payload:
             case payloads.ClusterRegistered(cluster):
                 before = self.clusters.get(cluster)
@@ -198,7 +205,10 @@ class HubState:
                 pass
 
     def _fold_dispatch(self, event: Event, payload: payloads.HubPayload) -> None:
-        entry = self.dispatches[event.stream.partition("/")[2]]
+        entry = self.dispatches.get(event.stream.partition("/")[2])
+        if entry is None:
+            # Of a dispatch that was never submitted.
+            return
         entry.version = event.version
         match payload:
             case payloads.DispatchGiven(_, term, cluster):

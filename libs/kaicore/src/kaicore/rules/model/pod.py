@@ -1,6 +1,7 @@
 """Pods and priority classes, reduced to what scheduling needs."""
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -8,8 +9,8 @@ from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.pod_rules import ClaimUse, PodRules
 from kaicore.rules.model.selector import Requirement
 
-#: Amounts by resource name, in canonical units (see `kaicore.rules.model.quantity`).
-Amounts = dict[str, int]
+#: Amounts by resource name, in canonical units (see `kaicore.rules.model.quantity`), as wide as a column.
+Amounts = dict[str, Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]]
 
 #: On the pod that stands in the API for a static pod: the uid by which its kubelet knows it.
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"

@@ -7,7 +7,7 @@ An event about a pod changes the pod's entry as the table says (`transitions`), 
 entry before and after (`pod_indexes`). An event about anything else is taken over by what it is about.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import Any, ClassVar, get_args
 
@@ -49,12 +49,46 @@ INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 _VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/", "shadow/", "devicepool/", "claimdevices/")
 
 
+class QuarantinedEvent(msgspec.Struct, frozen=True):
+    """An event that could not be decoded.
+
+    Attributes:
+        error: what is wrong with its body.
+    """
+
+    position: int
+    stream: str
+    type: str
+    actor: str
+    error: str
+
+
+def quarantine_text(events: Sequence[QuarantinedEvent]) -> str:
+    """Return what to tell of events that cannot be decoded, and what to do; empty where there are none."""
+    if not events:
+        return ""
+    first = events[0]
+    others = f" and {len(events) - 1} more" if len(events) > 1 else ""
+    return (
+        f"event {first.position} ({first.type} on {first.stream}, by {first.actor}) cannot be decoded{others}: nothing "
+        f"is decided about it until `kai audit set-aside {first.position}`"
+    )
+
+
+def _node_of(stream: str) -> str:
+    """Return the node that a stream is about; empty where it is about none."""
+    kind, _, name = stream.partition("/")
+    return name if kind in ("node", "nrt") else ""
+
+
 class ClusterState(PodIndexes):
     """Everything that decisions, explanations and figures need, at one position of a cluster's log.
 
     Attributes:
         versions: of the streams that decisions are conditional on: nodes, pods, shards' cycles and lists of replicas,
             shadows, and queues that work was taken back from.
+        quarantined: events that could not be decoded and were not set aside yet, by position. Nothing is decided about
+            the nodes and pods of their streams; all else goes on.
         replicas: those that share a shard's groups, sorted, by shard; none where one scheduler has all of it.
         priority_classes: by name.
         configs: configurations by digest.
@@ -68,6 +102,7 @@ class ClusterState(PodIndexes):
     def __init__(self, cluster: str) -> None:
         super().__init__()
         self.cluster = cluster
+        self.quarantined: dict[int, QuarantinedEvent] = {}
         self.versions: dict[str, int] = {}
         self.replicas: dict[str, tuple[str, ...]] = {}
         self.priority_classes: dict[str, payloads.PriorityClassObserved] = {}
@@ -127,6 +162,9 @@ class ClusterState(PodIndexes):
         self.context.advance(event)
         if self.misses.open:
             self.misses.expire(self.recorded_at)
+        if type(payload) is payloads.Undecodable:
+            self._quarantine(event, payload.error)
+            return
         self.counters.count(payload)
         handler = self._HANDLERS[type(payload)]
         if handler is None:
@@ -158,6 +196,36 @@ class ClusterState(PodIndexes):
             if before.group in self.provisioning.standing or entry.group in self.provisioning.standing:
                 # Also when all of its pods have their nodes there is something to decide: its request is to go.
                 self.revision += 1
+
+    # Events that cannot be decoded.
+
+    def is_quarantined(self, node: str) -> bool:
+        """Tell whether an event about a node could not be decoded and is not set aside."""
+        return any(_node_of(event.stream) == node for event in self.quarantined.values())
+
+    def _quarantine(self, event: Event, error: str) -> None:
+        """Keep an event that cannot be decoded in mind, and decide nothing about its node or pod."""
+        self.quarantined[event.position] = QuarantinedEvent(
+            event.position, event.stream, event.type, event.actor, error
+        )
+        self.close_quarantined(event.stream)
+        self.revision += 1
+
+    def close_quarantined(self, stream: str) -> None:
+        """Close a stream's node to new pods, as a cordoned one is."""
+        name = _node_of(stream)
+        if name in self.columns.rows:
+            self.columns.unschedulable[self.columns.row(name)] = True
+            self.node_changed(name)
+
+    def _event_set_aside(self, payload: payloads.EventSetAside) -> None:
+        self.quarantined.pop(payload.position, None)
+        name = _node_of(payload.stream)
+        if name in self.columns.rows and not self.is_quarantined(name):
+            row = self.columns.row(name)
+            self.columns.set_node(self.columns.facts[row], row)
+            self.node_changed(name)
+        self.revision += 1
 
     # Questions of cycles and of explanations.
 
@@ -227,6 +295,8 @@ class ClusterState(PodIndexes):
         self.charges.node_seen(payload.node.name)
         self.node_readiness.node_seen(payload.node, at=self.recorded_at)
         self.network_topologies.node_seen(payload.node.name, payload.node.labels)
+        if self.quarantined and self.is_quarantined(payload.node.name):
+            self.close_quarantined(f"node/{payload.node.name}")
         self.node_changed(payload.node.name)
 
     def _node_deleted(self, payload: payloads.NodeDeleted) -> None:
@@ -373,6 +443,7 @@ class ClusterState(PodIndexes):
         payloads.ConfigRecorded: _config_recorded,
         payloads.ShadowDecided: _shadow_decided,
         payloads.FieldsErased: _only_counted,
+        payloads.EventSetAside: _event_set_aside,
         payloads.DispatchArrived: _only_counted,
         **dict.fromkeys(get_args(payloads.HubPayload), _only_counted),
     }

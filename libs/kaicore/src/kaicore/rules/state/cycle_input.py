@@ -73,16 +73,17 @@ def cycle_input(
 def _waiting(
     state: ClusterState, config: EngineConfig, share: Share, *, now: int
 ) -> tuple[int, frozenset[str], ExcludedNodes]:
-    """Return how many pods may be placed, the uids of those that failed to be bound lately, and who avoids what."""
+    """Return how many pods may be placed, the uids of those that are not to be now, and who avoids what."""
     in_backoff = set()
     rejecting = _rejecting(state)
+    stopped = {event.stream.removeprefix("pod/") for event in state.quarantined.values()}
     avoid: dict[str, set[int]] = {}
     waiting = 0
     for uid in state.waiting:
         entry = state.pods[uid]
         if entry.pod.scheduler_name != config.scheduler_name or not share.has(entry.group):
             continue
-        if entry.bind_failures and now < retry_at(entry, config):
+        if (entry.bind_failures and now < retry_at(entry, config)) or uid in stopped:
             in_backoff.add(uid)
             continue
         waiting += 1

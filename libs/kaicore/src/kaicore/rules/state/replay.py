@@ -191,8 +191,7 @@ class Replay:
         """Take a cycle's record; what follows it with its correlation is compared when all of it is there."""
         self._compare()
         summary = decode_payload(event)
-        assert isinstance(summary, CycleCompleted)
-        if summary.cycle in self._skipped:
+        if not isinstance(summary, CycleCompleted) or summary.cycle in self._skipped:
             return
         recording = _Recording(event.position, event.actor, summary, event.schema)
         report, version = self.report, summary.engine_version
@@ -223,8 +222,7 @@ class Replay:
     def _stray(self, event: Event) -> None:
         """A decision that is in no cycle's append."""
         decision = decode_payload(event)
-        assert isinstance(decision, Decision)
-        if decision.cycle not in self._skipped:
+        if isinstance(decision, Decision) and decision.cycle not in self._skipped:
             self.report.decisions += 1
             self._differ_wholly(event.position, decision.cycle, decision, ENGINE_VERSION)
 

@@ -52,8 +52,7 @@ class ShadowReplay:
             report: told of the cycle and its differences.
         """
         recorded = decode_payload(event)
-        assert isinstance(recorded, ShadowDecided)
-        if event.position not in self._replayed:
+        if not isinstance(recorded, ShadowDecided) or event.position not in self._replayed:
             return
         version = recorded.engine_version
         report.cycles += 1

@@ -18,7 +18,7 @@ from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.cluster_state import ClusterState, QuarantinedEvent
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import PodHolding
 from kaicore.rules.state.node_readiness import NodeReadiness
@@ -32,7 +32,7 @@ from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-19-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-20-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -87,6 +87,7 @@ class _StateRecord(msgspec.Struct):
     provisioning: ProvisioningRecord
     replicas: dict[str, tuple[str, ...]]
     shadows: ShadowRecord = msgspec.field(default_factory=ShadowRecord)
+    quarantined: list[QuarantinedEvent] = msgspec.field(default_factory=list)
 
 
 _Fact = TypeVar("_Fact")
@@ -167,11 +168,12 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             provisioning=state.provisioning.record(),
             replicas=state.replicas,
             shadows=state.shadows.record(),
+            quarantined=list(state.quarantined.values()),
         )
     )
 
 
-def decode_state(body: bytes) -> ClusterState:
+def decode_state(body: bytes) -> ClusterState:  # long: one line for each part of the state
     """Restore a state.
 
     Raises:
@@ -229,6 +231,9 @@ def decode_state(body: bytes) -> ClusterState:
         state.restore(entry)
     state.group_table.changed.clear()
     state.workload_index.restore(record.workloads)
+    state.quarantined = {event.position: event for event in record.quarantined}
+    for event in record.quarantined:
+        state.close_quarantined(event.stream)
     return state
 
 

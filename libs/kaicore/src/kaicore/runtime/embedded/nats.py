@@ -21,6 +21,55 @@ from kaicore.runtime.embedded.process import EmbeddedServer, ServerLock
 #: Largest message, bytes; a cycle's decisions in one event may be large.
 MAX_PAYLOAD = 8 * 1024 * 1024
 
+#: What the users of services may do, as in `deploy/nats/nats.conf`: the relay alone makes streams and publishes.
+PERMISSIONS = """\
+PUBLISHER = {
+  publish: [
+    "kai.>"
+    "$KV.kai-leases.>"
+    "$JS.API.STREAM.INFO.*"
+    "$JS.API.STREAM.CREATE.*"
+    "$JS.API.STREAM.UPDATE.*"
+    "$JS.API.STREAM.DELETE.*"
+    "$JS.API.STREAM.MSG.GET.*"
+  ]
+  subscribe: ["_INBOX.>"]
+}
+READER = {
+  publish: [
+    "$KV.kai-leases.>"
+    "$JS.API.STREAM.CREATE.KV_kai-leases"
+    "$JS.API.STREAM.INFO.*"
+    "$JS.API.STREAM.MSG.GET.*"
+    "$JS.API.CONSUMER.CREATE.*"
+    "$JS.API.CONSUMER.DELETE.*.*"
+    "$JS.API.CONSUMER.MSG.NEXT.*.*"
+  ]
+  subscribe: ["_INBOX.>"]
+}
+# A service of which one instance leads, and which reads nothing from the bus.
+LEADER = {
+  publish: [
+    "$KV.kai-leases.>"
+    "$JS.API.STREAM.CREATE.KV_kai-leases"
+    "$JS.API.STREAM.INFO.KV_kai-leases"
+    "$JS.API.STREAM.MSG.GET.KV_kai-leases"
+  ]
+  subscribe: ["_INBOX.>"]
+}
+"""
+
+#: Services that connect, and what each may do.
+_USERS = {
+    "relay": "PUBLISHER",
+    "scheduler": "READER",
+    "binder": "READER",
+    "ingest": "READER",
+    "watcher": "LEADER",
+    "projector": "LEADER",
+    "hub": "READER",
+}
+
 #: Seconds that a server has to greet; what does not greet is another program.
 _GREETING_S = 1.0
 
@@ -29,7 +78,7 @@ _CONFIG = """\
 server_name: "{server_name}"
 listen: "127.0.0.1:{port}"
 max_payload: {max_payload}
-authorization {{ users: [ {{ nkey: {public_key} }} ] }}
+{permissions}authorization {{ users: [ {users} ] }}
 jetstream {{ store_dir: {store} }}
 """
 
@@ -53,9 +102,19 @@ class EmbeddedNats(EmbeddedServer):
         """
         super().__init__(directory, port=port, inherit=inherit)
         self._seed_file = self._directory / "nkey"
+        self._seeds: dict[str, str] = {}
         # By its name we know that it is our server that answers on the port.
         self._server_name = f"kai-{secrets.token_hex(8)}"
         self._program = Path()
+
+    def url_of(self, service: str) -> str:
+        """Return the url with which a service connects: with a key of its own, and what it needs of rights.
+
+        Raises:
+            EmbeddedServerError: the server was never started.
+        """
+        _, _, place = self.url.partition("@")
+        return f"nats://{self._seeds[service]}@{place}"
 
     def _url(self, port: int) -> str:
         return f"nats://{self._secret}@127.0.0.1:{port}"
@@ -66,10 +125,16 @@ class EmbeddedNats(EmbeddedServer):
 
     def _prepare(self, lock: ServerLock) -> None:
         del lock
-        if not self._seed_file.exists():
-            self._seed_file.touch(mode=0o600)
-            self._seed_file.write_text(_nkeys().new_seed())
-        self._secret = self._seed_file.read_text()
+        self._secret = self._seed(self._seed_file)
+        self._seeds = {service: self._seed(self._directory / f"nkey-{service}") for service in _USERS}
+
+    @staticmethod
+    def _seed(file: Path) -> str:
+        """Return the seed that a file holds; it is made where it is missing."""
+        if not file.exists():
+            file.touch(mode=0o600)
+            file.write_text(_nkeys().new_seed())
+        return file.read_text()
 
     def _command(self, port: int) -> list[str]:
         config = self._directory / "nats.conf"
@@ -79,7 +144,16 @@ class EmbeddedNats(EmbeddedServer):
                 server_name=self._server_name,
                 port=port,
                 max_payload=MAX_PAYLOAD,
-                public_key=_nkeys().Nkey(self._secret).public,
+                permissions=PERMISSIONS,
+                users=", ".join(
+                    [
+                        f"{{ nkey: {_nkeys().Nkey(self._secret).public} }}",
+                        *(
+                            f"{{ nkey: {_nkeys().Nkey(self._seeds[service]).public}, permissions: ${may} }}"
+                            for service, may in _USERS.items()
+                        ),
+                    ]
+                ),
                 # A JSON string is a string of NATS' configuration language, whatever the path contains.
                 store=msgspec.json.encode(str(self._directory / "data")).decode(),
             )

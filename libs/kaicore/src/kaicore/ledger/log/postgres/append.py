@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from psycopg import AsyncPipeline
+from psycopg.errors import LockNotAvailable
 
 from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
 from kaicore.ledger.log.appending import Call, Known, Tail
@@ -30,6 +31,7 @@ _HEAD = "SELECT * FROM kai_lock_head(%s)"
 _KNOWN = "SELECT id, position, fingerprint FROM event_id WHERE cluster = %s AND id = ANY(%s)"
 _VERSIONS = "SELECT stream, version FROM stream WHERE cluster = %s AND stream = ANY(%s)"
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_END_STALLED = "SELECT kai_end_stalled(%s)"
 _APPEND = "SELECT kai_append(%(cluster)s, %(rows)s::json, %(position)s, %(hash)s, %(recorded_at)s)"
 
 Answer = list[UnitOutcome] | KaiError
@@ -108,12 +110,20 @@ class Appender:
 
     async def _answers(self, calls: list[Call]) -> list[Answer]:
         try:
-            return await self._connections.run(lambda connection: self._transaction(connection, calls))
+            return await self._connections.run(lambda connection: self._in_turn(connection, calls))
         except LogUnavailable as error:
             return [_unavailable(str(error), error) for _ in calls]
         except KaiError as error:
             # The server refuses what one of the calls contains: find out which, and append the others.
             return [error] if len(calls) == 1 else [answer for call in calls for answer in await self._answers([call])]
+
+    async def _in_turn(self, connection: Connection, calls: list[Call]) -> list[Answer]:
+        """Append all that can be; where the head was not to be had, have the session that stalls on it ended."""
+        try:
+            return await self._transaction(connection, calls)
+        except LockNotAvailable:
+            await connection.execute(_END_STALLED, [self._cluster])
+            raise
 
     async def _transaction(self, connection: Connection, calls: list[Call]) -> list[Answer]:
         """Append all that can be; two round trips, the second one only when there is something new."""

@@ -38,7 +38,7 @@ from kaicore.rules.events.payloads.devices import (
     ResourceSliceDeleted,
     ResourceSliceObserved,
 )
-from kaicore.rules.events.payloads.erasures import ErasedEvent, FieldsErased
+from kaicore.rules.events.payloads.erasures import ErasedEvent, EventSetAside, FieldsErased, Undecodable
 from kaicore.rules.events.payloads.hub import (
     ClusterDrained,
     ClusterRegistered,
@@ -130,6 +130,7 @@ __all__ = [
     "DispatchSubmitted",
     "DispatchWithdrawn",
     "ErasedEvent",
+    "EventSetAside",
     "EvictionCost",
     "EvictionDecided",
     "EvictionFailed",
@@ -198,6 +199,7 @@ __all__ = [
     "TopologyDefinitionObserved",
     "TopologyDeleted",
     "TopologyObserved",
+    "Undecodable",
     "WaitingPod",
     "WatcherStarted",
 ]

@@ -1,4 +1,4 @@
-"""Records of what was erased from the log."""
+"""Records of what the log's owner erased from it or set aside."""
 
 import msgspec
 
@@ -34,3 +34,29 @@ class FieldsErased(Payload, frozen=True):
     pseudonym: str
     events: tuple[ErasedEvent, ...]
     reason: str = ""
+
+
+class EventSetAside(Payload, frozen=True):
+    """The log's owner set aside an event that cannot be decoded: it counts as if it said nothing.
+
+    Attributes:
+        position: of that event.
+        stream: of that event; decisions about its node or pod are made again.
+        hash: of that event, in hexadecimal.
+        reason: why it is there and may be left out, as whoever did it said.
+    """
+
+    position: int
+    stream: str
+    hash: str
+    reason: str
+
+
+class Undecodable(Payload, frozen=True):
+    """Stands for the payload of an event that has none of its type; it is never recorded.
+
+    Attributes:
+        error: what is wrong with the body.
+    """
+
+    error: str
