@@ -254,3 +254,112 @@ def test_reasons_with_one_queue_name_no_shares() -> None:
     result = cluster.cycle()
     codes = {reason.code for group in result.groups for reason in group.reasons}
     assert "OverFairShare" not in codes
+
+
+def five_slots(*queues: Any) -> Workloads:
+    """One node of five GPUs, on two of which a1 runs: it belongs to the first queue, and its priority is the lowest."""
+    cluster = cluster_of(*queues, nodes=0)
+    cluster.add_node("n0", cpu=64, gpu=5)
+    cluster.full(cluster.gang("a1", 2, cpu=1, gpu=1, labels={QUEUE_LABEL: queues[0].name}))
+    return cluster
+
+
+def of_cohort(name: str, quota: int, **kwargs: Any) -> Any:
+    return queue(f"ClusterQueue/{name}", "Cohort/c", only_named=True, shares=of_kueue(quota), **kwargs)
+
+
+def in_queues(owner: str, other: str) -> dict[str, tuple[str, int, int]]:
+    """The case of the issue: a2 is of middle priority and wants four slots, b1 is of low priority and wants three."""
+    return {"a2": (owner, 4, 5), "b1": (other, 3, 1)}
+
+
+A, B = "ClusterQueue/a", "ClusterQueue/b"
+
+
+@pytest.mark.parametrize(
+    ("queues", "waiting", "evicted", "room", "started"),
+    [
+        pytest.param((queue("a", quota=5),), in_queues("a", "a"), {"a1"}, {"a2"}, set(), id="one-queue"),
+        pytest.param((of_cohort("a", 4), of_cohort("b", 1)), in_queues(A, B), {"a1"}, {"a2"}, set(), id="cohort"),
+        pytest.param(
+            (of_cohort("a", 4), of_cohort("b", 4)), in_queues(A, B), {"a1"}, {"a2"}, set(), id="quotas-exceed-the-nodes"
+        ),
+        pytest.param(
+            (queue("a", quota=4), queue("b", quota=4)), in_queues("a", "b"), {"a1"}, {"a2"}, set(), id="queues-of-kai"
+        ),
+        pytest.param(
+            (of_cohort("a", 2), of_cohort("b", 3)), in_queues(A, B), set(), set(), {"b1"}, id="not-owed-so-much"
+        ),
+        pytest.param(
+            (of_cohort("a", 4, may_preempt=False), of_cohort("b", 1)),
+            in_queues(A, B),
+            set(),
+            set(),
+            {"b1"},
+            id="queue-that-may-not-preempt",
+        ),
+        pytest.param(
+            (queue("a", quota=5),),
+            {"a2": ("a", 5, 5), "b1": ("a", 3, 5), "b2": ("a", 1, 1)},
+            {"a1"},
+            {"a2"},
+            set(),
+            id="all-of-the-node",
+        ),
+        pytest.param(
+            (queue("a", quota=5),),
+            {"a2": ("a", 6, 5), "b1": ("a", 3, 1)},
+            set(),
+            set(),
+            {"b1"},
+            id="preemption-would-not-help",
+        ),
+        pytest.param(
+            (queue("a", quota=5),),
+            {"a2": ("a", 4, 5), "b1": ("a", 1, 1)},
+            {"a1"},
+            {"a2", "b1"},
+            set(),
+            id="room-enough-for-both",
+        ),
+    ],
+)
+def test_room_that_a_preemptor_needs_is_not_taken_by_lower_priority(
+    queues: tuple[Any, ...],
+    waiting: dict[str, tuple[str, int, int]],
+    evicted: set[str],
+    room: set[str],
+    started: set[str],
+) -> None:
+    cluster = five_slots(*queues)
+    for age, (name, (of_queue, slots, priority)) in enumerate(waiting.items()):
+        labels = {QUEUE_LABEL: of_queue}
+        cluster.gang(name, slots, cpu=1, gpu=1, labels=labels, priority=priority, created_at=9 - age)
+    result = cluster.cycle()
+    assert {eviction.group.rpartition("/")[2] for eviction in result.evictions} == evicted
+    assert {nomination.group.rpartition("/")[2] for nomination in result.nominations} == room
+    assert {placed.rpartition("-")[0] for placed in cluster.placed(result)} == started
+    cluster.go(result)
+    later = cluster.cycle()
+    assert not later.evictions, "who was evicted was all that it took"
+    assert {placed.rpartition("-")[0] for placed in cluster.placed(later)} >= room
+
+
+def test_heads_of_one_cohort_that_do_not_borrow_go_by_priority() -> None:
+    """a has the smaller share with its work, but b's is of higher priority; c's is of the highest, and borrows."""
+    cluster = cluster_of(of_cohort("a", 8), of_cohort("b", 4), of_cohort("c", 1), nodes=0)
+    cluster.add_node("n0", cpu=64, gpu=4)
+    for name, gpu, priority in (("a", 2, 1), ("b", 3, 2), ("c", 2, 3)):
+        cluster.add_pod(of(name, f"ClusterQueue/{name}", gpu, priority=priority))
+    assert set(cluster.placed(cluster.cycle())) == {"b"}
+
+
+def test_reason_names_the_group_that_room_is_kept_for() -> None:
+    cluster = five_slots(queue("a", quota=5))
+    cluster.gang("a2", 4, cpu=1, gpu=1, labels={QUEUE_LABEL: "a"}, priority=5)
+    cluster.add_pod(of("b1", "a", 3, priority=1))
+    cluster.add_pod(of("b2", "a", 6, priority=1))
+    for _ in range(2):
+        (pending,) = [one for one in cluster.cycle().pending if "nvidia.com/gpu=3" in str(one.pod_class) or one.alone]
+        (kept,) = [reason for alone in pending.alone for reason in alone.reasons if reason.code == "RoomKeptForOthers"]
+        assert str(kept).startswith("would fit where room is kept for PodGroup default/a2, which comes first: on 1 node")

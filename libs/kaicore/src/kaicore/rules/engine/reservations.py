@@ -67,6 +67,10 @@ class Reservations:
         #: Groups for which another scheduler reserved room where no pod is leaving.
         self._idle: list[PendingGroup] = []
 
+    def __bool__(self) -> bool:
+        """Whether room is reserved for any group."""
+        return bool(self._by_group)
+
     def restore(self) -> None:
         """Reserve the room that pods are nominated for already, higher priority first; clear what cannot be reserved.
 

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
@@ -186,6 +187,14 @@ class Session:
             pending_group.reasons = (self._waits_for_victims(reserved),)
         cleared = self.reservations.reconcile(suspended, assignments)
         self.record.nominate(assignments, [eviction for _, eviction in evictions], cleared)
+
+    def keep_now(self, successors: Iterable[Assignment]) -> None:
+        """Keep pods that this cycle starts off the places of moved pods' successors, which are on the future's nodes.
+
+        A successor leaves no marks: nothing says that it comes, so no other pod may count on being near it.
+        """
+        for successor in successors:
+            self.nodes.statement.place(msgspec.structs.replace(successor.pod_charge, marks=()))
 
     def evict(self, evictions: Sequence[tuple[Member, EvictionDecided]]) -> None:
         """Decide that pods are evicted although no other pod gets their room."""

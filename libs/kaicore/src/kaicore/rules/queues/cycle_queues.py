@@ -37,7 +37,7 @@ class CycleQueues:
         number = self._number(group)
         return group.queue if number is None else self.accounts.tree.queues[number].name
 
-    def order_key(self, queue: str, request: Amounts) -> tuple[Standing, ...]:
+    def order_key(self, queue: str, request: Amounts, *, priority: int = 0) -> tuple[Standing, ...]:
         """Return a queue's place in the order of queues if its next work asks for `request`; the lowest goes first.
 
         The ancestors are judged first, from the root down, each by what it uses; the queue itself with the work. An
@@ -49,7 +49,26 @@ class CycleQueues:
             return ()
         path, nothing = self.accounts.tree.paths[number], self._demand({})
         above = (standing(self.accounts, one, nothing) for one in reversed(path[1:]))
-        return (*above, standing(self.accounts, number, self._demand(request)))
+        return (*above, standing(self.accounts, number, self._demand(request), priority=priority))
+
+    def is_owed(self, requests: GroupRequests, making_way: GroupRequests) -> bool:
+        """Tell whether queues are owed that groups start so much, once some work has made way.
+
+        They are where none of them, nor any queue above them, has more than its fair share of what is asked for then.
+        """
+        before = self.savepoint()
+        for group, amounts in making_way:
+            self.release(group, amounts)
+        for group, request in requests:
+            self.charge(group, request)
+        owed = bool(requests)
+        for number, demand in self._claims(requests):
+            places = [place for place, amount in enumerate(demand.amounts) if amount > 0]
+            fair = self.accounts.shares.fair
+            owed &= bool(places)
+            owed &= not any(self.accounts.exceeds(above, fair, places) for above in self.accounts.tree.paths[number])
+        self.undo(before)
+        return owed
 
     def refusal(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """Say why a group may not start so much now, whatever is free; empty if it may.

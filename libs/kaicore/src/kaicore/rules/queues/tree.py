@@ -59,6 +59,8 @@ class QueueTree:
         limits: by queue and resource, what is never exceeded.
         kept: by queue and resource, what of the quota no other queue may use.
         weights: by queue and resource, in thousandths.
+        by_priority: ClusterQueues of cohorts that hold nothing else: those that do not borrow go by the priority of
+            their work.
         problems: why queues cannot be used, by name.
         configured: whether there is any queue; otherwise the tree is one queue for all work.
     """
@@ -91,6 +93,12 @@ class QueueTree:
         for number in range(size - 1, -1, -1):
             self._set_bounds(number)
         self.roots = [number for number in range(size) if self.parents[number] < 0]
+        self.by_priority = frozenset(
+            child
+            for number, children in enumerate(self.children)
+            if self.queues[number].pooled and all(self.queues[one].only_named for one in children)
+            for child in children
+        )
         self.leaves = [number for number in range(size) if not self.children[number]]
 
     def __len__(self) -> int:

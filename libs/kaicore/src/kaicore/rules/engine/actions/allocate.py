@@ -1,20 +1,26 @@
-"""The first action: start what fits, by the order of queues and, within a queue, of groups.
+"""The groups' turns: start what fits, by the order of queues and, within a queue, of groups.
 
 A gang starts as a whole or not at all. Pods above its minimum follow step by step, each in the order of queues at that
-time.
+time. A group that does not fit has running pods evicted at its own turn, so that what comes after it does not take the
+room that it needs (decision 0625).
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
+from kaicore.rules.engine.actions.preempt import Preempt
+from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.placement.placer import Placer
+from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.reasons.eviction import WaitsForVictims
+from kaicore.rules.groups.membership import display_key
+from kaicore.rules.reasons.eviction import RoomKeptForOthers, WaitsForVictims
 from kaicore.rules.reasons.group import GangDoesNotFit
 from kaicore.rules.reasons.reason import Reason
 
@@ -23,37 +29,111 @@ _DEFERRED_US = 50_000
 
 
 class Allocate(CycleAction):
-    """Start what fits on what is free now."""
+    """Start what fits on what is free now, and make room at once for what does not fit."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, evicting: Sequence[EvictionAction] = ()) -> None:
+        """Args:
+        session: the cycle.
+        evicting: the actions that make room for a group that does not fit, in the order in which they are tried.
+        """
         super().__init__(session)
+        self._evicting = [action for action in evicting if action.is_on]
         self._failures = _Failures()
         #: Of steps with topology constraints that found no room, why, by their shape.
         self._no_room: dict[object, tuple[Reason, ...]] = {}
+        #: Whose reservation keeps steps from starting, by their shape; None for nobody's.
+        self._kept_from: dict[object, RoomKeptForOthers | None] = {}
+        #: Groups that have their minimum; what they have above it follows pod by pod, in the room that is made for it.
+        self._growing: set[str] = set()
 
     def run(self) -> None:
         """See `CycleAction.run`."""
-        session = self.session
-        order = GroupOrder(session, session.pending_groups.values())
+        order = GroupOrder(self.session, self.session.pending_groups.values())
         while (pending_group := order.next()) is not None:
-            if pending_group.blocked:
-                continue
-            steps, reasons = session.gangs.joint_steps(pending_group)
-            if not steps:
-                pending_group.reasons, pending_group.blocked = reasons or pending_group.reasons, True
-            elif self._start(steps):
-                if order.is_last(pending_group):
-                    pending_group.blocked = True
-                else:
-                    order.put_back(pending_group)
-            else:
-                for other, _ in steps:
-                    # A group that can start without this one is tried again for itself.
-                    together = other is pending_group or pending_group.key in other.group.together
-                    other.blocked = other.blocked or together
+            while (claimant := order.next_above(pending_group)) is not None:
+                if not claimant.blocked and self._claims(claimant) and self._turn(claimant, order, starts=False):
+                    order.remove(claimant)
+            self._turn(pending_group, order)
 
-    def _start(self, steps: Steps) -> bool:
-        """Place the pods of steps that start at once; otherwise leave the reasons with their groups."""
+    def _turn(self, pending_group: PendingGroup, order: GroupOrder, *, starts: bool = True) -> bool:
+        """Start what a group starts next, or make room for it.
+
+        Args:
+            pending_group: the group; out of the order, unless it only claims room.
+            order: of the groups.
+            starts: whether it starts if it fits; otherwise that is left to its place in the order.
+
+        Returns:
+            whether its turn is over; otherwise nothing is decided.
+        """
+        session = self.session
+        if pending_group.key in self._growing:
+            self._make_room(pending_group, order)
+            return True
+        if pending_group.blocked:
+            return True
+        steps, reasons = session.gangs.joint_steps(pending_group)
+        if not steps:
+            pending_group.reasons, pending_group.blocked = reasons or pending_group.reasons, True
+        elif self._start(steps, decides=starts):
+            if not starts:
+                return False
+            if order.is_last(pending_group):
+                pending_group.blocked = True
+            else:
+                order.put_back(pending_group)
+        else:
+            for other, _ in steps:
+                # A group that can start without this one is tried again for itself.
+                together = other is pending_group or pending_group.key in other.group.together
+                other.blocked = other.blocked or together
+            if not (pending_group.nominated or pending_group.deferred):
+                self._make_room(pending_group, order)
+        return True
+
+    def _make_room(self, pending_group: PendingGroup, order: GroupOrder) -> None:
+        """Have running pods evicted for a group, by the first action that can."""
+        observer = self.session.observer
+        for action in self._evicting:
+            if observer is not None:
+                observer.begins(action.action)
+                observer.takes_up(pending_group.key)
+            if action.make_room(pending_group):
+                if pending_group.workload.satisfied(pending_group.workload.counts):
+                    self._growing.add(pending_group.key)
+                    order.put_back(pending_group)
+                # Evictions move the victims' queues forward.
+                order.renew()
+                break
+        if observer is not None:
+            observer.begins(Action.ALLOCATE)
+
+    def _claims(self, pending_group: PendingGroup) -> bool:
+        """Tell whether a group comes before groups of lower priority of other queues.
+
+        It does where evicting may help it, and where its queues are owed what it asks for once those have made way that
+        may be preempted for it.
+        """
+        if pending_group.nominated or not any(action.might_help(pending_group) for action in self._evicting):
+            return False
+        steps, _ = self.session.gangs.joint_steps(pending_group)
+        making_way = {
+            one.key: (one, held)
+            for action in self._evicting
+            if isinstance(action, Preempt)
+            for other, _ in steps
+            for one, held in action.making_way(other)
+        }
+        accounts, requests = self.session.accounts, self.session.gangs.requests_of(steps)
+        return accounts.is_owed(requests, list(making_way.values()))
+
+    def _start(self, steps: Steps, *, decides: bool = True) -> bool:  # long: what is tried, and what is left of it
+        """Place the pods of steps that start at once; otherwise leave the reasons with their groups.
+
+        Args:
+            steps: what starts.
+            decides: whether they do start; otherwise it is only found out whether they could.
+        """
         session = self.session
         members = members_of(steps)
         class_counts = session.gangs.class_counts_of(steps[0][0])
@@ -72,6 +152,10 @@ class Allocate(CycleAction):
             refusal = self._refusal(steps)
             if not refusal and not known_to_fail:
                 outcome = session.step_placer.place(steps, placer, plans=True)
+                if outcome.unplaced is None and not decides:
+                    session.nodes.statement.rollback(savepoint)
+                    session.accounts.undo(accounts)
+                    return True
                 if outcome.unplaced is None and session.defers(outcome.assignments):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
@@ -98,7 +182,7 @@ class Allocate(CycleAction):
                 self._failures.add(class_counts)
             elif no_room:
                 self._no_room[shape] = no_room
-        self._leave_reasons(steps, placed=placed, no_room=no_room)
+        self._leave_reasons(steps, class_counts, placed=placed, no_room=no_room)
         return False
 
     def _defer(self, steps: Steps) -> None:
@@ -148,11 +232,14 @@ class Allocate(CycleAction):
         accounts.undo(before)
         return refusal
 
-    def _leave_reasons(self, steps: Steps, *, placed: int | None, no_room: tuple[Reason, ...]) -> None:
+    def _leave_reasons(
+        self, steps: Steps, class_counts: Counter[str], *, placed: int | None, no_room: tuple[Reason, ...]
+    ) -> None:
         """Leave with groups why their steps do not start.
 
         Args:
             steps: the groups, and what was to start.
+            class_counts: how many pods of each class that is.
             placed: how many pods found a node before one did not; None if none was tried.
             no_room: why no domain of a network topology has room; empty if it is not that.
         """
@@ -161,17 +248,51 @@ class Allocate(CycleAction):
         nominated = sum(member.nomination is not None for member in members)
         classes = sorted({session.pods.key_of(member) for member in members})
         reasons = tuple(reason for key in classes for reason in session.class_reasons.get(key, ()))
+        kept_from = self._room_kept_from(steps, class_counts)
+        kept = () if kept_from is None else (kept_from,)
         for pending_group, _ in steps:
             if pending_group.nominated:
                 pending_group.reasons = (_waits_for_victims(pending_group, nominated),)
             elif no_room:
-                pending_group.reasons = no_room
+                pending_group.reasons = (*kept, *no_room)
             elif len(members) > 1 and placed is not None:
-                pending_group.reasons = (GangDoesNotFit(pods=len(members), fitting_pods=placed), *reasons)
+                pending_group.reasons = (*kept, GangDoesNotFit(pods=len(members), fitting_pods=placed), *reasons)
             elif len(members) > 1:
-                pending_group.reasons = (GangDoesNotFit(pods=len(members)), *reasons)
+                pending_group.reasons = (*kept, GangDoesNotFit(pods=len(members)), *reasons)
             else:
-                pending_group.reasons = reasons
+                pending_group.reasons = (*kept, *reasons)
+
+    def _room_kept_from(self, steps: Steps, class_counts: Counter[str]) -> RoomKeptForOthers | None:
+        """Return whose reservation keeps steps from starting; None if they would not fit without any, either.
+
+        Nodes only get fuller while a cycle allocates, so it is found out once for steps that are alike.
+        """
+        session = self.session
+        if not session.reservations or all(pending_group.nominated for pending_group, _ in steps):
+            return None
+        shape = session.step_placer.shape(steps), tuple(sorted(class_counts.items()))
+        if shape not in self._kept_from:
+            others = session.reservations.except_of(pending_group for pending_group, _ in steps)
+            statement = session.nodes.statement
+            savepoint = statement.savepoint()
+            for assignment in others:
+                statement.evict(assignment.pod_charge)
+            outcome = session.step_placer.place(steps, session.nodes.now, plans=True)
+            statement.rollback(savepoint)
+            rows = {assignment.row for assignment in outcome.assignments}
+            fits = outcome.unplaced is None and others
+            self._kept_from[shape] = self._first_of(others, among=rows) if fits else None
+        return self._kept_from[shape]
+
+    def _first_of(self, reserved: Sequence[Assignment], *, among: AbstractSet[int]) -> RoomKeptForOthers:
+        """Return the reservation that comes first of those on some rows, or of all if there are none on these."""
+        session = self.session
+        there = [assignment for assignment in reserved if assignment.row in among] or reserved
+        groups = {assignment.member.group for assignment in there}
+        first = min(groups, key=lambda key: session.pending_groups[key].reservation_order_key)
+        rows = {assignment.row for assignment in there if assignment.member.group == first}
+        example = min(session.nodes.columns.names[row] for row in rows)
+        return RoomKeptForOthers(nodes=len(rows), example=example, group=display_key(first))
 
 
 class _Failures:
