@@ -300,11 +300,19 @@ A, B = "ClusterQueue/a", "ClusterQueue/b"
         ),
         pytest.param(
             (queue("a", quota=5),),
-            {"a2": ("a", 5, 5), "b1": ("a", 3, 5), "b2": ("a", 1, 1)},
+            {"a2": ("a", 5, 5), "b1": ("a", 3, 1), "b2": ("a", 1, 1)},
             {"a1"},
             {"a2"},
             set(),
             id="all-of-the-node",
+        ),
+        pytest.param(
+            (queue("a", quota=5),),
+            {"a2": ("a", 4, 5), "b1": ("a", 3, 5)},
+            set(),
+            set(),
+            {"b1"},
+            id="equal-priority-that-fits-starts",
         ),
         pytest.param(
             (queue("a", quota=5),),
@@ -357,9 +365,14 @@ def test_heads_of_one_cohort_that_do_not_borrow_go_by_priority() -> None:
 def test_reason_names_the_group_that_room_is_kept_for() -> None:
     cluster = five_slots(queue("a", quota=5))
     cluster.gang("a2", 4, cpu=1, gpu=1, labels={QUEUE_LABEL: "a"}, priority=5)
-    cluster.add_pod(of("b1", "a", 3, priority=1))
-    cluster.add_pod(of("b2", "a", 6, priority=1))
+    cluster.gang("b1", 3, cpu=1, gpu=1, labels={QUEUE_LABEL: "a"}, priority=1)
+    cluster.gang("b2", 6, cpu=1, gpu=1, labels={QUEUE_LABEL: "a"}, priority=1)
     for _ in range(2):
-        (pending,) = [one for one in cluster.cycle().pending if "nvidia.com/gpu=3" in str(one.pod_class) or one.alone]
-        (kept,) = [reason for alone in pending.alone for reason in alone.reasons if reason.code == "RoomKeptForOthers"]
-        assert str(kept).startswith("would fit where room is kept for PodGroup default/a2, which comes first: on 1 node")
+        reasons = {one.group.rpartition("/")[2]: one.reasons for one in cluster.cycle().groups}
+        kept, *others = reasons["b1"]
+        assert str(kept) == (
+            "would fit where room is kept for PodGroup.scheduling.sigs.k8s.io default/a2, which comes first: "
+            "on 1 node (such as n0)"
+        )
+        assert others
+        assert "RoomKeptForOthers" not in {reason.code for reason in reasons["b2"]}, "it would not fit without, either"

@@ -33,9 +33,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     3. Allocate: evaluate each class on all nodes when its first pod comes up, afterwards on the nodes changed since;
        place each pod on the best node, predict its zones, and charge the node, so that no later pod sees them free. A
        gang that does not fit as a whole leaves no trace.
-    4. At the turn of a group that does not fit, evict pods where all of it fits afterwards: see
-       `kaicore.rules.engine.actions.eviction`. Evicting actions that the configuration names before `allocate` have
-       their turns before any group starts.
+    4. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`. For a group of
+       higher priority that is done before others take the room that it needs.
     5. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle.
     6. Ask for nodes where only new ones would help a group: see `kaicore.rules.engine.actions.provision`.
     7. Give each class and each group with pods left its reasons, as they were when it found no node.
@@ -59,17 +58,15 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
 
 
 def _actions(session: Session) -> Iterator[CycleAction]:
-    """Yield the configured actions, in order; those that make room for what does not fit go with what starts pods."""
-    actions, observer = session.config.actions, session.observer
-    first = actions.index(Action.ALLOCATE) if Action.ALLOCATE in actions else len(actions)
+    """Yield the configured actions, in order."""
+    actions = session.config.actions
+    evicting = {one: _EVICTING[one](session) for one in actions if one in _EVICTING}
     for place, action in enumerate(actions):
-        if action in _EVICTING and place > first:
-            continue
-        if observer is not None:
-            observer.begins(action.value)
-        if action in _EVICTING:
-            yield _EVICTING[action](session)
+        if session.observer is not None:
+            session.observer.begins(action.value)
+        if action in evicting:
+            yield evicting[action]
         elif action is Action.ALLOCATE:
-            yield Allocate(session, [_EVICTING[one](session) for one in actions[first:] if one in _EVICTING])
+            yield Allocate(session, [evicting[one] for one in actions[place:] if one in evicting])
         else:
             yield StaleGang(session)

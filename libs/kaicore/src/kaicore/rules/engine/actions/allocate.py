@@ -1,11 +1,12 @@
-"""The groups' turns: start what fits, by the order of queues and, within a queue, of groups.
+"""Start what fits, by the order of queues and, within a queue, of groups.
 
 A gang starts as a whole or not at all. Pods above its minimum follow step by step, each in the order of queues at that
-time. A group that does not fit has running pods evicted at its own turn, so that what comes after it does not take the
-room that it needs (decision 0625).
+time. Before a group takes room, room is made for groups of higher priority that do not fit and have a right to it
+(decision 0625).
 """
 
-from collections import Counter
+import heapq
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -29,92 +30,118 @@ _DEFERRED_US = 50_000
 
 
 class Allocate(CycleAction):
-    """Start what fits on what is free now, and make room at once for what does not fit."""
+    """Start what fits on what is free now."""
 
     def __init__(self, session: Session, evicting: Sequence[EvictionAction] = ()) -> None:
         """Args:
         session: the cycle.
-        evicting: the actions that make room for a group that does not fit, in the order in which they are tried.
+        evicting: the actions that come afterwards and make room for what does not fit, in their order.
         """
         super().__init__(session)
         self._evicting = [action for action in evicting if action.is_on]
+        self._order = GroupOrder(session, session.pending_groups.values())
         self._failures = _Failures()
         #: Of steps with topology constraints that found no room, why, by their shape.
         self._no_room: dict[object, tuple[Reason, ...]] = {}
         #: Whose reservation keeps steps from starting, by their shape; None for nobody's.
         self._kept_from: dict[object, RoomKeptForOthers | None] = {}
-        #: Groups that have their minimum; what they have above it follows pod by pod, in the room that is made for it.
-        self._growing: set[str] = set()
+        #: Groups that did not fit and might be helped, as a heap by their order; and by queue, in their order.
+        self._unhelped: list[tuple[tuple[int, int, int, str, str, str], str]] = []
+        self._unhelped_in: dict[str, deque[PendingGroup]] = {}
+        #: Keys of groups for which room was made, or could not be.
+        self._tried: set[str] = set()
 
     def run(self) -> None:
         """See `CycleAction.run`."""
-        order = GroupOrder(self.session, self.session.pending_groups.values())
+        session, order = self.session, self._order
         while (pending_group := order.next()) is not None:
-            while (claimant := order.next_above(pending_group)) is not None:
-                if not claimant.blocked and self._claims(claimant) and self._turn(claimant, order, starts=False):
-                    order.remove(claimant)
-            self._turn(pending_group, order)
-
-    def _turn(self, pending_group: PendingGroup, order: GroupOrder, *, starts: bool = True) -> bool:
-        """Start what a group starts next, or make room for it.
-
-        Args:
-            pending_group: the group; out of the order, unless it only claims room.
-            order: of the groups.
-            starts: whether it starts if it fits; otherwise that is left to its place in the order.
-
-        Returns:
-            whether its turn is over; otherwise nothing is decided.
-        """
-        session = self.session
-        if pending_group.key in self._growing:
-            self._make_room(pending_group, order)
-            return True
-        if pending_group.blocked:
-            return True
-        steps, reasons = session.gangs.joint_steps(pending_group)
-        if not steps:
-            pending_group.reasons, pending_group.blocked = reasons or pending_group.reasons, True
-        elif self._start(steps, decides=starts):
-            if not starts:
-                return False
-            if order.is_last(pending_group):
-                pending_group.blocked = True
-            else:
-                order.put_back(pending_group)
-        else:
-            for other, _ in steps:
-                # A group that can start without this one is tried again for itself.
-                together = other is pending_group or pending_group.key in other.group.together
-                other.blocked = other.blocked or together
-            if not (pending_group.nominated or pending_group.deferred):
-                self._make_room(pending_group, order)
-        return True
-
-    def _make_room(self, pending_group: PendingGroup, order: GroupOrder) -> None:
-        """Have running pods evicted for a group, by the first action that can."""
-        observer = self.session.observer
-        for action in self._evicting:
-            if observer is not None:
-                observer.begins(action.action)
-                observer.takes_up(pending_group.key)
-            if action.make_room(pending_group):
-                if pending_group.workload.satisfied(pending_group.workload.counts):
-                    self._growing.add(pending_group.key)
+            if pending_group.blocked:
+                continue
+            steps, reasons = session.gangs.joint_steps(pending_group)
+            if not steps:
+                pending_group.reasons, pending_group.blocked = reasons or pending_group.reasons, True
+            elif self._start(steps):
+                if order.is_last(pending_group):
+                    pending_group.blocked = True
+                else:
                     order.put_back(pending_group)
-                # Evictions move the victims' queues forward.
-                order.renew()
-                break
+            else:
+                self._block(steps)
+
+    def _block(self, steps: Steps) -> None:
+        """Take notice that steps do not start in this cycle."""
+        pending_group, _ = steps[0]
+        for other, _ in steps:
+            # A group that can start without this one is tried again for itself.
+            together = other is pending_group or pending_group.key in other.group.together
+            other.blocked = other.blocked or together
+        idle = not (pending_group.nominated or pending_group.deferred)
+        if idle and any(action.might_help(pending_group) for action in self._evicting):
+            heapq.heappush(self._unhelped, (pending_group.order_key, pending_group.key))
+            queue = self.session.accounts.queue_of(pending_group.group)
+            self._unhelped_in.setdefault(queue, deque()).append(pending_group)
+
+    # Groups of higher priority.
+
+    def _has_higher(self, steps: Steps) -> bool:
+        """Tell whether there may be groups for which room is to be made before steps take it."""
+        priority, unhelped = _priority_of(steps), self._unhelped_in.get(self._queue_of(steps))
+        return bool(self._evicting) and (
+            bool(unhelped and unhelped[0].group.priority > priority)
+            or bool(self._unhelped and -self._unhelped[0][0][0] > priority)
+            or self._order.has_above(priority)
+        )
+
+    def _make_room_for_higher(self, steps: Steps) -> None:
+        """Make room for the groups of higher priority that come before steps: each of them is tried once.
+
+        Of the same queue these are all that do not fit; of other queues those that their queues are owed.
+        """
+        session, order, priority = self.session, self._order, _priority_of(steps)
+        unhelped = self._unhelped_in.get(self._queue_of(steps), ())
+        while unhelped and unhelped[0].group.priority > priority:
+            self._make_room(unhelped.popleft())
+        while self._unhelped and -self._unhelped[0][0][0] > priority:
+            _, key = heapq.heappop(self._unhelped)
+            if self._is_owed(session.pending_groups[key]):
+                self._make_room(session.pending_groups[key])
+        while (claimant := order.next_above(priority)) is not None:
+            if claimant.blocked or claimant.nominated or not self._is_owed(claimant):
+                continue
+            wanted, _ = session.gangs.joint_steps(claimant)
+            if not self._start(wanted, decides=False):
+                order.remove(claimant)
+                self._block(wanted)
+                if not claimant.deferred:
+                    self._make_room(claimant)
+
+    def _make_room(self, pending_group: PendingGroup) -> None:
+        """Have running pods evicted for a group, by the first action that can; for an elastic one pod by pod."""
+        if pending_group.key in self._tried:
+            return
+        self._tried.add(pending_group.key)
+        observer = self.session.observer
+        going_on = True
+        while going_on:
+            going_on = False
+            for action in self._evicting:
+                if observer is not None:
+                    observer.begins(action.action)
+                    observer.takes_up(pending_group.key)
+                if action.make_room(pending_group):
+                    going_on = pending_group.workload.satisfied(pending_group.workload.counts)
+                    # Evictions move the victims' queues forward.
+                    self._order.renew()
+                    break
         if observer is not None:
             observer.begins(Action.ALLOCATE)
 
-    def _claims(self, pending_group: PendingGroup) -> bool:
-        """Tell whether a group comes before groups of lower priority of other queues.
+    def _is_owed(self, pending_group: PendingGroup) -> bool:
+        """Tell whether a group that evicting might help comes before groups of lower priority of other queues.
 
-        It does where evicting may help it, and where its queues are owed what it asks for once those have made way that
-        may be preempted for it.
+        Its queue must be owed what the group asks for, once those have made way that may be preempted for it.
         """
-        if pending_group.nominated or not any(action.might_help(pending_group) for action in self._evicting):
+        if pending_group.key in self._tried or not any(action.might_help(pending_group) for action in self._evicting):
             return False
         steps, _ = self.session.gangs.joint_steps(pending_group)
         making_way = {
@@ -126,6 +153,9 @@ class Allocate(CycleAction):
         }
         accounts, requests = self.session.accounts, self.session.gangs.requests_of(steps)
         return accounts.is_owed(requests, list(making_way.values()))
+
+    def _queue_of(self, steps: Steps) -> str:
+        return self.session.accounts.queue_of(steps[0][0].group)
 
     def _start(self, steps: Steps, *, decides: bool = True) -> bool:  # long: what is tried, and what is left of it
         """Place the pods of steps that start at once; otherwise leave the reasons with their groups.
@@ -156,6 +186,11 @@ class Allocate(CycleAction):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
                     return True
+                if outcome.unplaced is None and self._has_higher(steps):
+                    session.nodes.statement.rollback(savepoint)
+                    session.accounts.undo(accounts)
+                    self._make_room_for_higher(steps)
+                    return self._start(steps)
                 if outcome.unplaced is None and session.defers(outcome.assignments):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
@@ -317,6 +352,10 @@ class _Failures:
             self._least[key] = min(count, self._least.get(key, count))
         else:
             self._mixed.add(tuple(sorted(class_counts.items())))
+
+
+def _priority_of(steps: Steps) -> int:
+    return max(pending_group.group.priority for pending_group, _ in steps)
 
 
 def _waits_for_victims(pending_group: PendingGroup, nominated: int) -> Reason:

@@ -81,7 +81,7 @@ class EvictionAction(CycleAction, VictimRules):
         self._has_victims: dict[tuple[str, int], bool] = {}
 
     def run(self) -> None:
-        """Make room for one group after the other: of an action that comes before what fits is started."""
+        """Make room for one group after the other, and leave reasons with those for which there is none."""
         if not self.is_on:
             return
         session = self.session

@@ -56,12 +56,16 @@ class GroupOrder:
             return self._session.pending_groups[key]
         return None
 
-    def next_above(self, pending_group: PendingGroup) -> PendingGroup | None:
-        """Return the first group of another queue that is of higher priority than a group; it stays where it is.
+    def has_above(self, priority: int) -> bool:
+        """Tell whether `next_above` may return a group."""
+        return bool(self._heads) and -self._heads[0][0][0] > priority
+
+    def next_above(self, priority: int) -> PendingGroup | None:
+        """Return the first group of some queue that is of higher priority than this; it stays where it is.
 
         Each group is returned once at most.
         """
-        while self._heads and -self._heads[0][0][0] > pending_group.group.priority:
+        while self.has_above(priority):
             order_key, queue = heapq.heappop(self._heads)
             groups = self._groups[queue]
             if groups and groups[0][0] == order_key:
