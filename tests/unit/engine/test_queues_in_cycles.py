@@ -376,3 +376,19 @@ def test_reason_names_the_group_that_room_is_kept_for() -> None:
         )
         assert others
         assert "RoomKeptForOthers" not in {reason.code for reason in reasons["b2"]}, "it would not fit without, either"
+
+
+@pytest.mark.parametrize(("quota", "waits"), [(0, True), (4, False)])
+def test_room_of_another_queue_is_taken_only_by_who_is_owed_it(quota: int, waits: bool) -> None:
+    """One victim of two is gone when work of higher priority comes, of the queue that the room was taken back from."""
+    cluster = cluster_of(queue("a"), queue("b", quota=8), nodes=0)
+    for number in range(2):
+        cluster.add_node(f"n{number}", cpu=64, gpu=4)
+    cluster.full([cluster.add_pod(of(f"a{number}", "a", 4, priority=3)) for number in range(2)])
+    cluster.gang("b", 2, cpu=1, gpu=4, labels={QUEUE_LABEL: "b"}, created_at=9)
+    result = cluster.cycle()
+    assert len(result.evictions) == 2
+    cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=quota)))
+    cluster.delete_pod(cluster.state.pods[result.evictions[0].uid].pod)
+    cluster.add_pod(of("successor", "a", 4, priority=3, created_at=10))
+    assert set(cluster.placed(cluster.cycle())) == (set() if waits else {"successor"})

@@ -178,16 +178,11 @@ class EvictionAction(CycleAction, VictimRules):
                 return (PreemptionDelayNotElapsed(until=until),)
         return ()
 
-    def _takeable(self, steps: Steps) -> list[PendingGroup]:
-        """Return the groups whose reservations steps may take."""
-        lowest = min(pending_group.group.priority for pending_group, _ in steps)
-        return self.session.reservations.takeable(below=lowest)
-
     def _refusal_without_takeable(self, steps: Steps) -> tuple[Reason, ...]:
         """Return why the action does nothing for steps, whatever victims there are."""
         session = self.session
         accounts = session.accounts.savepoint()
-        session.reservations.take_off_accounts(self._takeable(steps))
+        session.reservations.take_off_accounts(session.reservations.takeable(steps))
         refusal = self.refusal(session.gangs.requests_of(steps))
         session.accounts.undo(accounts)
         return refusal
@@ -222,7 +217,7 @@ class EvictionAction(CycleAction, VictimRules):
     def _search(self, steps: Steps, candidates: Candidates) -> Shortfall | None:
         """Look for victims, and decide on those that are found; otherwise return why there are none."""
         session = self.session
-        takeable = self._takeable(steps)
+        takeable = session.reservations.takeable(steps)
         statement = session.nodes.future.statement
         savepoint, accounts = statement.savepoint(), session.accounts.savepoint()
         session.reservations.suspend(takeable, future=True)
