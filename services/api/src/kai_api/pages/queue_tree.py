@@ -105,7 +105,8 @@ def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
             visit(child, depth + 1)
 
     for root in tree.roots:
-        visit(root, 0)
+        if root != tree.implied_default or state.queue_registry.uses_implied_default():
+            visit(root, 0)
     return tuple(lines)
 
 

@@ -165,6 +165,8 @@ class Session:
         assignments: Sequence[Assignment],
         evictions: Sequence[tuple[Member, EvictionDecided]],
         suspended: Suspended,
+        *,
+        successors: Iterable[Assignment] = (),
     ) -> None:
         """Decide that victims are evicted and that their room is reserved.
 
@@ -173,11 +175,15 @@ class Session:
             assignments: where its pods go; charged to the future's nodes.
             evictions: the victims; taken off the future's nodes.
             suspended: reservations of other groups, suspended on the nodes of both times.
+            successors: where those of moved pods are to go, on the future's nodes already: nothing else starts there.
+                They leave no marks: nothing says that they come, so no pod may count on being near them.
         """
         for member, eviction in evictions:
             self._release(member, eviction)
         for assignment in assignments:
             self.nodes.statement.place(assignment.pod_charge)
+        for successor in successors:
+            self.nodes.statement.place(msgspec.structs.replace(successor.pod_charge, marks=()))
         by_group = _by_group(assignments)
         for pending_group, step in steps:
             self.accounts.charge(pending_group.group, self.pods.requests_of(step.members))
@@ -187,14 +193,6 @@ class Session:
             pending_group.reasons = (self._waits_for_victims(reserved),)
         cleared = self.reservations.reconcile(suspended, assignments)
         self.record.nominate(assignments, [eviction for _, eviction in evictions], cleared)
-
-    def keep_now(self, successors: Iterable[Assignment]) -> None:
-        """Keep pods that this cycle starts off the places of moved pods' successors, which are on the future's nodes.
-
-        A successor leaves no marks: nothing says that it comes, so no other pod may count on being near it.
-        """
-        for successor in successors:
-            self.nodes.statement.place(msgspec.structs.replace(successor.pod_charge, marks=()))
 
     def evict(self, evictions: Sequence[tuple[Member, EvictionDecided]]) -> None:
         """Decide that pods are evicted although no other pod gets their room."""

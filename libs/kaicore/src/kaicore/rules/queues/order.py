@@ -35,7 +35,10 @@ def standing(accounts: QueueAccounts, number: int, demand: Demand, *, priority: 
     tree, shares = accounts.tree, accounts.shares
     used, fair, keeps = accounts.used[number], shares.fair[number], shares.allocatable[number]
     quotas, queue = tree.quotas[number], tree.queues[number]
-    over_fair_share = bool(used) and all(now > share for now, share in zip(used, fair, strict=True))
+    uncounted = tree.not_counted_by(number)
+    over_fair_share = bool(used) and all(
+        now > share or place in uncounted for place, (now, share) in enumerate(zip(used, fair, strict=True))
+    )
     over_quota = unowed = False
     with_work = without = owed = 0
     for now, more, keep, quota, total in zip(used, demand.amounts, keeps, quotas, shares.totals, strict=True):

@@ -246,9 +246,7 @@ class EvictionAction(CycleAction, VictimRules):
             for member in victim_set.members
         ]
         suspended = session.reservations.suspend(takeable)
-        session.nominate(steps, room.victims.assignments, evictions, suspended)
-        # On the future's nodes the search has left them.
-        session.keep_now(room.successors.values())
+        session.nominate(steps, room.victims.assignments, evictions, suspended, successors=room.successors.values())
 
     def _eviction(
         self, member: Member, preemptor: str, room: FreedRoom, choice: Choice, *, shrinks: bool
