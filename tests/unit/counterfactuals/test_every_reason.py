@@ -11,8 +11,8 @@ from kaicore.analysis.counterfactuals.reason_details import details
 from kaicore.analysis.counterfactuals.rehearsal import Rehearsal
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNOTATION
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.queue import VictimWithinShare
 from kaicore.rules.reasons.reason import Reason

@@ -8,6 +8,7 @@ from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import QueueShare
+from kaicore.rules.state.queue_shares import figures
 from msgspec.structs import replace
 
 from tests.factory import pod
@@ -392,3 +393,73 @@ def test_room_of_another_queue_is_taken_only_by_who_is_owed_it(quota: int, waits
     cluster.delete_pod(cluster.state.pods[result.evictions[0].uid].pod)
     cluster.add_pod(of("successor", "a", 4, priority=3, created_at=10))
     assert set(cluster.placed(cluster.cycle())) == (set() if waits else {"successor"})
+
+
+FIRM = {"kai.scheduler/preemptibility": "non-preemptible"}
+
+
+def of_kai(gpus: int) -> dict[str, QueueShare]:
+    """The shares of a Queue of KAI that bounds GPUs only."""
+    return {"cpu": QueueShare(quota=None), "memory": QueueShare(quota=None), "gpu": QueueShare(quota=gpus)}
+
+
+def unnamed(name: str, gpu: int, **kwargs: Any) -> Pod:
+    """A pod that names no queue."""
+    return pod(name, cpu=1, gpu=gpu, owner=OWNER, **kwargs)
+
+
+def test_work_without_a_queue_goes_on_when_the_first_queue_is_created_and_gives_way_to_its_quota() -> None:
+    cluster = cluster_of()
+    cluster.full(cluster.add_pod(unnamed("before", 8)))
+    cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=8)))
+    cluster.full(cluster.add_pod(unnamed("after", 8)))
+    accounts = cluster.state.queue_accounts(EngineConfig(), now=cluster.now)
+    assert accounts.used[accounts.tree.implied_default] == [16]
+    cluster.add_pod(of("a0", "a", 8))
+    result = cluster.cycle()
+    assert list(cluster.evicted(result).values()) == [EvictionReason.RECLAIMED]
+    cluster.record("queue/default", payloads.QueueObserved(queue("default", quota=16)))
+    assert cluster.state.queue_registry.tree.implied_default == -1
+
+
+def test_work_without_a_queue_that_cannot_be_preempted_has_what_quotas_leave() -> None:
+    cluster = cluster_of(queue("a", quota=8), queue("b", quota=None))
+    for number in range(2):
+        cluster.add_pod(unnamed(f"firm{number}", 8, labels=FIRM, created_at=number))
+    result = cluster.cycle()
+    assert set(cluster.placed(result)) == {"firm0"}
+    (waiting,) = result.pending
+    reasons = {str(reason) for alone in waiting.alone for reason in alone.reasons}
+    assert (
+        "queue default would be 8 gpu over its quota with work that cannot be preempted: 8 gpu asked for, 0 left"
+        in reasons
+    )
+
+
+def test_gpus_count_once_where_queues_of_both_dialects_are() -> None:
+    """KAI's queue counts them as `gpu`, the ClusterQueue by their name; what is divided is the same 16."""
+    cluster = cluster_of(queue("team", shares=of_kai(8)), of_cohort("a", 8))
+    firm = [of("team", "team", 8, priority=100), of("a", A, 8, priority=100)]
+    cluster.full([cluster.add_pod(one) for one in firm])
+    accounts = cluster.state.queue_accounts(EngineConfig(), now=cluster.now)
+    by_name = figures(accounts)
+    for name, resource in (("team", "gpu"), (A, "nvidia.com/gpu")):
+        figure = by_name[name]
+        for amounts in (figure.allocated, figure.requested, figure.non_preemptible, figure.fair_share):
+            assert {key: amount for key, amount in amounts.items() if key.endswith("gpu")} == {resource: 8}
+    tree = accounts.tree
+    a, gpu = tree.find(A), tree.resources.index("gpu")
+    assert a is not None
+    assert (tree.quotas[a][gpu], accounts.used[a][gpu]) == (8, 8)
+
+
+def test_cluster_queue_takes_its_gpus_back_from_a_queue_of_kai() -> None:
+    cluster = cluster_of(queue("team", shares=of_kai(8)), of_cohort("a", 8))
+    cluster.full([cluster.add_pod(of(f"team{number}", "team", 4)) for number in range(4)])
+    cluster.add_pod(of("a", A, 8, created_at=9))
+    result = cluster.cycle()
+    assert list(cluster.evicted(result).values()) == [EvictionReason.RECLAIMED] * 2
+    cluster.go(result)
+    assert set(cluster.placed(cluster.cycle())) == {"a"}
+    cluster.add_pod(of("more", A, 1, created_at=10))
+    assert not cluster.cycle().evictions, "both have their due"

@@ -32,7 +32,15 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.shadow_notes import shadow_notes, shadow_reasons
-from kaicore.rules.state.why import default_queue_text, miss_notes, notes, pending_reasons, story_of, verdict
+from kaicore.rules.state.why import (
+    default_queue_text,
+    miss_notes,
+    notes,
+    pending_reasons,
+    story_of,
+    verdict,
+    without_queue,
+)
 
 #: Pods that an answer about several shows, those that wait first.
 _MOST_PODS = 200
@@ -139,6 +147,7 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
         group=row,
         sub_groups=[] if row is None or group is None else sub_groups(state, group),
         uid=uid or next(iter(_owner_uids(kind, name, pods)), ""),
+        notes=list(dict.fromkeys(filter(None, (without_queue(entry, state) for entry in pods)))),
     )
 
 

@@ -183,7 +183,7 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
     """Say what is wrong with a pod, as of the log's last event, and in which queue it is if it names none."""
     config, lines = state.config(), []
-    if entry.pod.scheduler_name == config.scheduler_name and (unnamed := _without_queue(entry, state)):
+    if unnamed := without_queue(entry, state):
         lines.append(unnamed)
     if entry.replaces_on:
         lines.append(f"stands for a pod that was evicted from {entry.replaces_on}, and will not be evicted itself")
@@ -215,14 +215,16 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
     return lines
 
 
-def _without_queue(entry: PodEntry, state: ClusterState) -> str:
-    """Say where a pod that names no queue counts, and how it gets one; empty where there is no need to."""
+def without_queue(entry: PodEntry, state: ClusterState) -> str:
+    """Say where a pod of ours that names no queue counts, and how it gets one; empty where there is no need to."""
     tree = state.queue_registry.tree
     name, namespace = state.queue_of(entry)
-    if name or tree.implied_default < 0 or tree.find("", namespace=namespace) != tree.implied_default:
+    if tree.implied_default < 0 or entry.pod.scheduler_name != state.config().scheduler_name:
+        return ""
+    if name or tree.find("", namespace=namespace) != tree.implied_default:
         return ""
     owner = entry.pod.owner
-    whose = "it" if owner is None else f"the pod template of {owner.kind} {owner.name}"
+    whose = "it" if owner is None else f"the pod template of its owner ({owner.kind} {owner.name})"
     text = default_queue_text(state, whose, entry.pod.namespace)
     return f"names no queue: it counts in queue {DEFAULT_QUEUE}, {text}"
 
