@@ -13,7 +13,6 @@ from collections.abc import Set as AbstractSet
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
-from kaicore.rules.engine.actions.preempt import Preempt
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
@@ -100,11 +99,10 @@ class Allocate(CycleAction):
         session, order, priority = self.session, self._order, _priority_of(steps)
         unhelped = self._unhelped_in.get(self._queue_of(steps), ())
         while unhelped and unhelped[0].group.priority > priority:
-            self._make_room(unhelped.popleft())
+            self._make_room(unhelped.popleft(), if_owed=False)
         while self._unhelped and -self._unhelped[0][0][0] > priority:
             _, key = heapq.heappop(self._unhelped)
-            if self._is_owed(session.pending_groups[key]):
-                self._make_room(session.pending_groups[key])
+            self._make_room(session.pending_groups[key], if_owed=True)
         while (claimant := order.next_above(priority)) is not None:
             if claimant.blocked or claimant.nominated or not self._is_owed(claimant):
                 continue
@@ -113,16 +111,19 @@ class Allocate(CycleAction):
                 order.remove(claimant)
                 self._block(wanted)
                 if not claimant.deferred:
-                    self._make_room(claimant)
+                    self._make_room(claimant, if_owed=True)
 
-    def _make_room(self, pending_group: PendingGroup) -> None:
-        """Have running pods evicted for a group, by the first action that can; for an elastic one pod by pod."""
-        if pending_group.key in self._tried:
-            return
-        self._tried.add(pending_group.key)
+    def _make_room(self, pending_group: PendingGroup, *, if_owed: bool) -> None:
+        """Have running pods evicted for a group, by the first action that can; for an elastic one pod by pod.
+
+        Args:
+            pending_group: the group.
+            if_owed: whether that is done only for what its queue is owed.
+        """
         observer = self.session.observer
-        going_on = True
-        while going_on:
+        going_on = pending_group.key not in self._tried
+        while going_on and (not if_owed or self._is_owed(pending_group)):
+            self._tried.add(pending_group.key)
             going_on = False
             for action in self._evicting:
                 if observer is not None:
@@ -133,21 +134,20 @@ class Allocate(CycleAction):
                     # Evictions move the victims' queues forward.
                     self._order.renew()
                     break
-        if observer is not None:
-            observer.begins(Action.ALLOCATE)
+            if observer is not None:
+                observer.begins(Action.ALLOCATE)
 
     def _is_owed(self, pending_group: PendingGroup) -> bool:
         """Tell whether a group that evicting might help comes before groups of lower priority of other queues.
 
         Its queue must be owed what the group asks for, once those have made way that may be preempted for it.
         """
-        if pending_group.key in self._tried or not any(action.might_help(pending_group) for action in self._evicting):
+        if not any(action.might_help(pending_group) for action in self._evicting):
             return False
         steps, _ = self.session.gangs.joint_steps(pending_group)
         making_way = {
             one.key: (one, held)
             for action in self._evicting
-            if isinstance(action, Preempt)
             for other, _ in steps
             for one, held in action.making_way(other)
         }

@@ -26,6 +26,7 @@ from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.membership import display_key
+from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.reasons.eviction import (
     JobWouldFail,
     MovedLately,
@@ -116,6 +117,10 @@ class EvictionAction(CycleAction, VictimRules):
         if key not in self._has_victims:
             self._has_victims[key] = self._any_eligible(pending_group)
         return self._has_victims[key]
+
+    def making_way(self, pending_group: PendingGroup) -> GroupRequests:
+        """Return what a group's own queue may be rid of for it: the sum, with one of the groups that hold it."""
+        return ()
 
     # One group.
 

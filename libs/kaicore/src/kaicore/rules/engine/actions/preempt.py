@@ -24,7 +24,7 @@ class Preempt(EvictionAction):
         self._making_way: dict[tuple[str, int], tuple[int, list[tuple[Group, Amounts]]]] = {}
 
     def making_way(self, pending_group: PendingGroup) -> GroupRequests:
-        """Return what may make way for a group in its queue, if the queue lets it preempt: in all, with one of them."""
+        """See `EvictionAction`; nothing if the queue does not let it preempt."""
         session, group = self.session, pending_group.group
         key, evicted = (session.accounts.queue_of(group), group.priority), session.record.evicted
         known = self._making_way.get(key)
