@@ -82,14 +82,40 @@ class Allocate(CycleAction):
 
     # Groups of higher priority.
 
-    def _has_higher(self, steps: Steps) -> bool:
-        """Tell whether there may be groups for which room is to be made before steps take it."""
-        priority, unhelped = _priority_of(steps), self._unhelped_in.get(self._queue_of(steps))
-        return bool(self._evicting) and (
-            bool(unhelped and unhelped[0].group.priority > priority)
-            or bool(self._unhelped and -self._unhelped[0][0][0] > priority)
-            or self._order.has_above(priority)
-        )
+    def _takes_room_of_higher(self, steps: Steps) -> bool:
+        """Tell whether room may have to be made for groups of higher priority before steps start, which are placed."""
+        if not self._evicting:
+            return False
+        order, priority = self._order, _priority_of(steps)
+        own = self._unhelped_in.get(self.session.accounts.queue_of(steps[0][0].group))
+        if own and own[0].group.priority > priority:
+            return True
+        while self._unhelped and -self._unhelped[0][0][0] > priority:
+            if self._is_owed(self.session.pending_groups[self._unhelped[0][1]]):
+                return True
+            heapq.heappop(self._unhelped)
+        while (claimant := order.first_above(priority)) is not None:
+            if not claimant.blocked and self._is_owed(claimant) and not self._fits_beside(claimant):
+                return True
+            order.pass_over()
+        return False
+
+    def _fits_beside(self, pending_group: PendingGroup) -> bool:
+        """Tell whether a group that has had no turn fits as the nodes are."""
+        session = self.session
+        steps, _ = session.gangs.joint_steps(pending_group)
+        if self._refusal(steps):
+            return False
+        members, now = members_of(steps), session.nodes.now
+        if len(members) == 1 and not pending_group.workload.constrained:
+            return (
+                now.feasible_nodes(session.pods.class_of(members[0])).best(created_at=members[0].pod.created_at)
+                is not None
+            )
+        savepoint = now.statement.savepoint()
+        unplaced = session.step_placer.place(steps, now, plans=True).unplaced
+        now.statement.rollback(savepoint)
+        return unplaced is None
 
     def _make_room_for_higher(self, steps: Steps) -> None:
         """Make room for the groups of higher priority that come before steps: each of them is tried once.
@@ -97,14 +123,15 @@ class Allocate(CycleAction):
         Of the same queue these are all that do not fit; of other queues those that their queues are owed.
         """
         session, order, priority = self.session, self._order, _priority_of(steps)
-        unhelped = self._unhelped_in.get(self._queue_of(steps), ())
+        unhelped = self._unhelped_in.get(session.accounts.queue_of(steps[0][0].group), ())
         while unhelped and unhelped[0].group.priority > priority:
             self._make_room(unhelped.popleft(), if_owed=False)
         while self._unhelped and -self._unhelped[0][0][0] > priority:
             _, key = heapq.heappop(self._unhelped)
             self._make_room(session.pending_groups[key], if_owed=True)
-        while (claimant := order.next_above(priority)) is not None:
-            if claimant.blocked or claimant.nominated or not self._is_owed(claimant):
+        while (claimant := order.first_above(priority)) is not None:
+            order.pass_over()
+            if claimant.blocked or not self._is_owed(claimant):
                 continue
             wanted, _ = session.gangs.joint_steps(claimant)
             if not self._start(wanted, decides=False):
@@ -114,15 +141,16 @@ class Allocate(CycleAction):
                     self._make_room(claimant, if_owed=True)
 
     def _make_room(self, pending_group: PendingGroup, *, if_owed: bool) -> None:
-        """Have running pods evicted for a group, by the first action that can; for an elastic one pod by pod.
+        """Have running pods evicted for a group, by the first action that can.
 
         Args:
             pending_group: the group.
-            if_owed: whether that is done only for what its queue is owed.
+            if_owed: whether that is done only if its queue is owed what it asks for; otherwise an elastic group gets
+                room for further pods, too.
         """
         observer = self.session.observer
-        going_on = pending_group.key not in self._tried
-        while going_on and (not if_owed or self._is_owed(pending_group)):
+        going_on = pending_group.key not in self._tried and not (if_owed and not self._is_owed(pending_group))
+        while going_on:
             self._tried.add(pending_group.key)
             going_on = False
             for action in self._evicting:
@@ -130,7 +158,7 @@ class Allocate(CycleAction):
                     observer.begins(action.action)
                     observer.takes_up(pending_group.key)
                 if action.make_room(pending_group):
-                    going_on = pending_group.workload.satisfied(pending_group.workload.counts)
+                    going_on = not if_owed and pending_group.workload.satisfied(pending_group.workload.counts)
                     # Evictions move the victims' queues forward.
                     self._order.renew()
                     break
@@ -142,7 +170,8 @@ class Allocate(CycleAction):
 
         Its queue must be owed what the group asks for, once those have made way that may be preempted for it.
         """
-        if not any(action.might_help(pending_group) for action in self._evicting):
+        tried = pending_group.nominated or pending_group.key in self._tried
+        if tried or not any(action.might_help(pending_group) for action in self._evicting):
             return False
         steps, _ = self.session.gangs.joint_steps(pending_group)
         making_way = {
@@ -153,9 +182,6 @@ class Allocate(CycleAction):
         }
         accounts, requests = self.session.accounts, self.session.gangs.requests_of(steps)
         return accounts.is_owed(requests, list(making_way.values()))
-
-    def _queue_of(self, steps: Steps) -> str:
-        return self.session.accounts.queue_of(steps[0][0].group)
 
     def _start(self, steps: Steps, *, decides: bool = True) -> bool:  # long: what is tried, and what is left of it
         """Place the pods of steps that start at once; otherwise leave the reasons with their groups.
@@ -186,7 +212,7 @@ class Allocate(CycleAction):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
                     return True
-                if outcome.unplaced is None and self._has_higher(steps):
+                if outcome.unplaced is None and self._takes_room_of_higher(steps):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
                     self._make_room_for_higher(steps)

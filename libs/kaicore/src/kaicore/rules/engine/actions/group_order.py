@@ -24,7 +24,7 @@ class GroupOrder:
         for pending_group in pending_groups:
             queue = session.accounts.queue_of(pending_group.group)
             self._groups.setdefault(queue, []).append((pending_group.order_key, pending_group.key))
-        #: The first groups of all queues by their own order, with their queues; see `next_above`.
+        #: The first groups of all queues by their own order, with their queues; see `first_above`.
         self._heads: list[tuple[tuple[int, int, int, str, str, str], str]] = []
         for queue, groups in self._groups.items():
             heapq.heapify(groups)
@@ -56,21 +56,19 @@ class GroupOrder:
             return self._session.pending_groups[key]
         return None
 
-    def has_above(self, priority: int) -> bool:
-        """Tell whether `next_above` may return a group."""
-        return bool(self._heads) and -self._heads[0][0][0] > priority
-
-    def next_above(self, priority: int) -> PendingGroup | None:
-        """Return the first group of some queue that is of higher priority than this; it stays where it is.
-
-        Each group is returned once at most.
-        """
-        while self.has_above(priority):
-            order_key, queue = heapq.heappop(self._heads)
+    def first_above(self, priority: int) -> PendingGroup | None:
+        """Return the first group of some queue that is of higher priority than this and was not passed over."""
+        while self._heads and -self._heads[0][0][0] > priority:
+            order_key, queue = self._heads[0]
             groups = self._groups[queue]
             if groups and groups[0][0] == order_key:
                 return self._session.pending_groups[groups[0][1]]
+            heapq.heappop(self._heads)
         return None
+
+    def pass_over(self) -> None:
+        """Have `first_above` not return the group again that it has returned; in the order it stays where it is."""
+        heapq.heappop(self._heads)
 
     def remove(self, pending_group: PendingGroup) -> None:
         """Take out the first group of a queue."""
