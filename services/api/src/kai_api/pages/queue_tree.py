@@ -68,6 +68,8 @@ def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
 
     def visit(number: int, depth: int) -> None:
         queue = tree.queues[number]
+        if place in tree.not_counted_by(number):
+            return
         if place >= 0:
             allocated, deserved, requested, quota, limit = (
                 int(table[number][place])
@@ -85,7 +87,7 @@ def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
         lines.append(
             QueueLine(
                 name=queue.name,
-                kind=queue.origin.partition(".")[0] or "Queue",
+                kind="" if number == tree.implied_default else queue.origin.partition(".")[0] or "Queue",
                 depth=depth,
                 stopped=queue.stopped,
                 quota=_text(resource, quota),
@@ -105,7 +107,8 @@ def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
             visit(child, depth + 1)
 
     for root in tree.roots:
-        visit(root, 0)
+        if root != tree.implied_default or state.queue_registry.uses_implied_default():
+            visit(root, 0)
     return tuple(lines)
 
 
