@@ -101,19 +101,22 @@ def is_certain(
     """
     is_last = all(created_at >= arrival.created_at for arrival in arrivals)
     request = request.on(node.settings)
-    if node.settings.policy not in _STRICT and not _has_cpus_whatever_is_kept(node, arrivals, request):
+    if node.settings.policy not in _STRICT and not _has_cpus_whatever_is_kept(node, arrivals, request, last=is_last):
         return False
     if is_last and len(request.containers) == 1 and _has_room_beside_all(node, arrivals, request):
         return True
     return _Node(node, arrivals, ending, request).admits(created_at)
 
 
-def _has_cpus_whatever_is_kept(node: NodeZones, arrivals: Sequence[Arrival], request: AlignedRequest) -> bool:
-    """Tell whether a node has the CPUs in all, though init containers before it keep the most that they may."""
+def _has_cpus_whatever_is_kept(
+    node: NodeZones, arrivals: Sequence[Arrival], request: AlignedRequest, *, last: bool
+) -> bool:
+    """Tell whether a node has the CPUs in all, though init containers that come first keep the most that they may."""
     need = dict(request.pod).get(CPU, 0)
     if not need or not _aligned(node, CPU) or not node.settings.may_have_half_cores:
         return True
-    return need + sum(_left_alone(one.request.on(node.settings)) for one in arrivals) <= node.whole(CPU)
+    kept = sum(_left_alone(one.request.on(node.settings)) for one in arrivals)
+    return need + kept + (0 if last else _left_alone(request)) <= node.whole(CPU)
 
 
 def _has_room_beside_all(node: NodeZones, arrivals: Sequence[Arrival], request: AlignedRequest) -> bool:
