@@ -107,8 +107,8 @@ def _because(nodes: list[NodeScore], decision: PodPlaced, scores: PlacementScore
         first, *others = scores.doubtful
         more = f" and {len(others)} more" if others else ""
         return (
-            f"it fits here whatever is not observed yet; {first}{more} ranked higher, but may refuse such a pod, by what "
-            "pods there hold that are just starting or ending"
+            f"it fits here whatever is not observed yet; {first}{more} ranked higher, but may refuse such a pod, "
+            "by what pods there hold that are just starting or ending"
         )
     able = scores.able
     if able == 1:

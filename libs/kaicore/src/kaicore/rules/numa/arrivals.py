@@ -10,9 +10,9 @@ room (`policy_single_numa_node.go`; `restricted` among masks of one zone), or to
 leave it room. There the zone has just as much as the container takes, and no more: no kubelet has less, and a
 container that fits then fits always. So there is no need to ask which of the pods end, and when.
 
-Under `best-effort` and `none` no zone needs to have room for all: a kubelet refuses only where the node has too few CPUs,
-of which init containers of pods before it may keep more than is accounted (decision 0033), and where no zone has the
-memory. A best-effort kubelet goes to the lowest zone that has room for all, and where there is none, to any zone that
+Under `best-effort` and `none` no zone needs to have room for all. A kubelet refuses where no zone has the memory, and
+where the node has too few CPUs: of these, init containers that came before may keep more than is accounted (decision
+0033). A best-effort kubelet goes to the lowest zone that has room for all, and where there is none, to any zone that
 has room for the memory; CPUs and devices come from anywhere then, and how many a zone has left is not known any more.
 `none` takes memory of the lowest zone that has it, and the zones of CPUs do not matter.
 

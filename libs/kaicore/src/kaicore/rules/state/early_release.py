@@ -140,12 +140,14 @@ class EarlyReleases:
         """Return the pods before one if those that came to the kubelet together are admitted oldest first.
 
         So it does with pods of one sync (Kubernetes v1.36, `pkg/kubelet/kubelet.go`, HandlePodAdditions); decisions
-        are made in another order. None if that order is the same.
+        are made in another order. A pod that ran when another was decided on came before that. None if that order is
+        the same.
         """
         before, otherwise = list[PodEntry](), False
         for other in held:
             is_before = other.charged_at < entry.charged_at
-            if abs(other.placed_at - entry.placed_at) <= _SYNC_US and other.pod.created_at != entry.pod.created_at:
+            together = abs(other.placed_at - entry.placed_at) <= _SYNC_US and not _ran_before(other, entry)
+            if together and other.pod.created_at != entry.pod.created_at:
                 otherwise |= is_before != (other.pod.created_at < entry.pod.created_at)
                 is_before = other.pod.created_at < entry.pod.created_at
             before += [other] if is_before else []
@@ -262,6 +264,12 @@ def _choices(ended: list[PodHolding]) -> Iterator[tuple[PodHolding, ...]]:
     """Yield the ends that may have come first: none, then ever more, as long as they are few enough to be tried."""
     sizes = (combinations(ended, size) for size in range(len(ended) + 1))
     return islice(chain.from_iterable(sizes), _MOST_CHOICES)
+
+
+def _ran_before(one: PodEntry, other: PodEntry) -> bool:
+    """Tell whether of two pods the one that was decided on first ran when the other was decided on."""
+    first, second = (one, other) if one.charged_at < other.charged_at else (other, one)
+    return 0 < first.started_at <= second.placed_at
 
 
 def _contradicts(entry: PodEntry, given: Placement) -> bool:
