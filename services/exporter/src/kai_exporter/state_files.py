@@ -20,7 +20,7 @@ STATE_FILES = ("cpu_manager_state", "memory_manager_state", "device-plugins/kube
 
 #: Of `inotify(7)`: the events that are watched, those that are reported unasked, and how one is laid out.
 _IN_CLOSE_WRITE, _IN_MOVED_TO, _IN_Q_OVERFLOW, _IN_IGNORED = 0x8, 0x80, 0x4000, 0x8000
-_EVENT, _BUFFER = struct.Struct("iIII"), 65536
+_EVENT, _BUFFER = struct.Struct("iIII"), 4096
 _NAMES = frozenset(os.fsencode(os.path.basename(name)) for name in STATE_FILES)  # noqa: PTH119
 
 #: How often the kubelet is asked after a change.

@@ -75,7 +75,8 @@ def _worlds(
             kept.append(walked)
             if not loose:
                 break
-    return kept
+    # What is lent is taken again before anything else, so where least is kept is the likeliest.
+    return sorted(kept, key=lambda walked: sum(_sums(walked, inits, zone_names).values()))
 
 
 def _from(inits: list[str], request: AlignedRequest, zone: int, zones: int) -> dict[str, Seen]:
