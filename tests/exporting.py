@@ -45,7 +45,12 @@ class Exporting:
 
     @asynccontextmanager
     async def __call__(
-        self, *nodes: str, tokens: Tokens | None = None, drift_s: float = 60.0, ca_file: Path | None = None
+        self,
+        *nodes: str,
+        tokens: Tokens | None = None,
+        poll_s: float = 0.05,
+        drift_s: float = 60.0,
+        ca_file: Path | None = None,
     ) -> AsyncIterator[Running]:
         single = nodes[0] if len(nodes) == 1 else None
         registry, health = Registry(), Health("kubelet", "ingest")
@@ -65,7 +70,7 @@ class Exporting:
         )
         exporter = Exporter(
             client,
-            pace=PollPace(poll_s=0.05, quiet_s=60.0, drift_s=drift_s, linger_s=0.0 if single else 0.02),
+            pace=PollPace(poll_s=poll_s, quiet_s=60.0, drift_s=drift_s, linger_s=0.0 if single else 0.02),
             metrics=ExporterMetrics(registry=registry),
             health=health,
             log=structlog.wrap_logger(None, processors=[keep]),

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from kaicore.rules.events.codec import decode_event
 from kaicore.rules.events.envelope import Event
 
 from tests.shared_data import require_shared
@@ -37,6 +38,12 @@ def recorded_events() -> list[Event]:
     """Return kai-ledger's own log of the run, position by position."""
     with gzip.open(require_shared("data/live-kubelet/events.jsonl.gz"), "rt") as file:
         return [_event(json.loads(line)) for line in file]
+
+
+def second_run() -> list[Event]:
+    """Return kai-ledger's own log of the second run (`run-2`), position by position."""
+    with gzip.open(require_shared("data/live-kubelet/run-2/log.gz")) as file:
+        return [decode_event(line) for line in file if line.startswith(b'{"cluster"')]
 
 
 def kubelet_lines() -> list[Line]:

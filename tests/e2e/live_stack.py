@@ -25,15 +25,12 @@ from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.contradiction import MissCause
 from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 from tests.servers import lay_out_postgres
 
-#: Contradictions that a kubelet comes to which is ahead of what the API tells, as the fleet's are a little.
-KUBELET_AHEAD = {MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST}
 #: More GPUs than any node has.
 NEVER = "99"
 #: Events after which the indexes of a state are compared with a rebuild.

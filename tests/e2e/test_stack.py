@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from kaicore.rules.state.contradiction import NO_FAULT
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 from tests.e2e.live_stack import (
-    KUBELET_AHEAD,
     NEVER,
     LiveStack,
     alone,
@@ -84,7 +84,7 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
         )
     )
     assert state.counters.rejections == {}
-    assert miss_causes(state) <= KUBELET_AHEAD
+    assert miss_causes(state) <= NO_FAULT
     for name in ("fits-0", "stays-0"):
         story = [line["text"] for line in stack.ask("why", f"{stack.namespace}/{name}")["story"]]
         assert any("placed it on" in line for line in story)

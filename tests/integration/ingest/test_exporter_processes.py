@@ -24,6 +24,7 @@ from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, run
 from tests.podresources import Kubelet, pod, serving, write_sysfs
 from tests.reports import pod_report, report
 from tests.service_process import service_process
+from tests.state_files import write_state_files
 
 
 async def test_a_token_that_is_renewed(
@@ -107,6 +108,20 @@ async def test_state_files_tell_when_to_ask(
             kubelet.pods = [pod(f"p{number}", cpus=[number]) for number in range(index + 1)]
             await observed.reach(index + 1)
     assert await observed.summary() == [f"p{index} node-{index // 4}:cpu=1000" for index in range(5)]
+
+
+async def test_an_admission_is_reported_when_the_state_files_change_and_not_at_the_next_look(
+    exporting: Exporting, kubelet: Kubelet, facts: Facts, observed: Observations, tmp_path: Path
+) -> None:
+    cpus = {f"uid-{name}": {"main": str(cpu)} for cpu, name in enumerate("abc")}
+    await facts.append(*(seen(name) for name in "abc"))
+    write_state_files(tmp_path / "n1", {})
+    async with exporting("n1", poll_s=3600):
+        await kubelet.asked()
+        for count, uid in enumerate(cpus, 1):
+            kubelet.pods = [pod(name, cpus=[cpu]) for cpu, name in enumerate("abc"[:count])]
+            write_state_files(tmp_path / "n1", {known: cpus[known] for known in list(cpus)[:count]})
+            assert (await observed.reach(count))[-1].uid == uid
 
 
 async def test_reports_of_an_exporter_that_was_replaced_are_ignored(

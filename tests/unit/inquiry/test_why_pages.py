@@ -16,6 +16,7 @@ from tests.factory import amounts, pod
 from tests.hierarchy import queue
 from tests.racks import Racks, asks
 from tests.stored import stored
+from tests.unit.state.test_doubts import beside_an_unobserved_pod
 from tests.workloads import OWNER, Workloads
 
 ZONE = amounts(cpu=16, gpu=4)
@@ -102,6 +103,17 @@ async def test_a_placed_pod_is_told_against_the_runners_up_as_the_cycle_saw_them
     assert placed.because == "how full it gets: 87.5 % against 37.5 % on n1, the next of 3 nodes"
     assert placed.ruled_out == ["1 node too small: cpu: 3 needed, 2 in all (such as tiny)"]
     assert placed.predicted == f"node-1 (cpu 3, {GPU} 3)"
+
+
+async def test_a_pod_that_went_where_it_fits_for_certain_is_said_to() -> None:
+    made, _, late = beside_an_unobserved_pod(beside=amounts(cpu=64, gpu=4))
+    assert made.state.pods[late.uid].node == "n2"
+    answer = await Inquiry(await stored(made)).why(made.cluster, "Pod", "default", "late")
+    assert answer.placement is not None
+    assert answer.placement.because == (
+        "it fits here whatever is not observed yet; n1 ranked higher, but may refuse such a pod, by what pods there "
+        "hold that are just starting or ending"
+    )
 
 
 async def test_a_placement_whose_cycle_is_far_from_any_state_is_told_without_scores(

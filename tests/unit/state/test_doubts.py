@@ -6,7 +6,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.rules.model.pod import ContainerKind, Pod
+from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
 from kaicore.rules.state.cycle_input import next_retry
 from kaicore.rules.state.decide import decide
 
@@ -48,10 +48,15 @@ class Node(Cluster):
         return [reason.code for item in shown for reason in item.reasons]
 
 
-def beside_an_unobserved_pod(*, observing: bool = True) -> tuple[Node, Pod, Pod]:
-    """`next` was to go to the second zone; if `old` ended early it is on the first, where `late` needs a GPU."""
+def beside_an_unobserved_pod(*, observing: bool = True, beside: Amounts | None = None) -> tuple[Node, Pod, Pod]:
+    """`next` was to go to the second zone; if `old` ended early it is on the first, where `late` needs a GPU.
+
+    With an empty node of one zone `beside`, which is less full.
+    """
     node = Node(observing=observing)
     unobserved = node.come(pod("next", cpu=4))
+    if beside is not None:
+        node.add_node("n2", beside)
     return node, unobserved, node.come(pod("late", cpu=2, gpu=1))
 
 
@@ -66,6 +71,41 @@ def test_a_pod_waits_where_an_unobserved_one_may_have_taken_its_zone() -> None:
     stirred = node.state.revision
     node.observe(unobserved, "node-1")
     assert node.state.revision > stirred, "a cycle is due"
+    node.cycle()
+    assert node.is_placed(late)
+
+
+def test_a_best_effort_kubelet_must_have_the_memory_wherever_unobserved_pods_are() -> None:
+    """`next` was to go to the second zone. If `old` ended early it is on the first, which alone can hold `late`."""
+    node = Cluster()
+    node.add_node("n1", amounts(cpu=8, memory=11), amounts(cpu=8, memory=6), policy="best-effort")
+    old, unobserved, late = pod("old", cpu=6), pod("next", cpu=4, memory=5), pod("late", cpu=1, memory=7)
+    for one in (old, unobserved):
+        node.add_pod(one)
+        assert node.cycle().placements
+        held = ContainerPlacement("main", zones=(ZoneAmount("node-0", one.containers[0].requests),))
+        observed = payloads.PlacementObserved(one.uid, "default", one.name, "n1", _observed((held,)))
+        if one is old:
+            node.record(f"pod/{one.uid}", observed)
+    node.add_pod(late)
+    assert node.cycle().placements == ()
+    node.delete_pod(old)
+    node.record(f"pod/{unobserved.uid}", observed)
+    assert node.cycle().placements == (), "the kubelet has not the memory on any zone"
+    node.delete_pod(unobserved)
+    assert [one.name for one in node.cycle().placements] == ["late"]
+
+
+def test_a_kubelet_without_policy_must_have_the_cpus_though_unobserved_init_containers_keep_the_most() -> None:
+    node = Node()
+    node.delete_pod(node.old)
+    node.add_node("n1", amounts(cpu=9), policy="none")
+    _staged(node, "staged")
+    assert node.cycle().placements
+    late = node.come(pod("late", cpu=5))
+    assert not node.is_placed(late), "`staged` keeps four CPUs, or five"
+    node.now += 60 * SECOND
+    node.runs(node.state.pods["uid-staged"].pod, seconds=6)
     node.cycle()
     assert node.is_placed(late)
 

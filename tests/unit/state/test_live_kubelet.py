@@ -2,14 +2,16 @@
 
 import msgspec
 import pytest
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload, encode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import PlacementObserved, PodRejected
+from kaicore.rules.events.payloads import CycleCompleted, PlacementObserved, PodRejected
 from kaicore.rules.model.placement import ContainerPlacement, ZoneAmount
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.contradiction import MissCause
+from kaicore.rules.state.decide import decide
 
-from tests.live_kubelet import CLUSTER, ZONES, Checkpoints, cpus_by_zone, recorded_events
+from tests.live_kubelet import CLUSTER, ZONES, Checkpoints, cpus_by_zone, recorded_events, second_run
 
 
 def with_init_containers(event: Event, checkpoints: Checkpoints) -> Event:
@@ -84,3 +86,24 @@ def test_the_nine_contradictions_are_told_apart_by_cause() -> None:
     }
     assert state.misses.open == {}
     assert sum(sum(by_cause.values()) for by_cause in state.counters.misses.values()) == 9 + 4
+
+
+def test_of_1090_pods_the_denied_one_would_have_waited_and_each_miss_has_its_cause() -> None:
+    state, names, events = ClusterState(CLUSTER), {}, second_run()
+    at, started = next(
+        (cycle.input_position, cycle.now)
+        for cycle in map(decode_payload, (event for event in events if event.type == "CycleCompleted"))
+        if isinstance(cycle, CycleCompleted) and cycle.cycle == "default/539"
+    )
+    for event in events:
+        state.fold(event)
+        names[event.stream.removeprefix("pod/")] = event.subject.removeprefix("default/")
+        if event.position == at:
+            placed = decide(state, EngineConfig(), shard="default", now=started, actor="test").result.placements
+            assert "b-cpu-231" not in [one.name for one in placed]
+    by_cause: dict[str, list[str]] = {}
+    for uid, miss in state.misses.explained.items():
+        by_cause.setdefault(miss.cause, []).append(names[uid])
+    assert len(by_cause.pop(MissCause.RELEASED_EARLIER)) == 19
+    hedged = ["b-cpu-503", "b-cpu-777", "b-g4-377", "b-init-154", "b-init-986"]
+    assert {cause: sorted(pods) for cause, pods in by_cause.items()} == {MissCause.NOT_OBSERVED_YET: hedged}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.contradiction import MissCause, contradiction
+from kaicore.rules.state.contradiction import NO_FAULT, MissCause, contradiction
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.replay_report import ReplayReport
 from kaicore.rules.state.why import pending_reasons, zones_text
@@ -22,10 +22,8 @@ _CAUSES: dict[str, str] = {
     MissCause.RELEASED_EARLIER: "on other zones, for the kubelet had released pods whose end the API told later",
     MissCause.HALF_READ: "half of an admission was read first; the whole is as predicted",
     MissCause.OLDEST_FIRST: "on other zones, for the kubelet admitted pods that came together oldest first",
+    MissCause.NOT_OBSERVED_YET: "on other zones, for pods before it were not observed yet",
 }
-#: Causes that are not the prediction's fault: a kubelet is ahead of what the API and podresources tell, or has an order
-#: of its own.
-_EXPECTED: frozenset[str] = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +170,7 @@ class DemoReport:
         failed += [
             f"{count} placed by kubelets otherwise than predicted: {_CAUSES.get(cause, cause)}"
             for cause, count in sighted.misses.items()
-            if cause not in _EXPECTED
+            if cause not in NO_FAULT
         ]
         if sighted.unobserved:
             failed.append(f"{len(sighted.unobserved)} not observed by any exporter, such as {sighted.unobserved[0]}")

@@ -25,7 +25,7 @@ from kai_exporter.kubelet import KubeletUnavailable, PodResourcesClient
 from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.node_pods import NodePods, Outgoing
 from kai_exporter.report import Answer
-from kai_exporter.state_files import StateFiles
+from kai_exporter.state_files import StateFiles, StateFileWatch
 
 #: Seconds; the first and the longest wait before a kubelet or ingest that failed is tried again.
 _FIRST_BACKOFF_S = 0.5
@@ -34,6 +34,12 @@ MAX_BACKOFF_S = 30.0
 #: Nodes of one process are asked in so many groups, by their names: not all at once, but not each by itself either,
 #: for a third of what asking costs is waking up.
 _SLOTS = 32
+
+#: Seconds from a look at a kubelet that changed its state files to the next: so many looks, for an admission writes them
+#: one by one, and so long apart at least, however often they change.
+_AGAIN_S = 0.03
+_LOOKS = 2
+_APART_S = 0.02
 
 #: Pods in one request at most, unless one node has more.
 MAX_PODS = 1000
@@ -61,6 +67,8 @@ class _Node:
 
     def __init__(self, name: str, socket: Path, sysfs_root: Path, state_dir: Path | None, pace: PollPace) -> None:
         self.name = name
+        self.state_dir = state_dir
+        self.changed = asyncio.Event()
         self.state = StateFiles(state_dir) if state_dir is not None else None
         self.checkpoints = Checkpoints(state_dir, subject=f"Node {name}") if state_dir is not None else None
         self.client = PodResourcesClient(str(socket))
@@ -70,6 +78,15 @@ class _Node:
         self.trouble = ""
         self.file_trouble = ""
         self.task: asyncio.Task[None] | None = None
+
+    async def changes_until(self, due: float) -> bool:
+        """Wait until the state files change, at most for so long; tell whether they did."""
+        try:
+            async with asyncio.timeout_at(due):
+                await self.changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def read_sysfs(self) -> bool:
         """Read which CPU is where; return whether that has changed."""
@@ -90,6 +107,8 @@ class Exporter:
         self._health = health
         self._log = log
         self._nodes: dict[str, _Node] = {}
+        self._watch: StateFileWatch | None = None
+        self._watchable = True
         self._outbox: dict[str, None] = {}
         self._something_to_send = asyncio.Event()
         self._trouble = ""
@@ -121,6 +140,8 @@ class Exporter:
         """Serve a node no more."""
         node = self._nodes.pop(name)
         self._outbox.pop(name, None)
+        if self._watch is not None:
+            self._watch.remove(node.changed.set)
         if node.task is not None:
             node.task.cancel()
             await asyncio.wait([node.task])
@@ -130,6 +151,22 @@ class Exporter:
         """Stop serving all nodes."""
         for name in list(self._nodes):
             await self.remove_node(name)
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def _see_changes(self, node: _Node) -> None:
+        """Have a node's state files watched, as far as they are there and the system allows it."""
+        if node.state_dir is None or not self._watchable:
+            return
+        try:
+            self._watch = self._watch or StateFileWatch()
+            if not self._watch.watches(node.changed.set):
+                self._watch.add(node.state_dir, node.changed.set)
+        except OSError as error:
+            # Then they are looked at as often as the kubelet would be asked.
+            self._watchable = False
+            self._log.warning("state files cannot be watched", node=node.name, error=str(error))
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled():
@@ -142,25 +179,33 @@ class Exporter:
         due = (now // self._pace.poll_s + 1 + share) * self._pace.poll_s if len(self._nodes) > 1 else now
         drift_at = now + self._pace.drift_s * (1 + share)
         ask_at = 0.0
-        failures = 0
+        failures, looks, last = 0, 0, 0.0
         while True:
-            await asyncio.sleep(due - _now())
+            if failures:
+                await asyncio.sleep(due - _now())
+            elif await node.changes_until(due):
+                looks = _LOOKS
+                await asyncio.sleep(last + _APART_S - _now())
             now = _now()
             if now >= drift_at:
                 node.pods.report_everything()
                 drift_at = now + self._pace.drift_s
-            asking = node.state is None or node.state.worth_asking() or node.pods.restless or now >= ask_at
-            if not asking:
+            self._see_changes(node)
+            worth = looks > 0 or node.state is None or node.state.worth_asking()
+            if not (worth or node.pods.restless or now >= ask_at):
                 due = max(due + self._pace.poll_s, now)
                 continue
             ask_at = now + self._pace.quiet_s
+            last = now
+            node.changed.clear()
             if await self._poll(node):
                 failures = 0
-                wait = self._pace.poll_s
+                looks -= looks > 0
+                wait = _AGAIN_S if looks else self._pace.poll_s
             else:
-                failures += 1
+                failures, looks = failures + 1, 0
                 wait = jittered(backoff(failures, first=self._pace.poll_s, most=MAX_BACKOFF_S), jitter())
-            due = max(due + wait, _now())
+            due = max((_now() if looks else due) + wait, _now())
 
     async def _poll(self, node: _Node) -> bool:
         observed_at = time.time_ns() // 1000

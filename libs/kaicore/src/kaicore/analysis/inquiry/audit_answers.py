@@ -54,8 +54,8 @@ class MissRow(Answer, frozen=True, kw_only=True):
 
     Attributes:
         policy: of the kubelet's Topology Manager.
-        cause: `zones`, `amounts`, what explains it (`ReleasedEarlier`, `HalfRead`, `OldestFirst`), or the reason with
-            which the kubelet rejected a pod.
+        cause: `zones`, `amounts`, what explains it (`ReleasedEarlier`, `HalfRead`, `OldestFirst`,
+            `NotObservedYet`), or the reason with which the kubelet rejected a pod.
         explained: whether the cause says that nothing is wrong with the model of that kubelet.
     """
 

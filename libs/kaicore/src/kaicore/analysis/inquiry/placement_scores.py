@@ -24,11 +24,13 @@ class PlacementScores:
         ranked: nodes that could have taken the pod, by name, the best first; the chosen one is among them.
         ruled_out: why the others could not.
         able: how many could.
+        doubtful: nodes that ranked before the chosen one and admit the pod, but not whatever is not known of them yet.
     """
 
     ranked: list[tuple[str, RowScore]] = field(default_factory=list)
     ruled_out: tuple[Reason, ...] = ()
     able: int = 0
+    doubtful: tuple[str, ...] = ()
 
 
 class _Onlooker:
@@ -52,7 +54,8 @@ class _Onlooker:
         rows = feasible.ranked_rows().tolist()
         shown = rows[:_MOST_RANKED] if row in rows[:_MOST_RANKED] else [*rows[: _MOST_RANKED - 1], row]
         ranked = [(self._names[one], feasible.row_score(one)) for one in shown]
-        self.scores = PlacementScores(ranked, feasible.reasons(), len(rows))
+        doubtful = tuple(self._names[one] for one in feasible.doubtful_before(row))
+        self.scores = PlacementScores(ranked, feasible.reasons(), len(rows), doubtful)
 
 
 def placement_scores(

@@ -69,7 +69,7 @@ def placement_answer(state: ClusterState, entry: PodEntry | None, placed: Decide
         cycle=decision.cycle if placed.by_cycle else "",
         position=placed.event.position,
         at=time_text(placed.event.recorded_at),
-        because=_because(nodes, decision, able=0 if scores is None else scores.able),
+        because=_because(nodes, decision, scores),
         nodes=nodes,
         able=0 if scores is None else scores.able,
         ruled_out=[] if scores is None else [str(reason) for reason in scores.ruled_out],
@@ -102,11 +102,19 @@ def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
     )
 
 
-def _because(nodes: list[NodeScore], decision: PodPlaced, *, able: int) -> str:
+def _because(nodes: list[NodeScore], decision: PodPlaced, scores: PlacementScores | None) -> str:
     """Say in what the chosen node was better than the next one."""
     chosen = next((one for one in nodes if one.chosen), None)
-    if chosen is None:
+    if chosen is None or scores is None:
         return ""
+    if scores.doubtful:
+        first, *others = scores.doubtful
+        more = f" and {len(others)} more" if others else ""
+        return (
+            f"it fits here whatever is not observed yet; {first}{more} ranked higher, but may refuse such a pod, "
+            "by what pods there hold that are just starting or ending"
+        )
+    able = scores.able
     if able == 1:
         return "no other node could take it"
     if not nodes[0].chosen:

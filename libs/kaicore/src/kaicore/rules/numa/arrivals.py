@@ -10,7 +10,14 @@ room (`policy_single_numa_node.go`; `restricted` among masks of one zone), or to
 leave it room. There the zone has just as much as the container takes, and no more: no kubelet has less, and a
 container that fits then fits always. So there is no need to ask which of the pods end, and when.
 
-Source: Kubernetes v1.36, `pkg/kubelet/kubelet.go` and `pkg/kubelet/cm/topologymanager/policy_single_numa_node.go`.
+Under `best-effort` and `none` no zone needs to have room for all. A kubelet refuses where no zone has the memory, and
+where the node has too few CPUs: of these, init containers that came before may keep more than is accounted (decision
+0033). A best-effort kubelet goes to the lowest zone that has room for all, and where there is none, to any zone that
+has room for the memory; CPUs and devices come from anywhere then, and how many a zone has left is not known any more.
+`none` takes memory of the lowest zone that has it, and the zones of CPUs do not matter.
+
+Source: Kubernetes v1.36, `pkg/kubelet/kubelet.go`, `pkg/kubelet/cm/topologymanager/policy_single_numa_node.go` and
+`policy_best_effort.go`, `pkg/kubelet/cm/memorymanager/policy_static.go`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,10 +67,13 @@ class Arrival:
         return frozenset([*(zone for zone, _, _ in self.charge.amounts), *blocks])
 
 
+#: Policies under which pods are refused for CPUs and devices, too.
+_STRICT = (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED)
+
+
 def applies_to(settings: KubeletSettings) -> bool:
-    """Tell whether a kubelet's choice of zones is followed here: one that aligns, and by single zones."""
-    strict = settings.policy in (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED)
-    return strict and not settings.aligns_by_socket
+    """Tell whether a kubelet's choices are followed here: not where CPUs of one socket are as good as of one zone."""
+    return not settings.aligns_by_socket
 
 
 def has_stages(request: AlignedRequest, settings: KubeletSettings) -> bool:
@@ -91,16 +101,30 @@ def is_certain(
     """
     is_last = all(created_at >= arrival.created_at for arrival in arrivals)
     request = request.on(node.settings)
+    if node.settings.policy not in _STRICT and not _has_cpus_whatever_is_kept(node, arrivals, request, last=is_last):
+        return False
     if is_last and len(request.containers) == 1 and _has_room_beside_all(node, arrivals, request):
         return True
     return _Node(node, arrivals, ending, request).admits(created_at)
 
 
+def _has_cpus_whatever_is_kept(
+    node: NodeZones, arrivals: Sequence[Arrival], request: AlignedRequest, *, last: bool
+) -> bool:
+    """Tell whether a node has the CPUs in all, though init containers that come first keep the most that they may."""
+    need = dict(request.pod).get(CPU, 0)
+    if not need or not _aligned(node, CPU) or not node.settings.may_have_half_cores:
+        return True
+    kept = sum(_left_alone(one.request.on(node.settings)) for one in arrivals)
+    return need + kept + (0 if last else _left_alone(request)) <= node.whole(CPU)
+
+
 def _has_room_beside_all(node: NodeZones, arrivals: Sequence[Arrival], request: AlignedRequest) -> bool:
     """Tell whether a zone has room for a container even if all arrivals are there: most pods need no closer look."""
     zones = set(range(node.zones))
+    strict = node.settings.policy in _STRICT
     for name, need in request.pod:
-        if not need or not _aligned(node, name):
+        if not need or not _aligned(node, name) or not (strict or is_memory(name)):
             continue
         free = _free(node, name)
         most = 0
@@ -153,10 +177,14 @@ class _Node:
     ) -> None:
         self._settings = node.settings
         asked = (one.on(node.settings) for one in (request, *(item.request for item in arrivals)))
-        names = sorted({name for one in asked for name in one.resources})
-        self._names = [name for name in names if _aligned(node, name)]
+        names = sorted({name for one in asked for name in one.resources if _aligned(node, name)})
+        policy = node.settings.policy
+        #: Whether a container may be let in though no zone has room for all that it asks for.
+        self._lenient = policy not in _STRICT
+        self._names = [name for name in names if policy is not TopologyPolicy.NONE or is_memory(name)]
         self._cpu = self._names.index(CPU) if CPU in self._names else -1
         self._lendable = [not is_memory(name) for name in self._names]
+        self._memory = [place for place, name in enumerate(self._names) if is_memory(name)]
         columns = [_free(node, name) for name in self._names]
         more = [list(ending.get(name, ())) or [0] * node.zones for name in self._names]
         for name, amounts in zip(self._names, more, strict=True):
@@ -167,7 +195,7 @@ class _Node:
         self._guests: list[_Guest] = []
         for arrival in arrivals:
             guest = self._guest(arrival.request, arrival)
-            if not guest.steps or self._is_wide(guest):
+            if not guest.steps or self._is_wide(guest) or _of_several_zones(arrival):
                 continue
             self._guests.append(guest)
             for name, column in zip(self._names, columns, strict=True):
@@ -232,6 +260,9 @@ class _Node:
             return [world]
         step = guest.steps[place]
         zones, certain = self._choices(world, guest, step.need, lent)
+        if self._lenient and not certain:
+            zones, certain = self._by_memory(world, guest, step.need, lent)
+            world = self._memory_only(world)
         if surely and not certain:
             return None
         possible: list[_World] = []
@@ -273,6 +304,22 @@ class _Node:
                 zones.append(zone)
             certain |= room
         return zones, certain
+
+    def _by_memory(self, world: _World, guest: _Guest, need: tuple[int, ...], lent: _World) -> tuple[list[int], bool]:
+        """Return what `_choices` does for a step that a best-effort kubelet puts where there is room for its memory."""
+        zones, certain = list[int](), False
+        for zone, (free, more) in enumerate(zip(world, self._more, strict=True)):
+            fresh = [max(need[place] - lent[zone][place], 0) for place in self._memory]
+            there, extra = ([amounts[place] for place in self._memory] for amounts in (free, more))
+            room = all(amount <= have for amount, have in zip(fresh, there, strict=True))
+            if room or zone in guest.zones or self._fits(fresh, there, extra):
+                zones.append(zone)
+            certain |= room
+        return zones, certain
+
+    def _memory_only(self, world: _World) -> _World:
+        """What is known to be free when CPUs and devices have come from any zone."""
+        return tuple(tuple(amount if at in self._memory else 0 for at, amount in enumerate(zone)) for zone in world)
 
     def _is_bound_elsewhere(self, zone: int, need: Sequence[int], lent: _World) -> bool:
         """Whether init containers lend of another zone what a step asks for: a mask without it is no hint."""
@@ -347,6 +394,11 @@ def _held(arrival: Arrival, resource: str) -> list[tuple[int, int]]:
     if not is_memory(resource):
         return [(zone, amount) for zone, name, amount in arrival.charge.amounts if name == resource]
     return [part for block in arrival.charge.blocks if block.resource == resource for part in block.drawn]
+
+
+def _of_several_zones(arrival: Arrival) -> bool:
+    """Whether memory of an arrival ties zones into a group, which the walk by single zones does not follow."""
+    return any(block.mask & (block.mask - 1) for block in arrival.charge.blocks)
 
 
 def _no_loan(world: _World) -> _World:

@@ -309,7 +309,8 @@ class ZoneColumns(ZoneArrays):
         doubtful = () if empty else self.uncertain[row].tolist()
         repeated: dict[str, list[int]] = {}
         if not empty and np.count_nonzero(self.repeated[row]):
-            repeated = {name: self.repeated[row, :zones, column].tolist() for name, column in counted}
+            held = [*counted, *((name, self.resources[name]) for name in memory.free if settings.static_memory)]
+            repeated = {name: self.repeated[row, :zones, column].tolist() for name, column in held}
         return NodeZones(
             zones,
             settings,

@@ -69,13 +69,41 @@ def _worlds(
     if node.settings.policy is TopologyPolicy.NONE:
         # No mask binds anything: what is not lent to a container that was seen can be of any zone that has it.
         tries = [seen, *(seen | _from(inits, request, zone, len(zone_names)) for zone in range(len(zone_names)))]
+    if loose:
+        tries = [_taken_over(inits, request, seen, len(zone_names)), *tries]
     for hints in tries:
         walked = admit(make(), request, seen=hints)
         if isinstance(walked, Admitted):
             kept.append(walked)
             if not loose:
                 break
-    return kept
+    # What is lent is taken again before anything else, so where least is kept is the likeliest.
+    return sorted(kept, key=lambda walked: sum(_sums(walked, inits, zone_names).values()))
+
+
+def _taken_over(inits: list[str], request: AlignedRequest, seen: dict[str, Seen], zones: int) -> dict[str, Seen]:
+    """Have each init container draw what the containers after it were seen with, as far as they were."""
+    drawn = dict[str, Seen]()
+    for place, item in enumerate(request.containers):
+        if item.name not in inits:
+            continue
+        amounts: dict[str, list[int]] = {}
+        for resource, need in item.amounts:
+            later = [0] * zones
+            for other in request.containers[place + 1 :]:
+                figures = seen[other.name].amounts.get(resource, ()) if other.name in seen else ()
+                for zone, amount in enumerate(figures):
+                    later[zone] += amount
+            if is_memory(resource) or not any(later):
+                continue
+            left, most = need, later.index(max(later))
+            amounts[resource] = [0] * zones
+            for zone, amount in enumerate(later):
+                amounts[resource][zone] = min(amount, left)
+                left -= amounts[resource][zone]
+            amounts[resource][most] += left
+        drawn[item.name] = Seen(-1, amounts)
+    return seen | drawn
 
 
 def _from(inits: list[str], request: AlignedRequest, zone: int, zones: int) -> dict[str, Seen]:

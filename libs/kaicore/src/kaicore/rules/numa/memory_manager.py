@@ -170,6 +170,15 @@ class MemoryZones(msgspec.Struct, gc=False):
             self.free[resource][zone] += part
             size -= part
 
+    def give_back_repeated(self, resource: str, amounts: Iterable[int]) -> None:
+        """Return by zone what may be held of it and may not; a zone of which nothing else is held is in no use."""
+        for zone, amount in enumerate(amounts):
+            if not amount or resource not in self.free:
+                continue
+            self.free[resource][zone] += amount
+            if all(self.free[name][zone] >= self.allocatable[name][zone] for name in self.free):
+                self.assignments[zone] = self.cells[zone] = 0
+
 
 def excluding(masks: Iterable[int]) -> bool:
     """Tell whether any two of some groups exclude each other: they have a zone in common and are not the same."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.masks import MaskTable, mask_table
 from kaicore.rules.numa.memory_manager import MemoryZones
@@ -60,6 +61,9 @@ class NodeZones(msgspec.Struct, gc=False):
     def likeliest(self) -> "NodeZones":
         """Return the zones as they most likely are: without what may be held and may not; this one is used up."""
         for resource, amounts in self.repeated.items():
+            if is_memory(resource):
+                self.memory.give_back_repeated(resource, amounts)
+                continue
             self.free[resource] = [free + more for free, more in zip(self.free[resource], amounts, strict=True)]
         return msgspec.structs.replace(self, repeated={}, perhaps_held=self.repeated)
 

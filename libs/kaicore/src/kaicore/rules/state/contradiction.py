@@ -16,6 +16,8 @@ class MissCause(StrEnum):
         RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API told later, are released.
         HALF_READ: the whole, reported later, is as predicted.
         OLDEST_FIRST: the zones that the kubelet gives when pods that came to it together are admitted oldest first.
+        NOT_OBSERVED_YET: the zones that the kubelet gives with the pods before it where they are; when it was decided
+            on, some were not observed and counted on other zones, too.
     """
 
     ZONES = "zones"
@@ -23,10 +25,14 @@ class MissCause(StrEnum):
     RELEASED_EARLIER = "ReleasedEarlier"
     HALF_READ = "HalfRead"
     OLDEST_FIRST = "OldestFirst"
+    NOT_OBSERVED_YET = "NotObservedYet"
 
 
-#: Causes that say nothing against a prediction: the kubelet was ahead of the API, or a report came too early.
-NO_FAULT = frozenset({MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST})
+#: Causes that say nothing against a prediction: the kubelet was ahead of the API or has an order of its own, or a
+#: report came too early or too late.
+NO_FAULT = frozenset(
+    {MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST, MissCause.NOT_OBSERVED_YET}
+)
 
 
 def contradiction(predicted: Placement, observed: Placement) -> MissCause | None:

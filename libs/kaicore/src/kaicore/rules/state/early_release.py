@@ -140,7 +140,8 @@ class EarlyReleases:
         """Return the pods before one if those that came to the kubelet together are admitted oldest first.
 
         So it does with pods of one sync (Kubernetes v1.36, `pkg/kubelet/kubelet.go`, HandlePodAdditions); decisions
-        are made in another order. None if that order is the same.
+        are made in another order. A pod that ran when another was decided on came before that. None if that order is
+        the same.
         """
         before, otherwise = list[PodEntry](), False
         for other in held:

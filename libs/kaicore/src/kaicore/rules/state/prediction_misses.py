@@ -111,6 +111,9 @@ class PredictionMisses:
             elif others := [other for other in self._before(entry) if other.cause in _FOLLOWED]:
                 # The others are elsewhere than predicted, and this one for the same reason.
                 self._close(miss, others[-1].cause, others[-1].released)
+            elif entry.predicted is not None and any(one.uncertain for one in entry.predicted.containers):
+                # The prediction itself says that it was open where others are.
+                self._close(miss, MissCause.NOT_OBSERVED_YET)
 
     def expire(self, now: int) -> None:
         """Close the open misses that nothing will explain any more, with the cause that was recorded."""

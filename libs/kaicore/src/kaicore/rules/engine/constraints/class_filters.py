@@ -129,6 +129,10 @@ class ClassFilters:
         self._uncertain.add(row)
         return False
 
+    def is_doubted(self, row: int) -> bool:
+        """Tell whether a row admits a pod, but not whatever is not known yet."""
+        return row in self._uncertain
+
     def _are_uncertain(self) -> Flags:
         mask = np.zeros(len(self._columns.present), np.bool_)
         mask[list(self._uncertain)] = True

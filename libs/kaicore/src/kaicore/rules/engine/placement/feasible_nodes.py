@@ -88,6 +88,8 @@ class FeasibleNodes:
         self._eligible_bytes = self._eligible.tobytes()
         #: States whose kubelets admit a pod for certain, whatever comes.
         self._admitting: set[int] = set()
+        #: Ranks of rows that were refused only for what is not known of them yet.
+        self._doubtful: dict[int, int] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
         self.charges_seen = 0  # How many of the cycle's charges are taken into account.
@@ -127,6 +129,7 @@ class FeasibleNodes:
             while (row := ranking.first()) is not None:
                 if self._takes_by_zones(row, created_at):
                     return row
+                self._pass_over(row, int(ranking.by_row[row]))
                 ranking.set(row, _NO)
             return None
         able = ranking.by_row
@@ -143,9 +146,22 @@ class FeasibleNodes:
             if self._takes_by_zones(row, created_at):
                 return row
             # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
+            self._pass_over(row, int(ranked[row]))
             able[row] = _NO
             ranking.set(row, _NO)
         return None
+
+    def _pass_over(self, row: int, rank: int) -> None:
+        if self.filters.is_doubted(row):
+            self._doubtful[row] = rank
+
+    def doubtful_before(self, row: int) -> list[int]:
+        """Return the rows that ranked before one and were refused only for what is not known of them yet, in order.
+
+        For explanations, after `best` has returned the row.
+        """
+        rank = int(self._constraints.ranked(self._ranking.by_row, never=np.int64(_NO))[row])
+        return sorted(other for other, before in self._doubtful.items() if (-before, other) < (-rank, row))
 
     def _by_devices(self, ranking: Ints) -> list[int]:
         return by_devices(ranking, self._closeness.score, spread=self._spread)
