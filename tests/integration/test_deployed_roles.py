@@ -42,7 +42,7 @@ def make_roles(url: str, **passwords: str) -> None:
 
 
 def make_spoke_role(url: str, cluster: str, password: str) -> None:
-    psql = _programs(unprivileged_user()) / "psql"
+    psql = programs_of(unprivileged_user()) / "psql"
     subprocess.run(
         [str(psql), "-d", url, "-v", f"cluster={cluster}", "-f", str(ROLES.with_name("spoke-role.sql"))],
         env={**os.environ, "KAI_SPOKE_PASSWORD": password},
