@@ -3,13 +3,14 @@
 import asyncio
 import inspect
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from cyclopts import Parameter
 from kaicore.analysis.simulation import Located, Outcome, read_world, simulate
-from kaicore.analysis.simulation.kubelets import find_kubelets
+from kaicore.analysis.simulation.kubelets import FleetKubelets, find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.runtime.shard_settings import read_shard_settings
@@ -68,12 +69,7 @@ def simulate_command(
     reading = read_files(list(files))
     objects = reading.objects
     if model is not None and profile is not None:
-        own = {str(item.object["metadata"].get("name")) for item in objects if item.object["kind"] == "Namespace"}
-        objects += [
-            Located(f"profile {profile}", item)
-            for item in model.objects()
-            if item["kind"] != "Namespace" or item["metadata"]["name"] not in own
-        ]
+        objects += _of_profile(model, profile, objects)
     world = read_world(objects, scheduler_name=settings.scheduler_name)
     if problems := [*reading.problems, *world.problems]:
         raise ConfigurationError("\n     ".join(map(str, problems)))
@@ -85,6 +81,13 @@ def simulate_command(
         sys.stderr.write(f"kai: warning: {warning}\n")
     _write(outcome, output)
     return 0
+
+
+def _of_profile(model: FleetKubelets, profile: str, objects: Sequence[Located]) -> list[Located]:
+    """Return a profile's objects, but for namespaces that the files bring themselves."""
+    own = {str(item.object["metadata"].get("name")) for item in objects if item.object["kind"] == "Namespace"}
+    shown = (one for one in model.objects() if one["kind"] != "Namespace" or one["metadata"]["name"] not in own)
+    return [Located(f"profile {profile}", one) for one in shown]
 
 
 def _options() -> list[str]:
