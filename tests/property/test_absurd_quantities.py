@@ -31,7 +31,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import node_requests
 from kaicore.rules.events.codec import encode_payload
-from kaicore.rules.model.quantity import MAX_AMOUNT
+from kaicore.rules.model.quantity import MAX_AMOUNT, exact_amount, format_amount, parse_amount, readable_amount
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.queue_shares import ready_amounts
 from kaicore.rules.state.snapshot import decode_state, encode_state
@@ -266,3 +266,10 @@ def test_whatever_number_stands_anywhere_the_fact_can_be_recorded_or_is_refused(
             assert unit is not None
             for event in unit.events:
                 assert encode_payload(event.payload)
+
+
+@given(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, 2**48))
+def test_an_amount_of_an_answer_is_exact_and_reads_as_a_person_would_write_it(resource: str, amount: int) -> None:
+    text = exact_amount(resource, amount)
+    assert parse_amount(text, resource=resource, subject="answer", field=resource) == amount
+    assert readable_amount(resource, text) == format_amount(resource, amount)
