@@ -205,6 +205,19 @@ def test_a_broken_slice_of_a_group_that_ran_before_this_log_began_moves_as_a_who
     assert (eviction.name, eviction.reason) == ("g-0", "NodeFailed")
 
 
+def test_a_pod_starts_in_another_rack_only_once_the_eviction_of_those_in_the_first_cannot_fail() -> None:
+    cluster = Cluster()
+    (old,) = cluster.running("g", 1, asks("rack"), least=1)
+    cluster.running("other", 1)
+    cluster.becomes("n0", ready=False)
+    cluster.now += 31 * SECOND
+    assert cluster.evicted(cluster.cycle(BY_TIME)) == {"g-0": "NodeFailed"}
+    cluster.pods_of("g", [1])
+    assert not cluster.cycle(BY_TIME).placements
+    cluster.terminates(old)
+    assert cluster.racks_of(cluster.cycle(BY_TIME)) == ["r1"]
+
+
 def test_a_broken_sub_group_moves_as_a_whole_where_its_rack_has_no_other_node() -> None:
     cluster = Cluster(8, per_rack=2, per_block=8)
     sets = (PodSet(topology=asks("block")), *(PodSet(name, min_pods=2, topology=asks("rack")) for name in ("a", "b")))

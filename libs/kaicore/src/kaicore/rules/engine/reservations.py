@@ -39,7 +39,7 @@ class Reservations:
         nodes: NodeTimeline,
         pending_groups: Mapping[str, PendingGroup],
         record: CycleRecord,
-        is_allowed: Callable[[Member, int], bool],
+        are_allowed: Callable[[str, Mapping[str, int]], bool],
         lacking_with: Callable[[PendingGroup], Iterable[str]],
     ) -> None:
         """Args:
@@ -49,7 +49,7 @@ class Reservations:
         nodes: now and in the future.
         pending_groups: groups with waiting pods, by key.
         record: what was decided so far.
-        is_allowed: tells whether a pod of ours may be on a row by its group's topology constraints.
+        are_allowed: tells whether a group, by its key, lets pods, by their uids, be on rows by its constraints.
         lacking_with: returns the keys of the groups without their minimum that a group can only start at once with.
         """
         self._input = cycle_input
@@ -59,7 +59,7 @@ class Reservations:
         self._nodes = nodes
         self._pending_groups = pending_groups
         self._record = record
-        self._is_allowed = is_allowed
+        self._are_allowed = are_allowed
         self._lacking_with = lacking_with
         self._by_group: dict[str, list[Assignment]] = {}
         #: Keys of groups for which this cycle has decided to reserve room.
@@ -145,6 +145,9 @@ class Reservations:
             lost |= assignment is None
             idle &= nomination.foreign and row not in self._rows_with_leaving
             assignments.append(assignment or recorded)
+        # An eviction that failed leaves pods of the group where it requires the others to be.
+        rows = {assignment.member.pod.uid: assignment.row for assignment in assignments if assignment.row >= 0}
+        lost = lost or not self._are_allowed(pending_group.key, rows)
         if expired:
             self._clear(pending_group, assignments, ClearReason.GAVE_UP)
         elif lost or pending_group.step().missing or not self._reserve(pending_group, assignments):
@@ -334,7 +337,9 @@ class Reservations:
     def _try_foreign(self, member: Member, nomination: Nomination) -> Assignment | None:
         """Return what a pod would get on the node that its status names, once the pods that leave are gone."""
         row = self._nodes.row(nomination.node)
-        if row < 0 or (member.group in self._pending_groups and not self._is_allowed(member, row)):
+        if row < 0 or (
+            member.group in self._pending_groups and not self._are_allowed(member.group, {member.pod.uid: row})
+        ):
             return None
         future = self._nodes.future
         savepoint = future.statement.savepoint()

@@ -107,7 +107,7 @@ class Session:
             nodes=self.nodes,
             pending_groups=self.pending_groups,
             record=self.record,
-            is_allowed=lambda member, row: self.step_placer.is_allowed(member, row, self.nodes.now),
+            are_allowed=lambda key, rows: self.step_placer.are_allowed(key, rows, self.nodes.now),
             lacking_with=self.gangs.lacking_with,
         )
         self.topologies = CycleTopologies(
@@ -120,6 +120,7 @@ class Session:
             topology_of=self.topologies.of,
             companions=self._companions,
             placed=self.topologies.placed,
+            may_stay=self.topologies.may_stay,
             ranks_of=self.topologies.ranks,
             pending_groups=self.pending_groups,
             class_key=self.pods.key_of,

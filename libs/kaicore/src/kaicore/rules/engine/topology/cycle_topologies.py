@@ -59,6 +59,14 @@ class CycleTopologies:
             for assignment in (*pending_group.assignments, *self._reservations.of(key)):
                 yield HeldPod(assignment.member, assignment.row, assignment.member.rank)
 
+    def may_stay(self, workload: Workload) -> Iterator[HeldPod]:
+        """Yield the pods of a group that are to be evicted and are not ending yet: where that fails, they stay."""
+        rows, ranks = self._input.columns.rows, self.ranks(workload)
+        for members, evicted in ((workload.active, self._evicted), (workload.leaving, workload.leaving)):
+            for uid, member in members.items():
+                if uid in evicted and member.pod.deletion_at is None:
+                    yield HeldPod(member, rows[member.node], ranks.get(uid, NO_RANK))
+
     def ranks(self, workload: Workload) -> Mapping[str, int]:
         """Return the ranks of a group's pods that have a place, as the cycle found them, by uid."""
         kept = self._ranks.get(workload.group.key)

@@ -83,6 +83,7 @@ class StepPlacer:
         topology_of: Callable[[Workload], GroupTopology | None],
         companions: Callable[[Workload], Iterable[Workload]],
         placed: Callable[[Workload], Iterable[HeldPod]],
+        may_stay: Callable[[Workload], Iterable[HeldPod]],
         ranks_of: Callable[[Workload], Mapping[str, int]],
         pending_groups: Mapping[str, PendingGroup],
         class_key: Callable[[Member], str],
@@ -92,6 +93,7 @@ class StepPlacer:
         topology_of: returns what a group asks of its topology; None for nothing.
         companions: returns the other groups that start together with a group.
         placed: returns the pods of a group that have a place: that run and stay, or that the cycle has decided on.
+        may_stay: returns the pods of a group that are to be evicted, and stay if that fails.
         ranks_of: returns the ranks of a group's pods that have a place or had one, by uid.
         pending_groups: groups with waiting pods, by key.
         class_key: returns the key of a pod's class.
@@ -101,6 +103,7 @@ class StepPlacer:
         self._topology_of = topology_of
         self._companions = companions
         self._placed = placed
+        self._may_stay = may_stay
         self._ranks_of = ranks_of
         self._pending_groups = pending_groups
         self._class_key = class_key
@@ -125,7 +128,10 @@ class StepPlacer:
         trials, plain = self.trials(waiting_of(steps), placer)
         for trial in trials:
             self.ranks.update(trial.asked.ranks)
+            savepoint = placer.statement.savepoint()
             outcome = self._try(trial, plans=plans)
+            if not isinstance(outcome, Refused):
+                outcome = self._beside_those_that_may_stay(trial, outcome, savepoint)
             if isinstance(outcome, Refused):
                 return PlacingResult(assignments, trial.asked.members[0], TopologyRefusal(trial.topology, outcome))
             assignments += outcome
@@ -161,11 +167,19 @@ class StepPlacer:
         placer.statement.rollback(savepoint)
         return None
 
-    def is_allowed(self, member: Member, row: int, placer: Placer) -> bool:
-        """Tell whether a waiting pod is on a row where its group's constraints let it be, by where the group runs."""
-        workload = self._pending_groups[member.group].workload
-        trials, _ = self.trials([(workload, [member])], placer) if workload.constrained else ([], [])
-        return all(trial.is_kept({member.pod.uid: row}) for trial in trials)
+    def are_allowed(self, key: str, rows: Mapping[str, int], placer: Placer) -> bool:
+        """Tell whether waiting pods are on rows where their group's constraints let them be, by where the group runs.
+
+        Args:
+            key: of the group.
+            rows: by the uids of the pods.
+            placer: on the nodes.
+        """
+        workload = self._pending_groups[key].workload
+        if not workload.constrained:
+            return True
+        trials, _ = self.trials([(workload, [workload.waiting[uid] for uid in rows])], placer)
+        return all(trial.is_kept(rows) for trial in trials)
 
     def trials(self, waiting: Waiting, placer: Placer) -> tuple[list[UnitTrial], list[Member]]:
         """Return the trials of groups with constraints, those in one that share one, and the pods without."""
@@ -202,6 +216,23 @@ class StepPlacer:
         """Place pods where room is reserved for them, where all that waits with them fits, or by themselves."""
         kept = trial.as_nominated() or (self._as_planned(trial) if plans else None)
         return kept or trial.search()
+
+    def _beside_those_that_may_stay(
+        self, trial: UnitTrial, outcome: list[Assignment], savepoint: int
+    ) -> list[Assignment] | Refused:
+        """Return where pods go so that all that is required holds also if evictions of their groups' pods fail."""
+        parts = []
+        for part in trial.parts:
+            staying = list(self._may_stay(part.workload))
+            parts.append(replace(part, held=[*part.held, *staying]) if staying else part)
+        if all(one is part for one, part in zip(parts, trial.parts, strict=True)):
+            return outcome
+        beside = UnitTrial(trial.placer, trial.kept_counts, parts, self._also_held(parts), self._strategy)
+        if beside.is_kept({assignment.member.pod.uid: assignment.row for assignment in outcome}):
+            return outcome
+        trial.placer.statement.rollback(savepoint)
+        self.ranks.update(beside.asked.ranks)
+        return beside.search()
 
     def _as_planned(self, trial: UnitTrial) -> list[Assignment] | None:
         """Place pods so that all that waits of their groups fits as well; None where it does not."""
