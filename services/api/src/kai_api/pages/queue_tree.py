@@ -68,8 +68,6 @@ def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
 
     def visit(number: int, depth: int) -> None:
         queue = tree.queues[number]
-        if place in tree.not_counted_by(number):
-            return
         if place >= 0:
             allocated, deserved, requested, quota, limit = (
                 int(table[number][place])
@@ -106,8 +104,9 @@ def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
         for child in tree.children[number]:
             visit(child, depth + 1)
 
+    unused = -1 if state.queue_registry.uses_implied_default() else tree.implied_default
     for root in tree.roots:
-        if root != tree.implied_default or state.queue_registry.uses_implied_default():
+        if root != unused and place not in tree.not_counted_by(root):
             visit(root, 0)
     return tuple(lines)
 

@@ -216,7 +216,7 @@ class Allocate(CycleAction):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
                     self._make_room_for_higher(steps)
-                    return self._start(steps)
+                    return self._start_what_is_left(steps[0][0])
                 if outcome.unplaced is None and session.defers(outcome.assignments):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
@@ -245,6 +245,12 @@ class Allocate(CycleAction):
                 self._no_room[shape] = no_room
         self._leave_reasons(steps, class_counts, placed=placed, no_room=no_room)
         return False
+
+    def _start_what_is_left(self, pending_group: PendingGroup) -> bool:
+        """Start what a group starts next after others had room made, for which pods of it may have been evicted."""
+        steps, reasons = self.session.gangs.joint_steps(pending_group)
+        pending_group.reasons = reasons or pending_group.reasons
+        return bool(steps) and self._start(steps)
 
     def _defer(self, steps: Steps) -> None:
         """Leave groups for which there is room to a cycle after that of the replica whose nodes it is on."""
