@@ -41,9 +41,10 @@ def table(of: QueueTree, amounts: Mapping[str, int | Mapping[str, int]]) -> list
 
 
 def fair(of: QueueTree, shares: Shares, resource: str = GPU) -> dict[str, int]:
-    """Fair shares of a resource by queue."""
+    """Fair shares of a resource by queue; the default queue that is no object only if it has any."""
     place = of.resources.index(resource)
-    return {one.name: shares.fair[index][place] for index, one in enumerate(of.queues)}
+    rows = enumerate(row[place] for row in shares.fair)
+    return {of.queues[index].name: share for index, share in rows if share or index != of.implied_default}
 
 
 def accounts(

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes minutes: make beside"),
 ]
 
-#: Guides that have no queue come first: beside queues, work that names none waits.
+#: Guides that have no queue come first: beside queues, work that names none has no quota.
 _ROUNDS = (("volcano", "koordinator"), ("kai", "kueue"))
 
 JOBS = "/apis/batch/v1/namespaces/{namespace}/jobs"

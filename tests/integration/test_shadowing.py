@@ -24,6 +24,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import Payload, ShadowDecided
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.shadow_notes import shadow_notes
 from kaicore.rules.state.snapshot import decode_state, encode_state
@@ -202,16 +203,17 @@ async def test_a_report_tells_rejections_that_the_shadow_avoids_from_those_that_
         await shadow_report(log, CLUSTER, find_kubelets, scheduler="default-schedular")
 
 
-async def test_work_of_others_without_a_queue_beside_queues_would_wait_and_why_lists_the_reason(log: MemoryLog) -> None:
+async def test_work_of_others_whose_queue_does_not_exist_would_wait_and_why_lists_the_reason(log: MemoryLog) -> None:
     facts = Facts(log, CLUSTER)
     await facts.add_nodes(1)
     await facts.append(("queue/team", payloads.QueueObserved(queue("team", quota=4))))
+    lost = pod("a", scheduler_name="default-scheduler", cpu=2, gpu=1, labels={KAI_QUEUE_LABEL: "gone"})
     async with shadowing(log, "default-scheduler"):
-        await facts.append(seen("a", cpu=2, gpu=1))
+        await facts.append((f"pod/{lost.uid}", payloads.PodObserved(lost)))
         await recorded(log)
     state = await folded(log)
     evidence = PodEvidence(story=[], uid="uid-a")
     answer = why_pod(state, "default", "a", evidence)
     assert answer is not None
     assert [one.code for one in answer.reasons] == ["QueueDoesNotExist"]
-    assert any("shadow would let it wait: names no queue" in note for note in answer.notes)
+    assert any("shadow would let it wait: queue gone" in note for note in answer.notes)

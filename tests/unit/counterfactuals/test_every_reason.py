@@ -12,6 +12,7 @@ from kaicore.analysis.counterfactuals.rehearsal import Rehearsal
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNOTATION
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.queue import VictimWithinShare
 from kaicore.rules.reasons.reason import Reason
@@ -115,7 +116,8 @@ def test_where_no_single_change_helps_none_is_said_to() -> None:
     cluster = Workloads()
     cluster.add_node("n1", cpu=64, gpu=8)
     cluster.record("queue/a", payloads.QueueObserved(queue("a")))
-    one = cluster.add_pod(pod("one", cpu=1, gpu=8, scheduling_gates=("example.com/held",)))
+    labels = {KAI_QUEUE_LABEL: "gone"}
+    one = cluster.add_pod(pod("one", cpu=1, gpu=8, labels=labels, scheduling_gates=("example.com/held",)))
     cluster.cycle()
     checked = check(Asked(cluster.state, EngineConfig(), cluster.state.pods[one.uid]))
     assert (checked.as_it_is, checked.helpful) == (None, ())

@@ -9,7 +9,7 @@ from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cycle_input import next_retry
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import pending_reasons
+from kaicore.rules.state.why import notes, pending_reasons
 
 from tests.factory import pod
 from tests.hierarchy import queue
@@ -60,11 +60,17 @@ def texts(cluster: Workloads, one: Pod) -> list[str]:
     return [str(reason) for reason in why(cluster, one) if reason.code != "InsufficientResource"]
 
 
-def test_pod_without_a_queue_says_that_there_is_none() -> None:
-    cluster = full(queues=(queue("a"),))
-    one = cluster.add_pod(pod("one", cpu=1, gpu=8))
-    assert not cluster.cycle().groups
-    assert texts(cluster, one) == ["names no queue, and there is no default one"]
+def test_pod_without_a_queue_is_in_the_default_one_and_why_says_how_it_gets_another() -> None:
+    cluster = full(queues=(queue("a", quota=4),))
+    one = cluster.add_pod(pod("one", cpu=1, gpu=2, owner=OWNER))
+    for each in (one, cluster.state.pods["uid-low-0-0"].pod):
+        (note,) = notes(cluster.state.pods[each.uid], cluster.state)
+        assert note.startswith("names no queue: it counts in queue default, which is no object and has no quota; ")
+        assert "such as kai.scheduler/queue=a" in note
+    cluster.add_pod(pod("one", cpu=1, gpu=2, labels={QUEUE_LABEL: "a"}))
+    assert not notes(cluster.state.pods[one.uid], cluster.state)
+    cluster.record("queue/default", payloads.QueueObserved(queue("default")))
+    assert not notes(cluster.state.pods["uid-low-0-0"].pod and cluster.state.pods["uid-low-0-0"], cluster.state)
 
 
 def test_pod_that_never_preempts_says_so() -> None:

@@ -13,6 +13,7 @@ from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.queue import Queue, QueueShare
 
 from tests.factory import amounts, pod
+from tests.hierarchy import queue
 from tests.workloads import Workloads
 
 ZONE = amounts(cpu=16, memory=64, gpu=4)
@@ -205,3 +206,21 @@ def _keys(value: Any) -> list[str]:
     if isinstance(value, dict):
         return [*value, *(key for item in value.values() for key in _keys(item))]
     return [key for item in value for key in _keys(item)] if isinstance(value, list) else []
+
+
+def test_queue_of_work_that_names_none_is_listed_and_explained_with_how_to_name_another() -> None:
+    cluster = Workloads()
+    cluster.add_node("n1", cpu=64, gpu=8)
+    cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=4)))
+    assert names(cluster, "queues") == ["a"], "no work names none"
+    cluster.full(cluster.add_pod(pod("one", cpu=1, gpu=4)))
+    rows = {row.name: row for row in list_rows(cluster.state, "queues", RowSelection()) if isinstance(row, QueueRow)}
+    (gpu,) = rows["default"].resources
+    assert (rows["default"].kind, rows["default"].running, gpu.quota, gpu.allocated) == ("", 1, "0", "4")
+    why = why_queue(cluster.state, "default")
+    assert why is not None
+    assert why.notes == [
+        "is the queue of work that names none, which is no object and has no quota; "
+        "a label on its pods gives it another queue, such as kai.scheduler/queue=a, "
+        "and a Queue called default takes its place"
+    ]

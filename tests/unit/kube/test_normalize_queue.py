@@ -178,10 +178,11 @@ def test_a_cohort_pools_and_may_have_a_parent() -> None:
     assert cohort.shares == {"cpu": QueueShare(quota=2000)}
     queue = read(CLUSTER_QUEUE)
     tree = QueueTree({one.name: one for one in (cohort, queue)})
-    assert [one.name for one in tree.queues] == ["Cohort/company", "Cohort/research", "ClusterQueue/team-a"]
+    numbers = [tree.find(name) for name in ("Cohort/company", "Cohort/research", "ClusterQueue/team-a")]
+    assert [tree.paths[number or 0] for number in numbers] == [(0,), (2, 0), (3, 2, 0)]
     cpu = tree.resources.index("cpu")
-    assert [row[cpu] for row in tree.quotas] == [12500, 12500, 10500]
-    assert [row[cpu] for row in tree.limits] == [12500, UNLIMITED, 12000]
+    assert [tree.quotas[number or 0][cpu] for number in numbers] == [12500, 12500, 10500]
+    assert [tree.limits[number or 0][cpu] for number in numbers] == [12500, UNLIMITED, 12000]
 
 
 def test_a_local_queue_is_another_name_for_its_cluster_queue() -> None:

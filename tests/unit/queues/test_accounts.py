@@ -122,7 +122,8 @@ def test_refusal_reads_as_documented() -> None:
         ([], "whatever", "default"),
         ([queue("a")], "a", "a"),
         ([queue("a")], "b", "QueueDoesNotExist"),
-        ([queue("a")], "", "QueueDoesNotExist"),
+        ([queue("a")], "", "default"),
+        ([queue("a"), queue("default", "gone")], "", "QueueInvalid"),
         ([queue("a"), queue("default-queue")], "", "default-queue"),
         ([queue("a"), queue("default-queue"), queue("default")], "", "default"),
         ([queue("a"), queue("b", "a")], "a", "QueueNotLeaf"),
@@ -233,7 +234,7 @@ def test_a_queue_takes_back_its_quota_from_one_that_is_over_its_own() -> None:
     assert may_reclaim(of, a, ask(4), preemptible=False) == ()
     assert [reason.code for reason in may_reclaim(of, a, ask(5), preemptible=True)] == ["OverFairShare"]
     assert refused_for(of, ("a", 4), [("b", 1)] * 4) == []
-    assert of.used == [[0], [8]], "asked only"
+    assert (of.used[a], of.used[b]) == ([0], [8]), "asked only"
     assert refused_for(of, ("a", 4), [("b", 1)] * 5) == ["b"]
     assert is_victim(of, a, ask(4), b)
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare
 from kaicore.rules.queues.division import USAGE_SCALE, divide
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
 
-from tests.hierarchy import fair, queue, table, tree
+from tests.hierarchy import fair, number, queue, table, tree
 
 Case = tuple[int, dict[str, dict[str, Any]], dict[str, int], dict[str, int]]
 
@@ -128,7 +128,7 @@ def test_every_resource_is_divided_by_itself() -> None:
 def test_what_a_queue_may_keep_is_the_larger_of_quota_and_share_within_its_limit() -> None:
     of = tree(queue("a", quota=4), queue("b", quota=1), queue("c", quota=9, limit=3), queue("d", quota=None))
     shares = divide(of, totals=[10], requested=table(of, {"a": 1, "b": 5}))
-    assert [row[0] for row in shares.allocatable] == [4, 5, 3, 10]
+    assert [shares.allocatable[number(of, name)][0] for name in "abcd"] == [4, 5, 3, 10]
 
 
 # For every hierarchy.
@@ -169,7 +169,7 @@ def shares_of(
 ) -> tuple[QueueTree, dict[str, int]]:
     of = QueueTree(queues)
     shares = divide(of, totals=[total], requested=table(of, asked), usage=table(of, used))
-    return of, fair(of, shares)
+    return of, {DEFAULT_QUEUE: 0} | fair(of, shares)
 
 
 @settings(deadline=None)

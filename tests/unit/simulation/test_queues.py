@@ -27,7 +27,7 @@ def test_queues_of_manifests_are_those_of_the_state(tmp_path: Path) -> None:
     simulation = Simulation(world, EngineConfig())
     asyncio.run(simulation.begin())
     assert sorted(simulation.state.queues) == ["ml/lq", "research", "team-a"]
-    assert [one.name for one in simulation.state.queue_registry.tree.queues] == ["research", "team-a"]
+    assert [one.name for one in simulation.state.queue_registry.tree.queues] == ["default", "research", "team-a"]
 
 
 def test_what_is_wrong_with_a_queue_is_a_problem(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples
 from tests.factory import GPU, Cluster, pod
-from tests.hierarchy import queue
+from tests.hierarchy import fair, queue
 
 OURS = "kai-ledger"
 CONFIG = EngineConfig()
@@ -44,8 +44,7 @@ def gpus(cluster: Cluster, name: str) -> tuple[int, int, int]:
 
 def fair_shares(cluster: Cluster, config: EngineConfig = CONFIG) -> dict[str, int]:
     accounts = cluster.state.queue_accounts(config, now=cluster.now)
-    place = accounts.tree.resources.index("gpu")
-    return {one.name: accounts.shares.fair[number][place] for number, one in enumerate(accounts.tree.queues)}
+    return fair(accounts.tree, accounts.shares)
 
 
 @pytest.fixture

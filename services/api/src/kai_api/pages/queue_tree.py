@@ -85,7 +85,7 @@ def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
         lines.append(
             QueueLine(
                 name=queue.name,
-                kind=queue.origin.partition(".")[0] or "Queue",
+                kind="" if number == tree.implied_default else queue.origin.partition(".")[0] or "Queue",
                 depth=depth,
                 stopped=queue.stopped,
                 quota=_text(resource, quota),
@@ -104,8 +104,10 @@ def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
         for child in tree.children[number]:
             visit(child, depth + 1)
 
+    unused = -1 if state.queue_registry.uses_implied_default() else tree.implied_default
     for root in tree.roots:
-        visit(root, 0)
+        if root != unused and place not in tree.not_counted_by(root):
+            visit(root, 0)
     return tuple(lines)
 
 

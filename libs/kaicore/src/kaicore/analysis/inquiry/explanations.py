@@ -32,7 +32,15 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.shadow_notes import shadow_notes, shadow_reasons
-from kaicore.rules.state.why import miss_notes, notes, pending_reasons, story_of, verdict
+from kaicore.rules.state.why import (
+    default_queue_text,
+    miss_notes,
+    notes,
+    pending_reasons,
+    story_of,
+    verdict,
+    without_queue,
+)
 
 #: Pods that an answer about several shows, those that wait first.
 _MOST_PODS = 200
@@ -139,6 +147,7 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
         group=row,
         sub_groups=[] if row is None or group is None else sub_groups(state, group),
         uid=uid or next(iter(_owner_uids(kind, name, pods)), ""),
+        notes=list(dict.fromkeys(filter(None, (without_queue(entry, state) for entry in pods)))),
     )
 
 
@@ -154,6 +163,8 @@ def why_queue(state: ClusterState, name: str) -> Why | None:
     entries = [state.pods[item.uid] for item in pods if isinstance(item, PodRow)]
     answer = _about_pods(state, row.kind.partition(".")[0] or "Queue", queue.namespace, name, entries)
     remarks = list(queue.unsupported)
+    if not queue.uid and state.queues:
+        remarks.append(f"is the queue of work that names none, {default_queue_text(state, 'its pods')}")
     if row.stopped:
         remarks.append("is stopped: it takes no new work")
     short = [item for item in answer.reasons if item.queue]

@@ -213,16 +213,16 @@ def _queues(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
 
 
 def queues_of(state: ClusterState) -> list[Queue]:
-    """Return a cluster's queues by name; where there are no objects, the one that all its work is in, if there is any.
+    """Return a cluster's queues by name, with the one of work that names none, if there is any such work.
 
-    The queue that is no object has no `uid`.
+    Where that one is no object, it has no `uid`.
     """
     tree = state.queue_registry.tree
-    return (
-        list(tree.queues)
-        if state.pods and not tree.configured
-        else [state.queues[name] for name in sorted(state.queues)]
-    )
+    if not tree.configured:
+        return list(tree.queues) if state.pods else []
+    queues = [state.queues[name] for name in sorted(state.queues)]
+    implied = [tree.queues[tree.implied_default]] if state.queue_registry.uses_implied_default() else []
+    return sorted((*queues, *implied), key=lambda queue: queue.name)
 
 
 def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: int) -> QueueRow:

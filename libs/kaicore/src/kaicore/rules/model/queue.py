@@ -10,7 +10,7 @@ import msgspec
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Amounts, Toleration
 
-#: The queue of all work when no queue is configured, and of work that names none when one of this name is.
+#: The queue of all work when no queue is configured, and of work that names none, whether one of this name is or not.
 DEFAULT_QUEUE = "default"
 
 #: The label by which KAI-Scheduler's shards divide nodes, groups and queues.

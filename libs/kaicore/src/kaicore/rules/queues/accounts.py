@@ -8,11 +8,12 @@ lending limits what they are there (`facts` and decision 0082).
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kaicore.rules.queues.division import Shares, Table
-from kaicore.rules.queues.tree import Demand, QueueTree
+from kaicore.rules.queues.tree import UNLIMITED, Demand, QueueTree
 from kaicore.rules.reasons.queue import NonPreemptibleOverQuota, OverFairShare, OverLimit
 from kaicore.rules.reasons.reason import Reason
 
@@ -46,11 +47,23 @@ class QueueAccounts:
     used: list[list[int]] = field(init=False)
     non_preemptible: list[list[int]] = field(init=False)
     _own: list[list[int]] = field(init=False)
+    _firm_bounds: Table = field(init=False)
 
     def __post_init__(self) -> None:
         size, width = len(self.tree), len(self.tree.resources)
         self.used = [[0] * width for _ in range(size)]
         self.non_preemptible = [[0] * width for _ in range(size)]
+        self._firm_bounds = self.tree.quotas
+        default = self.tree.implied_default
+        if default >= 0:
+            left = list(self.shares.totals)
+            for quotas in (self.tree.quotas[root] for root in self.tree.roots):
+                # An unlimited quota promises no amount.
+                left = [
+                    max(0, over - (0 if quota == UNLIMITED else quota))
+                    for over, quota in zip(left, quotas, strict=True)
+                ]
+            self._firm_bounds = [left if number == default else row for number, row in enumerate(self.tree.quotas)]
         # Direct charges and what the children hold, what is kept not counted.
         self._own = [[0] * width for _ in range(size)]
         for number in range(size - 1, -1, -1):
@@ -80,7 +93,8 @@ class QueueAccounts:
         """Return why work may not start in a queue now; empty when it may.
 
         Nothing that work asks for may exceed the limit of the queue or of an ancestor; of what cannot be preempted,
-        nothing may exceed a quota. What it does not ask for does not matter, even where it is exceeded.
+        nothing may exceed a quota; in the default queue that is no object, nothing may exceed what the quotas of others
+        leave. What it does not ask for does not matter, even where it is exceeded.
         """
         uncovered = self.tree.uncovered(number, demand)
         if uncovered is not None:
@@ -92,7 +106,8 @@ class QueueAccounts:
                 self.tree.paths[number],
                 demand,
                 used=self.non_preemptible,
-                bounds=self.tree.quotas,
+                bounds=self._firm_bounds,
+                but=self.tree.summed_by(number),
             )
         return tuple(refused)
 
@@ -124,8 +139,9 @@ class QueueAccounts:
 
     def _over_limits(self, number: int, demand: Demand) -> list[Reason]:
         refused: list[Reason] = []
+        summed = self.tree.summed_by(number)
         for place, amount in enumerate(demand.amounts):
-            held = amount
+            held = 0 if place in summed else amount
             for above in self.tree.paths[number]:
                 if held <= 0:
                     break
@@ -144,7 +160,14 @@ class QueueAccounts:
         return refused
 
     def _over(
-        self, kind: type[_Bound], path: Iterable[int], demand: Demand, *, used: Table, bounds: Table
+        self,
+        kind: type[_Bound],
+        path: Iterable[int],
+        demand: Demand,
+        *,
+        used: Table,
+        bounds: Table,
+        but: AbstractSet[int] = frozenset(),
     ) -> list[_Bound]:
         return [
             kind(
@@ -154,7 +177,7 @@ class QueueAccounts:
                 queue=self.tree.queues[above].name,
             )
             for place, amount in enumerate(demand.amounts)
-            if amount > 0
+            if amount > 0 and place not in but
             for above in path
             if used[above][place] + amount > bounds[above][place]
         ]

@@ -3,15 +3,20 @@
 Queues are numbered, parents before their children and equals by name, and resources are numbered too: shares, accounts
 and orders are lists over these numbers. A queue that cannot be used, because its parent does not exist or it is its own
 ancestor, has no number; work that names it waits with the reason.
+
+Where there are queues, but none of a default's name, work that names none is in a queue `default` all the same: without
+quotas, with the usual weight (decision 0626). Where one hierarchy counts all GPUs together and another one by kinds,
+the second counts both ways, and the first does not count kinds (decision 0627).
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.model.queue import COHORT_PREFIX, DEFAULT_QUEUE, Queue, QueueShare
-from kaicore.rules.queues.resources import counted
+from kaicore.rules.queues.resources import GPU, counted, gpus_per_unit
 from kaicore.rules.reasons.queue import (
     NamespaceNotSelected,
     QueueDoesNotExist,
@@ -31,6 +36,7 @@ UNLIMITED = 2**62
 DEFAULT_NAMES = (DEFAULT_QUEUE, "default-queue")
 
 _NO_SHARE = QueueShare()
+_NO_PLACES: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +65,14 @@ class QueueTree:
         limits: by queue and resource, what is never exceeded.
         kept: by queue and resource, what of the quota no other queue may use.
         weights: by queue and resource, in thousandths.
+        by_priority: ClusterQueues of cohorts that hold nothing else: those that do not borrow go by the priority of
+            their work.
         problems: why queues cannot be used, by name.
         configured: whether there is any queue; otherwise the tree is one queue for all work.
+        implied_default: the queue of work that names none, where there is no such object; -1 where there is one.
+        uncounted: by root, the places of GPU kinds that its hierarchy counts as `gpu` only.
+        summed: by root, the place of `gpu` where its hierarchy has quotas of kinds: there it is their sum, which counts
+            in the division only.
     """
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
@@ -69,8 +81,9 @@ class QueueTree:
         self.problems: dict[str, str] = {}
         self._aliases = {name: queue for name, queue in queues.items() if queue.alias_of}
         real = {name: queue for name, queue in queues.items() if not queue.alias_of}
-        if not queues:
-            real = {DEFAULT_QUEUE: Queue(DEFAULT_QUEUE)}
+        implied = not queues.keys() & set(DEFAULT_NAMES)
+        if implied:
+            real[DEFAULT_QUEUE] = Queue(DEFAULT_QUEUE)
         for name in sorted({queue.parent for queue in real.values()} - set(real)):
             if name.startswith(COHORT_PREFIX):
                 # Kueue's cohorts are there as soon as a queue names them.
@@ -82,6 +95,7 @@ class QueueTree:
         self._number: dict[str, int] = {}
         self._arrange(real)
         self._find_problems(real)
+        self.implied_default = self._number[DEFAULT_QUEUE] if implied and queues else -1
         self.resources = tuple(sorted({name for queue in self.queues for name in queue.shares}))
         size, width = len(self.queues), len(self.resources)
         self.quotas = [[0] * width for _ in range(size)]
@@ -91,18 +105,43 @@ class QueueTree:
         for number in range(size - 1, -1, -1):
             self._set_bounds(number)
         self.roots = [number for number in range(size) if self.parents[number] < 0]
+        self.uncounted: dict[int, frozenset[int]] = {}
+        self.summed: dict[int, frozenset[int]] = {}
+        self._sum_up_gpus()
+        self.by_priority = frozenset(
+            child
+            for number, children in enumerate(self.children)
+            if self.queues[number].pooled and all(self.queues[one].only_named for one in children)
+            for child in children
+        )
         self.leaves = [number for number in range(size) if not self.children[number]]
 
     def __len__(self) -> int:
         return len(self.queues)
 
-    def demand(self, amounts: Amounts) -> Demand:
-        """Return what work asks for that requests `amounts` in all."""
+    def demand(self, amounts: Amounts, number: int = -1) -> Demand:
+        """Return what work asks for that requests `amounts` in all.
+
+        Args:
+            amounts: by resource.
+            number: the queue that counts it; -1 for all that any queue counts.
+        """
         by_name = counted(amounts)
+        uncounted = self.not_counted_by(number)
         return Demand(
-            tuple(by_name.get(resource, 0) for resource in self.resources),
+            tuple(
+                0 if place in uncounted else by_name.get(resource, 0) for place, resource in enumerate(self.resources)
+            ),
             frozenset(name for name, amount in amounts.items() if amount and name != PODS),
         )
+
+    def not_counted_by(self, number: int) -> AbstractSet[int]:
+        """Return the places of `uncounted` for a queue."""
+        return self.uncounted.get(self.paths[number][-1], _NO_PLACES) if self.uncounted and number >= 0 else _NO_PLACES
+
+    def summed_by(self, number: int) -> AbstractSet[int]:
+        """Return the places of `summed` for a queue."""
+        return self.summed.get(self.paths[number][-1], _NO_PLACES) if self.summed else _NO_PLACES
 
     def find(self, name: str, *, namespace: str = "") -> int | None:
         """Return the number of the queue that work belongs to, whatever may be wrong with it; None for none."""
@@ -119,9 +158,9 @@ class QueueTree:
         """
         named = self._lookup(name, namespace)
         if named is None:
-            wanted = self.problems.get(name)
-            if wanted is not None:
-                return QueueInvalid(queue=name, problem=wanted)
+            for wanted in (name,) if name else DEFAULT_NAMES:
+                if wanted in self.problems:
+                    return QueueInvalid(queue=wanted, problem=self.problems[wanted])
             return QueueDoesNotExist(queue=name)
         number = self._number.get(named.alias_of or named.name)
         if number is None:
@@ -236,6 +275,26 @@ class QueueTree:
             self.quotas[number][place], self.limits[number][place] = quota, limit
             self.kept[number][place] = 0 if share.lendable is None else max(0, quota - share.lendable)
             self.weights[number][place] = share.weight
+
+    def _sum_up_gpus(self) -> None:
+        """Find out which hierarchies count GPUs by kinds while others count all of them together."""
+        kinds = {place: units for place, name in enumerate(self.resources) if (units := gpus_per_unit(name))}
+        if not kinds or GPU not in self.resources:
+            return
+        total = self.resources.index(GPU)
+        for root in self.roots:
+            below = [number for number, path in enumerate(self.paths) if path[-1] == root]
+            named = {name for number in below for name in self.queues[number].shares}
+            own = {place: units for place, units in kinds.items() if self.resources[place] in named}
+            self.uncounted[root] = frozenset(kinds.keys() - own.keys())
+            if not own or GPU in named:
+                continue
+            self.summed[root] = frozenset({total})
+            for number in below:
+                for table in (self.quotas, self.limits, self.kept):
+                    summed = sum(table[number][place] * units for place, units in own.items())
+                    table[number][total] = min(UNLIMITED, summed)
+                self.weights[number][total] = max(self.weights[number][place] for place in own)
 
     def _pools(self, number: int, resource: str) -> bool:
         """Whether a queue or any below it names a resource."""

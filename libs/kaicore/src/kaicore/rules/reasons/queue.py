@@ -9,10 +9,10 @@ from kaicore.rules.reasons.base import CodedReason, named_amount
 
 
 class QueueDoesNotExist(CodedReason, frozen=True, kw_only=True):
-    """The queue that the work names does not exist, or it names none and there is no default.
+    """The queue that the work names does not exist.
 
     Attributes:
-        queue: its name; empty if none is named.
+        queue: its name; empty in logs of engines up to 19, where work named none and there was no default.
     """
 
     of_nodes: ClassVar[bool] = False

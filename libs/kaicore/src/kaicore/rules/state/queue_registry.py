@@ -70,6 +70,13 @@ class QueueRegistry:
             self._tree = QueueTree(self.queues)
         return self._tree
 
+    def uses_implied_default(self) -> bool:
+        """Tell whether any work is in the default queue that is no object."""
+        tree = self.tree
+        return tree.implied_default >= 0 and any(
+            tree.find(key.queue, namespace=key.namespace) == tree.implied_default for key in self.usages
+        )
+
     def tree_of(self, config: EngineConfig) -> QueueTree:
         """Return the hierarchy of the queues that are a shard's, by its node pool."""
         pool = config.node_pool

@@ -26,5 +26,7 @@ def queue_report(state: ClusterState, config: EngineConfig, *, shard: str, now: 
     if not may_report(registry, config, now=now):
         return None
     accounts = state.queue_accounts(config, now=now)
-    changed = [item for name, item in sorted(figures(accounts).items()) if registry.reported.get(name) != item]
+    changed = [
+        item for name, item in sorted(figures(accounts).items()) if item.uid and registry.reported.get(name) != item
+    ]
     return QueuesReported(shard=shard, now=now, queues=tuple(changed)) if changed else None

@@ -4,6 +4,8 @@ What is divided is what the cluster's ready nodes have, less what other schedule
 whose queue does not exist.
 """
 
+from collections.abc import Sequence
+
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -44,8 +46,8 @@ def queue_accounts(
             _take_off(totals, use.used)
             continue
         places[account] = number
-        used, pending = tree.demand(use.used).amounts, tree.demand(use.pending).amounts
-        firm = tree.demand(use.non_preemptible).amounts
+        used, pending = tree.demand(use.used, number).amounts, tree.demand(use.pending, number).amounts
+        firm = tree.demand(use.non_preemptible, number).amounts
         row = requested[number]
         sums = uses.setdefault(number, ([0] * width, [0] * width))
         for place in range(width):
@@ -61,9 +63,10 @@ def queue_accounts(
             histories, fairness, totals=counted(totals), since_us=registry.since, recorded_us=recorded_at, now_us=now
         )
         for account, by_resource in parts.items():
+            uncounted = tree.not_counted_by(places[account])
             for above in tree.paths[places[account]]:
                 for place, resource in enumerate(tree.resources):
-                    usage[above][place] += by_resource.get(resource, 0)
+                    usage[above][place] += 0 if place in uncounted else by_resource.get(resource, 0)
     there_is = [max(0, amount) for amount in tree.demand(totals).amounts]
     shares = divide(tree, totals=there_is, requested=requested, usage=usage, k_milli=fairness.k_milli)
     leaves = {number: LeafUse(tuple(used), tuple(firm)) for number, (used, firm) in uses.items()}
@@ -71,17 +74,18 @@ def queue_accounts(
 
 
 def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
-    """Return what is to be reported of each queue, by name; only of queues that are objects."""
+    """Return how each queue stands, by name: of objects, and of the default queue that is none."""
     tree, shares = accounts.tree, accounts.shares
     by_name = {}
     for number, queue in enumerate(tree.queues):
-        if not queue.uid:
+        if not queue.uid and number != tree.implied_default:
             continue
+        names = ["" if place in tree.summed_by(number) else resource for place, resource in enumerate(tree.resources)]
 
-        def named(row: "list[int] | tuple[int, ...]") -> Amounts:
+        def named(row: "list[int] | tuple[int, ...]", names: Sequence[str] = names) -> Amounts:
             # Sums over a whole cluster are of no bound, and events hold 64 bits.
-            amounts = zip(tree.resources, row, strict=True)
-            return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount}
+            amounts = zip(names, row, strict=True)
+            return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount and resource}
 
         by_name[queue.name] = QueueFigures(
             queue=queue.name,

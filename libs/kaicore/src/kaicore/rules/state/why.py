@@ -8,10 +8,12 @@ from kaicore.rules.engine.victims.job_failures import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL
 from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, DEFAULT_QUEUE
 from kaicore.rules.numa.held import impossible_holding, most_held
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.agreement import Agreement, compare
@@ -179,8 +181,10 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
 
 
 def notes(entry: PodEntry, state: ClusterState) -> list[str]:
-    """Say what is wrong with a pod, as of the log's last event."""
+    """Say what is wrong with a pod, as of the log's last event, and in which queue it is if it names none."""
     config, lines = state.config(), []
+    if unnamed := without_queue(entry, state):
+        lines.append(unnamed)
     if entry.replaces_on:
         lines.append(f"stands for a pod that was evicted from {entry.replaces_on}, and will not be evicted itself")
     if entry.misaligned:
@@ -209,6 +213,44 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
             f"runs for {silent // 1_000_000} s and no exporter observed its zones: is that of {entry.node} well?"
         )
     return lines
+
+
+def without_queue(entry: PodEntry, state: ClusterState) -> str:
+    """Say where a pod of ours that names no queue counts, and how it gets one; empty where there is no need to."""
+    tree = state.queue_registry.tree
+    name, namespace = state.queue_of(entry)
+    if tree.implied_default < 0 or entry.pod.scheduler_name != state.config().scheduler_name:
+        return ""
+    if name or tree.find("", namespace=namespace) != tree.implied_default:
+        return ""
+    owner = entry.pod.owner
+    whose = "it" if owner is None else f"the pod template of its owner ({owner.kind} {owner.name})"
+    text = default_queue_text(state, whose, entry.pod.namespace)
+    return f"names no queue: it counts in queue {DEFAULT_QUEUE}, {text}"
+
+
+def default_queue_text(state: ClusterState, whose: str, namespace: str = "") -> str:
+    """Say what the default queue that is no object is, and how work gets another one.
+
+    Args:
+        state: of the cluster.
+        whose: labels name a queue.
+        namespace: of the work; empty for any.
+    """
+    tree = state.queue_registry.tree
+    labels = []
+    for name, queue in sorted(state.queues.items()):
+        where = namespace or queue.namespace
+        if name.startswith((CLUSTER_QUEUE_PREFIX, COHORT_PREFIX)) or queue.namespace not in ("", where):
+            continue
+        if isinstance(tree.resolve(name, namespace=where), int):
+            key, value = (KUEUE_QUEUE_LABEL, name.partition("/")[2]) if queue.namespace else (KAI_QUEUE_LABEL, name)
+            labels.append(f"{key}={value}")
+    example = f", such as {labels[0]}" if labels else ""
+    return (
+        f"which is no object and has no quota; a label on {whose} gives it another queue{example}, "
+        f"and a Queue called {DEFAULT_QUEUE} takes its place"
+    )
 
 
 def miss_notes(uid: str, state: ClusterState) -> list[str]:
