@@ -57,6 +57,17 @@ def fragment(story: Story, layout: list[Any]) -> None:
         ([(4, 1), (7, 2), (7, 2)], ["time"]),
     ],
 )  # a gang of which one pod is to be placed anew and the other leaves
+@example(
+    [
+        *[(3, 1, 1, "set"), (1, 2, 1, "set"), (3, 2, 3, "set"), (0, 1, 1, "set"), (0, 1, 1, "set"), (0, 1, 1, "set")],
+        (0, 4, 1, "set"),
+    ],
+    [([(8, 1), (7, 1)], []), ([(4, 0)], []), ([(4, 0), (8, 1), (4, 0)], ["fail"])],
+)  # a moved pod's successor is to go where room is reserved for another group
+@example(
+    [(0, 1, 1, "set"), (0, 1, 1, "set"), (1, 2, 2, "set"), (2, 1, 2, "set")],
+    [([(8, 1), (8, 1), (4, 0)], ["recreate", "fail"])],
+)  # the rest of a gang is evicted for higher priority, just before what waits of the gang would start
 @given(running, st.lists(st.tuples(waiting, later), min_size=1, max_size=3))
 def test_moves_are_worth_it_and_rare(layout: list[Any], rounds: list[Any]) -> None:
     """What is looked at after each cycle is in `Story.cycle`."""

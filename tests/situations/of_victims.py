@@ -31,6 +31,14 @@ def victims() -> tuple[Cluster, Pod]:
     return cluster, one
 
 
+@shows(reasons.RoomKeptForOthers, "n0", "Pod default/first", "4 nvidia.com/gpu")
+def kept_for_others() -> tuple[Cluster, Pod]:
+    cluster = nodes(1)
+    cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=4)))
+    cluster.add_pod(pod("first", cpu=1, gpu=8, priority=9))
+    return cluster, cluster.add_pod(pod("second", cpu=1, gpu=4, priority=5))
+
+
 @shows(reasons.NeverPreempts, "Never", ASKS, "n0")
 def never() -> tuple[Cluster, Pod]:
     return asking(full(), preemption_policy="Never")

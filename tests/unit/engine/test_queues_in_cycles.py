@@ -8,6 +8,7 @@ from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import QueueShare
+from kaicore.rules.state.queue_shares import figures
 from msgspec.structs import replace
 
 from tests.factory import pod
@@ -254,3 +255,211 @@ def test_reasons_with_one_queue_name_no_shares() -> None:
     result = cluster.cycle()
     codes = {reason.code for group in result.groups for reason in group.reasons}
     assert "OverFairShare" not in codes
+
+
+def five_slots(*queues: Any) -> Workloads:
+    """One node of five GPUs, on two of which a1 runs: it belongs to the first queue, and its priority is the lowest."""
+    cluster = cluster_of(*queues, nodes=0)
+    cluster.add_node("n0", cpu=64, gpu=5)
+    cluster.full(cluster.gang("a1", 2, cpu=1, gpu=1, labels={QUEUE_LABEL: queues[0].name}))
+    return cluster
+
+
+def of_cohort(name: str, quota: int, **kwargs: Any) -> Any:
+    return queue(f"ClusterQueue/{name}", "Cohort/c", only_named=True, shares=of_kueue(quota), **kwargs)
+
+
+def in_queues(owner: str, other: str) -> dict[str, tuple[str, int, int]]:
+    """The case of the issue: a2 is of middle priority and wants four slots, b1 is of low priority and wants three."""
+    return {"a2": (owner, 4, 5), "b1": (other, 3, 1)}
+
+
+A, B = "ClusterQueue/a", "ClusterQueue/b"
+
+
+@pytest.mark.parametrize(
+    ("queues", "waiting", "evicted", "room", "started"),
+    [
+        pytest.param((queue("a", quota=5),), in_queues("a", "a"), {"a1"}, {"a2"}, set(), id="one-queue"),
+        pytest.param((of_cohort("a", 4), of_cohort("b", 1)), in_queues(A, B), {"a1"}, {"a2"}, set(), id="cohort"),
+        pytest.param(
+            (of_cohort("a", 4), of_cohort("b", 4)), in_queues(A, B), {"a1"}, {"a2"}, set(), id="quotas-exceed-the-nodes"
+        ),
+        pytest.param(
+            (queue("a", quota=4), queue("b", quota=4)), in_queues("a", "b"), {"a1"}, {"a2"}, set(), id="queues-of-kai"
+        ),
+        pytest.param(
+            (of_cohort("a", 2), of_cohort("b", 3)), in_queues(A, B), set(), set(), {"b1"}, id="not-owed-so-much"
+        ),
+        pytest.param(
+            (of_cohort("a", 4, may_preempt=False), of_cohort("b", 1)),
+            in_queues(A, B),
+            set(),
+            set(),
+            {"b1"},
+            id="queue-that-may-not-preempt",
+        ),
+        pytest.param(
+            (queue("a", quota=5),),
+            {"a2": ("a", 5, 5), "b1": ("a", 3, 1), "b2": ("a", 1, 1)},
+            {"a1"},
+            {"a2"},
+            set(),
+            id="all-of-the-node",
+        ),
+        pytest.param(
+            (queue("a", quota=5),),
+            {"a2": ("a", 4, 5), "b1": ("a", 3, 5)},
+            set(),
+            set(),
+            {"b1"},
+            id="equal-priority-that-fits-starts",
+        ),
+        pytest.param(
+            (queue("a", quota=5),),
+            {"a2": ("a", 6, 5), "b1": ("a", 3, 1)},
+            set(),
+            set(),
+            {"b1"},
+            id="preemption-would-not-help",
+        ),
+        pytest.param(
+            (queue("a", quota=5),),
+            {"a2": ("a", 4, 5), "b1": ("a", 1, 1)},
+            {"a1"},
+            {"a2", "b1"},
+            set(),
+            id="room-enough-for-both",
+        ),
+    ],
+)
+def test_room_that_a_preemptor_needs_is_not_taken_by_lower_priority(
+    queues: tuple[Any, ...],
+    waiting: dict[str, tuple[str, int, int]],
+    evicted: set[str],
+    room: set[str],
+    started: set[str],
+) -> None:
+    cluster = five_slots(*queues)
+    for age, (name, (of_queue, slots, priority)) in enumerate(waiting.items()):
+        labels = {QUEUE_LABEL: of_queue}
+        cluster.gang(name, slots, cpu=1, gpu=1, labels=labels, priority=priority, created_at=9 - age)
+    result = cluster.cycle()
+    assert {eviction.group.rpartition("/")[2] for eviction in result.evictions} == evicted
+    assert {nomination.group.rpartition("/")[2] for nomination in result.nominations} == room
+    assert {placed.rpartition("-")[0] for placed in cluster.placed(result)} == started
+    cluster.go(result)
+    later = cluster.cycle()
+    assert not later.evictions, "who was evicted was all that it took"
+    assert {placed.rpartition("-")[0] for placed in cluster.placed(later)} >= room
+
+
+def test_heads_of_one_cohort_that_do_not_borrow_go_by_priority() -> None:
+    """a has the smaller share with its work, but b's is of higher priority; c's is of the highest, and borrows."""
+    cluster = cluster_of(of_cohort("a", 8), of_cohort("b", 4), of_cohort("c", 1), nodes=0)
+    cluster.add_node("n0", cpu=64, gpu=4)
+    for name, gpu, priority in (("a", 2, 1), ("b", 3, 2), ("c", 2, 3)):
+        cluster.add_pod(of(name, f"ClusterQueue/{name}", gpu, priority=priority))
+    assert set(cluster.placed(cluster.cycle())) == {"b"}
+
+
+def test_reason_names_the_group_that_room_is_kept_for() -> None:
+    cluster = five_slots(queue("a", quota=5))
+    cluster.gang("a2", 4, cpu=1, gpu=1, labels={QUEUE_LABEL: "a"}, priority=5)
+    cluster.gang("b1", 3, cpu=1, gpu=1, labels={QUEUE_LABEL: "a"}, priority=1)
+    cluster.gang("b2", 6, cpu=1, gpu=1, labels={QUEUE_LABEL: "a"}, priority=1)
+    for _ in range(2):
+        reasons = {one.group.rpartition("/")[2]: one.reasons for one in cluster.cycle().groups}
+        kept, *others = reasons["b1"]
+        assert str(kept) == (
+            "would fit where room is kept for PodGroup.scheduling.sigs.k8s.io default/a2, which comes first: "
+            "on 1 node (such as n0)"
+        )
+        assert others
+        assert "RoomKeptForOthers" not in {reason.code for reason in reasons["b2"]}, "it would not fit without, either"
+
+
+@pytest.mark.parametrize(("quota", "waits"), [(0, True), (4, False)])
+def test_room_of_another_queue_is_taken_only_by_who_is_owed_it(quota: int, waits: bool) -> None:
+    """One victim of two is gone when work of higher priority comes, of the queue that the room was taken back from."""
+    cluster = cluster_of(queue("a"), queue("b", quota=8), nodes=0)
+    for number in range(2):
+        cluster.add_node(f"n{number}", cpu=64, gpu=4)
+    cluster.full([cluster.add_pod(of(f"a{number}", "a", 4, priority=3)) for number in range(2)])
+    cluster.gang("b", 2, cpu=1, gpu=4, labels={QUEUE_LABEL: "b"}, created_at=9)
+    result = cluster.cycle()
+    assert len(result.evictions) == 2
+    cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=quota)))
+    cluster.delete_pod(cluster.state.pods[result.evictions[0].uid].pod)
+    cluster.add_pod(of("successor", "a", 4, priority=3, created_at=10))
+    assert set(cluster.placed(cluster.cycle())) == (set() if waits else {"successor"})
+
+
+FIRM = {"kai.scheduler/preemptibility": "non-preemptible"}
+
+
+def of_kai(gpus: int) -> dict[str, QueueShare]:
+    """The shares of a Queue of KAI that bounds GPUs only."""
+    return {"cpu": QueueShare(quota=None), "memory": QueueShare(quota=None), "gpu": QueueShare(quota=gpus)}
+
+
+def unnamed(name: str, gpu: int, **kwargs: Any) -> Pod:
+    """A pod that names no queue."""
+    return pod(name, cpu=1, gpu=gpu, owner=OWNER, **kwargs)
+
+
+def test_work_without_a_queue_goes_on_when_the_first_queue_is_created_and_gives_way_to_its_quota() -> None:
+    cluster = cluster_of()
+    cluster.full(cluster.add_pod(unnamed("before", 8)))
+    cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=8)))
+    cluster.full(cluster.add_pod(unnamed("after", 8)))
+    accounts = cluster.state.queue_accounts(EngineConfig(), now=cluster.now)
+    assert accounts.used[accounts.tree.implied_default] == [16]
+    cluster.add_pod(of("a0", "a", 8))
+    result = cluster.cycle()
+    assert list(cluster.evicted(result).values()) == [EvictionReason.RECLAIMED]
+    cluster.record("queue/default", payloads.QueueObserved(queue("default", quota=16)))
+    assert cluster.state.queue_registry.tree.implied_default == -1
+
+
+def test_work_without_a_queue_that_cannot_be_preempted_has_what_quotas_leave() -> None:
+    cluster = cluster_of(queue("a", quota=8), queue("b", quota=None))
+    for number in range(2):
+        cluster.add_pod(unnamed(f"firm{number}", 8, labels=FIRM, created_at=number))
+    result = cluster.cycle()
+    assert set(cluster.placed(result)) == {"firm0"}
+    (waiting,) = result.pending
+    reasons = {str(reason) for alone in waiting.alone for reason in alone.reasons}
+    assert (
+        "queue default would be 8 gpu over its quota with work that cannot be preempted: 8 gpu asked for, 0 left"
+        in reasons
+    )
+
+
+def test_gpus_count_once_where_queues_of_both_dialects_are() -> None:
+    """KAI's queue counts them as `gpu`, the ClusterQueue by their name; what is divided is the same 16."""
+    cluster = cluster_of(queue("team", shares=of_kai(8)), of_cohort("a", 8))
+    firm = [of("team", "team", 8, priority=100), of("a", A, 8, priority=100)]
+    cluster.full([cluster.add_pod(one) for one in firm])
+    accounts = cluster.state.queue_accounts(EngineConfig(), now=cluster.now)
+    by_name = figures(accounts)
+    for name, resource in (("team", "gpu"), (A, "nvidia.com/gpu")):
+        figure = by_name[name]
+        for amounts in (figure.allocated, figure.requested, figure.non_preemptible, figure.fair_share):
+            assert {key: amount for key, amount in amounts.items() if key.endswith("gpu")} == {resource: 8}
+    tree = accounts.tree
+    a, gpu = tree.find(A), tree.resources.index("gpu")
+    assert a is not None
+    assert (tree.quotas[a][gpu], accounts.used[a][gpu]) == (8, 8)
+
+
+def test_cluster_queue_takes_its_gpus_back_from_a_queue_of_kai() -> None:
+    cluster = cluster_of(queue("team", shares=of_kai(8)), of_cohort("a", 8))
+    cluster.full([cluster.add_pod(of(f"team{number}", "team", 4)) for number in range(4)])
+    cluster.add_pod(of("a", A, 8, created_at=9))
+    result = cluster.cycle()
+    assert list(cluster.evicted(result).values()) == [EvictionReason.RECLAIMED] * 2
+    cluster.go(result)
+    assert set(cluster.placed(cluster.cycle())) == {"a"}
+    cluster.add_pod(of("more", A, 1, created_at=10))
+    assert not cluster.cycle().evictions, "both have their due"

@@ -4,9 +4,12 @@ Pure and deterministic: the same input, configuration and engine version give th
 the first node by name; groups are taken by the order of queues, then by priority, age and name.
 """
 
+from collections.abc import Iterator
+
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.actions.consolidate import Consolidate
+from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.actions.preempt import Preempt
 from kaicore.rules.engine.actions.provision import Provision
 from kaicore.rules.engine.actions.reclaim import Reclaim
@@ -19,13 +22,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.placement.placer import PlacingObserver
 from kaicore.rules.engine.session import Session
 
-_ACTIONS: dict[Action, type[CycleAction]] = {
-    Action.ALLOCATE: Allocate,
-    Action.CONSOLIDATE: Consolidate,
-    Action.RECLAIM: Reclaim,
-    Action.PREEMPT: Preempt,
-    Action.STALE_GANG: StaleGang,
-}
+_EVICTING: dict[Action, type[EvictionAction]] = {one.action: one for one in (Consolidate, Reclaim, Preempt)}
 
 
 def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: PlacingObserver | None = None) -> CycleResult:
@@ -36,7 +33,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     3. Allocate: evaluate each class on all nodes when its first pod comes up, afterwards on the nodes changed since;
        place each pod on the best node, predict its zones, and charge the node, so that no later pod sees them free. A
        gang that does not fit as a whole leaves no trace.
-    4. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`.
+    4. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`. For a group of
+       higher priority that is done before others take the room that it needs.
     5. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle.
     6. Ask for nodes where only new ones would help a group: see `kaicore.rules.engine.actions.provision`.
     7. Give each class and each group with pods left its reasons, as they were when it found no node.
@@ -48,10 +46,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     session.reservations.restore()
     if config.replace_failed_nodes:
         Replace(session).run()
-    for action in config.actions:
-        if observer is not None:
-            observer.begins(action.value)
-        _ACTIONS[action](session).run()
+    for action in _actions(session):
+        action.run()
     session.reservations.clear_idle()
     Repair(session).run()
     Provision(session).run()
@@ -59,3 +55,18 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     result = session.result()
     session.end()
     return result
+
+
+def _actions(session: Session) -> Iterator[CycleAction]:
+    """Yield the configured actions, in order."""
+    actions = session.config.actions
+    evicting = {one: _EVICTING[one](session) for one in actions if one in _EVICTING}
+    for place, action in enumerate(actions):
+        if session.observer is not None:
+            session.observer.begins(action.value)
+        if action in evicting:
+            yield evicting[action]
+        elif action is Action.ALLOCATE:
+            yield Allocate(session, [evicting[one] for one in actions[place:] if one in evicting])
+        else:
+            yield StaleGang(session)

@@ -67,6 +67,10 @@ class Reservations:
         #: Groups for which another scheduler reserved room where no pod is leaving.
         self._idle: list[PendingGroup] = []
 
+    def __bool__(self) -> bool:
+        """Whether room is reserved for any group."""
+        return bool(self._by_group)
+
     def restore(self) -> None:
         """Reserve the room that pods are nominated for already, higher priority first; clear what cannot be reserved.
 
@@ -227,17 +231,19 @@ class Reservations:
         """Tell whether this cycle has decided to reserve room for a group."""
         return group in self._new
 
-    def takeable(self, *, below: int, behind: PendingGroup | None = None) -> list[PendingGroup]:
-        """Return the groups whose reservations may be taken, higher priority first.
+    def takeable(self, steps: Steps, *, behind: PendingGroup | None = None) -> list[PendingGroup]:
+        """Return the groups whose reservations steps may take, higher priority first: groups of lower priority.
 
-        Those that this cycle has decided on are left out: a cycle decides once about a pod.
+        Of another queue only if the queues of the steps are owed what these ask for. Those that this cycle has decided
+        on are left out: a cycle decides once about a pod.
 
         Args:
-            below: groups of a lower priority than this.
-            behind: a group with a reservation; also the groups that come after it.
+            steps: what is to start.
+            behind: a group of them with a reservation; also the groups that come after it.
         """
         if not self._by_group:
             return []
+        below = min(pending_group.group.priority for pending_group, _ in steps)
         groups = [self._pending_groups[key] for key in self._by_group if key not in self._new]
 
         def may_be_taken(pending_group: PendingGroup) -> bool:
@@ -245,13 +251,26 @@ class Reservations:
                 behind is not None and pending_group.reservation_order_key > behind.reservation_order_key
             )
 
-        return sorted(filter(may_be_taken, groups), key=lambda pending_group: pending_group.reservation_order_key)
+        groups = sorted(filter(may_be_taken, groups), key=lambda pending_group: pending_group.reservation_order_key)
+        queue_of = self._accounts.queue_of
+        queues = {queue_of(pending_group.group) for pending_group, _ in steps}
+        own = [pending_group for pending_group in groups if queue_of(pending_group.group) in queues]
+        return groups if len(own) == len(groups) or self._is_owed(steps) else own
+
+    def _is_owed(self, steps: Steps) -> bool:
+        """Tell whether queues are owed what steps ask for, what is reserved for them already included."""
+        requests_of = self._pods.requests_of
+        requests = [(pending_group.group, requests_of(step.members)) for pending_group, step in steps]
+        reserved = [
+            (pending_group.group, requests_of(assignment.member for assignment in self.of(pending_group.key)))
+            for pending_group, _ in steps
+        ]
+        return self._accounts.is_owed(requests, reserved)
 
     def usable_by(self, steps: Steps) -> tuple[list[PendingGroup], list[PendingGroup]]:
         """Return the groups of steps that have reservations, and the other groups whose reservations they may take."""
         own = [pending_group for pending_group, _ in steps if pending_group.nominated]
-        lowest = min(pending_group.group.priority for pending_group, _ in steps)
-        takeable = self.takeable(below=lowest, behind=own[0] if own else None)
+        takeable = self.takeable(steps, behind=own[0] if own else None)
         return own, [pending_group for pending_group in takeable if pending_group not in own]
 
     def except_of(self, pending_groups: Iterable[PendingGroup]) -> list[Assignment]:

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
@@ -164,6 +165,8 @@ class Session:
         assignments: Sequence[Assignment],
         evictions: Sequence[tuple[Member, EvictionDecided]],
         suspended: Suspended,
+        *,
+        successors: Iterable[Assignment] = (),
     ) -> None:
         """Decide that victims are evicted and that their room is reserved.
 
@@ -172,11 +175,15 @@ class Session:
             assignments: where its pods go; charged to the future's nodes.
             evictions: the victims; taken off the future's nodes.
             suspended: reservations of other groups, suspended on the nodes of both times.
+            successors: where those of moved pods are to go, on the future's nodes already: nothing else starts there.
+                They leave no marks: nothing says that they come, so no pod may count on being near them.
         """
         for member, eviction in evictions:
             self._release(member, eviction)
         for assignment in assignments:
             self.nodes.statement.place(assignment.pod_charge)
+        for successor in successors:
+            self.nodes.statement.place(msgspec.structs.replace(successor.pod_charge, marks=()))
         by_group = _by_group(assignments)
         for pending_group, step in steps:
             self.accounts.charge(pending_group.group, self.pods.requests_of(step.members))

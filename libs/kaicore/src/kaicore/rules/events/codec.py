@@ -26,7 +26,7 @@ _PARTS = (
 )
 
 #: Current schema versions, where not 1.
-_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 4}
+_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 5}
 
 #: `(type, version)` to the function that makes a document of `version + 1` of it.
 _UPCASTERS: dict[tuple[str, int], Upcaster] = {
@@ -38,6 +38,8 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("CycleCompleted", 2): lambda document: document,
     # Until then no reason was about resource claims.
     ("CycleCompleted", 3): lambda document: document,
+    # Until then no reason was that room is kept for others.
+    ("CycleCompleted", 4): lambda document: document,
 }
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in Payload.__subclasses__() if cls not in _PARTS}

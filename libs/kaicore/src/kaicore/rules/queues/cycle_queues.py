@@ -29,7 +29,7 @@ class CycleQueues:
     accounts: QueueAccounts
     config: FairShareConfig
     _journal: list[tuple[int, Demand, bool, int]] = field(default_factory=list)
-    _demands: dict[tuple[tuple[str, int], ...], Demand] = field(default_factory=dict)
+    _demands: dict[tuple[tuple[tuple[str, int], ...], int], Demand] = field(default_factory=dict)
     _numbers: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
     def queue_of(self, group: Group) -> str:
@@ -37,7 +37,7 @@ class CycleQueues:
         number = self._number(group)
         return group.queue if number is None else self.accounts.tree.queues[number].name
 
-    def order_key(self, queue: str, request: Amounts) -> tuple[Standing, ...]:
+    def order_key(self, queue: str, request: Amounts, *, priority: int = 0) -> tuple[Standing, ...]:
         """Return a queue's place in the order of queues if its next work asks for `request`; the lowest goes first.
 
         The ancestors are judged first, from the root down, each by what it uses; the queue itself with the work. An
@@ -47,9 +47,28 @@ class CycleQueues:
         number = self.accounts.tree.find(queue)
         if number is None:
             return ()
-        path, nothing = self.accounts.tree.paths[number], self._demand({})
+        path, nothing = self.accounts.tree.paths[number], self._demand({}, number)
         above = (standing(self.accounts, one, nothing) for one in reversed(path[1:]))
-        return (*above, standing(self.accounts, number, self._demand(request)))
+        return (*above, standing(self.accounts, number, self._demand(request, number), priority=priority))
+
+    def is_owed(self, requests: GroupRequests, making_way: GroupRequests) -> bool:
+        """Tell whether queues are owed that groups start so much, once some work has made way.
+
+        They are where none of them, nor any queue above them, has more than its fair share of what is asked for then.
+        """
+        before = self.savepoint()
+        for group, amounts in making_way:
+            self.release(group, amounts)
+        for group, request in requests:
+            self.charge(group, request)
+        owed = bool(requests)
+        for number, demand in self._claims(requests):
+            places = [place for place, amount in enumerate(demand.amounts) if amount > 0]
+            fair = self.accounts.shares.fair
+            owed &= bool(places)
+            owed &= not any(self.accounts.exceeds(above, fair, places) for above in self.accounts.tree.paths[number])
+        self.undo(before)
+        return owed
 
     def refusal(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """Say why a group may not start so much now, whatever is free; empty if it may.
@@ -61,7 +80,7 @@ class CycleQueues:
             return (number,)
         if group.admitted and self.accounts.tree.queues[number].controlled:
             return ()
-        return self.accounts.refusals(number, self._demand(request), preemptible=group.preemptible)
+        return self.accounts.refusals(number, self._demand(request, number), preemptible=group.preemptible)
 
     def exceeded(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """Say why a group might not start so much, that being on the accounts already; empty if it might."""
@@ -78,7 +97,7 @@ class CycleQueues:
         number = self._number(victim)
         if number is None:
             return 0
-        tree, amounts = self.accounts.tree, self._demand(request).amounts
+        tree, amounts = self.accounts.tree, self._demand(request, number).amounts
         above = {tree.queues[one].name for one in tree.paths[number]}
         total = 0
         for reason in refused:
@@ -96,7 +115,9 @@ class CycleQueues:
             if not isinstance(number, int):
                 refused.append(number)
             else:
-                refused += may_reclaim(self.accounts, number, self._demand(request), preemptible=group.preemptible)
+                refused += may_reclaim(
+                    self.accounts, number, self._demand(request, number), preemptible=group.preemptible
+                )
                 self.charge(group, request)
         self.undo(before)
         return tuple(refused)
@@ -127,9 +148,10 @@ class CycleQueues:
 
     def keeps_quotas(self, requests: GroupRequests, victim: Group, held: Amounts) -> bool:
         """Tell whether the victim's queues keep their quotas if so much of its work goes for groups to start."""
-        theirs, demand = self._number(victim), self._demand(held)
+        theirs = self._number(victim)
         return theirs is None or all(
-            keeps_quotas(self.accounts, mine, wanted, theirs, demand) for mine, wanted in self._claims(requests)
+            keeps_quotas(self.accounts, mine, wanted, theirs, self._demand(held, theirs))
+            for mine, wanted in self._claims(requests)
         )
 
     def exchange_refusal(self, requests: GroupRequests, victims: GroupRequests) -> tuple[Reason, ...]:
@@ -175,7 +197,7 @@ class CycleQueues:
     def _count(self, group: Group, request: Amounts, sign: int) -> None:
         number = self._number(group)
         if number is not None:
-            demand = self._demand(request)
+            demand = self._demand(request, number)
             self._journal.append((number, demand, group.preemptible, sign))
             self._apply(number, demand, group.preemptible, sign)
 
@@ -184,8 +206,8 @@ class CycleQueues:
         change(number, demand, preemptible=preemptible)
 
     def _claims(self, work: GroupRequests) -> list[Claim]:
-        numbered = ((self._number(group), self._demand(request)) for group, request in work)
-        return [(number, demand) for number, demand in numbered if number is not None]
+        numbered = ((self._number(group), request) for group, request in work)
+        return [(number, self._demand(request, number)) for number, request in numbered if number is not None]
 
     def _resolve(self, group: Group) -> int | Reason:
         return self.accounts.tree.resolve(group.queue, namespace=group.namespace, admitted=group.admitted)
@@ -196,9 +218,11 @@ class CycleQueues:
             self._numbers[key] = self.accounts.tree.find(key[0], namespace=key[1])
         return self._numbers[key]
 
-    def _demand(self, request: Amounts) -> Demand:
-        key = tuple(request.items())
+    def _demand(self, request: Amounts, number: int) -> Demand:
+        tree = self.accounts.tree
+        # Few hierarchies count otherwise than the others.
+        key = tuple(request.items()), tree.paths[number][-1] if tree.uncounted else -1
         demand = self._demands.get(key)
         if demand is None:
-            demand = self._demands[key] = self.accounts.tree.demand(request)
+            demand = self._demands[key] = tree.demand(request, number)
         return demand

@@ -27,6 +27,26 @@ class WaitsForVictims(CodedReason, frozen=True, kw_only=True):
         return f"room is kept for {self.pods} of its pods until the pods that hold it are gone{where}"
 
 
+class RoomKeptForOthers(CodedReason, frozen=True, kw_only=True):
+    """The pods would fit where room is kept for a group that comes first.
+
+    Attributes:
+        nodes: on how many nodes, for that group.
+        example: one of them.
+        group: that group, `<kind> <namespace>/<name>`; of several the first one.
+    """
+
+    nodes: int = 0
+    example: str = ""
+    group: str = field(name="detail", default="")
+
+    def __str__(self) -> str:
+        where = f" (such as {self.example})" if self.example else ""
+        return (
+            f"would fit where room is kept for {self.group}, which comes first: on {plural(self.nodes, 'node')}{where}"
+        )
+
+
 class NeverPreempts(CodedReason, frozen=True, kw_only=True):
     """The pods' preemption policy is `Never`."""
 

@@ -24,6 +24,7 @@ from kaicore.rules.reasons.eviction import (
     PodsWithoutController,
     PreemptionDelayNotElapsed,
     ProtectedByDisruptionBudget,
+    RoomKeptForOthers,
     TooManyToMove,
     UnderSeveralDisruptionBudgets,
     VictimSearchEnded,
@@ -184,6 +185,7 @@ Reason: TypeAlias = (
     | QueueMayNotReclaim
     | QueueMayNotPreempt
     | WaitsForVictims
+    | RoomKeptForOthers
     | NeverPreempts
     | PreemptionDelayNotElapsed
     | NoVictimsWouldHelp

@@ -1,20 +1,26 @@
-"""The first action: start what fits, by the order of queues and, within a queue, of groups.
+"""Start what fits, by the order of queues and, within a queue, of groups.
 
 A gang starts as a whole or not at all. Pods above its minimum follow step by step, each in the order of queues at that
-time.
+time. Before a group takes room, room is made for groups of higher priority that do not fit and have a right to it
+(decision 0625).
 """
 
-from collections import Counter
+import heapq
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
+from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.placement.placer import Placer
+from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.reasons.eviction import WaitsForVictims
+from kaicore.rules.groups.membership import display_key
+from kaicore.rules.reasons.eviction import RoomKeptForOthers, WaitsForVictims
 from kaicore.rules.reasons.group import GangDoesNotFit
 from kaicore.rules.reasons.reason import Reason
 
@@ -25,16 +31,28 @@ _DEFERRED_US = 50_000
 class Allocate(CycleAction):
     """Start what fits on what is free now."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, evicting: Sequence[EvictionAction] = ()) -> None:
+        """Args:
+        session: the cycle.
+        evicting: the actions that come afterwards and make room for what does not fit, in their order.
+        """
         super().__init__(session)
+        self._evicting = [action for action in evicting if action.is_on]
+        self._order = GroupOrder(session, session.pending_groups.values())
         self._failures = _Failures()
         #: Of steps with topology constraints that found no room, why, by their shape.
         self._no_room: dict[object, tuple[Reason, ...]] = {}
+        #: Whose reservation keeps steps from starting, by their shape; None for nobody's.
+        self._kept_from: dict[object, RoomKeptForOthers | None] = {}
+        #: Groups that did not fit and might be helped, as a heap by their order; and by queue, in their order.
+        self._unhelped: list[tuple[tuple[int, int, int, str, str, str], str]] = []
+        self._unhelped_in: dict[str, deque[PendingGroup]] = {}
+        #: Keys of groups for which room was made, or could not be.
+        self._tried: set[str] = set()
 
     def run(self) -> None:
         """See `CycleAction.run`."""
-        session = self.session
-        order = GroupOrder(session, session.pending_groups.values())
+        session, order = self.session, self._order
         while (pending_group := order.next()) is not None:
             if pending_group.blocked:
                 continue
@@ -47,13 +65,131 @@ class Allocate(CycleAction):
                 else:
                     order.put_back(pending_group)
             else:
-                for other, _ in steps:
-                    # A group that can start without this one is tried again for itself.
-                    together = other is pending_group or pending_group.key in other.group.together
-                    other.blocked = other.blocked or together
+                self._block(steps)
 
-    def _start(self, steps: Steps) -> bool:
-        """Place the pods of steps that start at once; otherwise leave the reasons with their groups."""
+    def _block(self, steps: Steps) -> None:
+        """Take notice that steps do not start in this cycle."""
+        pending_group, _ = steps[0]
+        for other, _ in steps:
+            # A group that can start without this one is tried again for itself.
+            together = other is pending_group or pending_group.key in other.group.together
+            other.blocked = other.blocked or together
+        idle = not (pending_group.nominated or pending_group.deferred)
+        if idle and any(action.might_help(pending_group) for action in self._evicting):
+            heapq.heappush(self._unhelped, (pending_group.order_key, pending_group.key))
+            queue = self.session.accounts.queue_of(pending_group.group)
+            self._unhelped_in.setdefault(queue, deque()).append(pending_group)
+
+    # Groups of higher priority.
+
+    def _takes_room_of_higher(self, steps: Steps) -> bool:
+        """Tell whether room may have to be made for groups of higher priority before steps start, which are placed."""
+        if not self._evicting:
+            return False
+        order, priority = self._order, _priority_of(steps)
+        own = self._unhelped_in.get(self.session.accounts.queue_of(steps[0][0].group))
+        if own and own[0].group.priority > priority:
+            return True
+        while self._unhelped and -self._unhelped[0][0][0] > priority:
+            if self._is_owed(self.session.pending_groups[self._unhelped[0][1]]):
+                return True
+            heapq.heappop(self._unhelped)
+        while (claimant := order.first_above(priority)) is not None:
+            if not claimant.blocked and self._is_owed(claimant) and not self._fits_beside(claimant):
+                return True
+            order.pass_over()
+        return False
+
+    def _fits_beside(self, pending_group: PendingGroup) -> bool:
+        """Tell whether a group that has had no turn fits as the nodes are."""
+        session = self.session
+        steps, _ = session.gangs.joint_steps(pending_group)
+        if self._refusal(steps):
+            return False
+        members, now = members_of(steps), session.nodes.now
+        if len(members) == 1 and not pending_group.workload.constrained:
+            return (
+                now.feasible_nodes(session.pods.class_of(members[0])).best(created_at=members[0].pod.created_at)
+                is not None
+            )
+        savepoint = now.statement.savepoint()
+        unplaced = session.step_placer.place(steps, now, plans=True).unplaced
+        now.statement.rollback(savepoint)
+        return unplaced is None
+
+    def _make_room_for_higher(self, steps: Steps) -> None:
+        """Make room for the groups of higher priority that come before steps: each of them is tried once.
+
+        Of the same queue these are all that do not fit; of other queues those that their queues are owed.
+        """
+        session, order, priority = self.session, self._order, _priority_of(steps)
+        unhelped = self._unhelped_in.get(session.accounts.queue_of(steps[0][0].group), ())
+        while unhelped and unhelped[0].group.priority > priority:
+            self._make_room(unhelped.popleft(), if_owed=False)
+        while self._unhelped and -self._unhelped[0][0][0] > priority:
+            _, key = heapq.heappop(self._unhelped)
+            self._make_room(session.pending_groups[key], if_owed=True)
+        while (claimant := order.first_above(priority)) is not None:
+            order.pass_over()
+            if claimant.blocked or not self._is_owed(claimant):
+                continue
+            wanted, _ = session.gangs.joint_steps(claimant)
+            if not self._start(wanted, decides=False):
+                order.remove(claimant)
+                self._block(wanted)
+                if not claimant.deferred:
+                    self._make_room(claimant, if_owed=True)
+
+    def _make_room(self, pending_group: PendingGroup, *, if_owed: bool) -> None:
+        """Have running pods evicted for a group, by the first action that can.
+
+        Args:
+            pending_group: the group.
+            if_owed: whether that is done only if its queue is owed what it asks for; otherwise an elastic group gets
+                room for further pods, too.
+        """
+        observer = self.session.observer
+        going_on = pending_group.key not in self._tried and not (if_owed and not self._is_owed(pending_group))
+        while going_on:
+            self._tried.add(pending_group.key)
+            going_on = False
+            for action in self._evicting:
+                if observer is not None:
+                    observer.begins(action.action)
+                    observer.takes_up(pending_group.key)
+                if action.make_room(pending_group):
+                    going_on = not if_owed and pending_group.workload.satisfied(pending_group.workload.counts)
+                    # Evictions move the victims' queues forward.
+                    self._order.renew()
+                    break
+            if observer is not None:
+                observer.begins(Action.ALLOCATE)
+
+    def _is_owed(self, pending_group: PendingGroup) -> bool:
+        """Tell whether a group that evicting might help comes before groups of lower priority of other queues.
+
+        Its queue must be owed what the group asks for, once those have made way that may be preempted for it.
+        """
+        tried = pending_group.nominated or pending_group.key in self._tried
+        if tried or not any(action.might_help(pending_group) for action in self._evicting):
+            return False
+        steps, _ = self.session.gangs.joint_steps(pending_group)
+        making_way = {
+            one.key: (one, held)
+            for action in self._evicting
+            for other, _ in steps
+            for one, held in action.making_way(other)
+        }
+        accounts, requests = self.session.accounts, self.session.gangs.requests_of(steps)
+        return accounts.is_owed(requests, list(making_way.values()))
+
+    def _start(self, steps: Steps, *, decides: bool = True) -> bool:  # long: what is tried, and what is left of it
+        """Place the pods of steps that start at once; otherwise leave the reasons with their groups.
+
+        Args:
+            steps: what starts.
+            decides: whether they do start; otherwise it is only found out whether they could.
+        """
         session = self.session
         members = members_of(steps)
         class_counts = session.gangs.class_counts_of(steps[0][0])
@@ -72,6 +208,15 @@ class Allocate(CycleAction):
             refusal = self._refusal(steps)
             if not refusal and not known_to_fail:
                 outcome = session.step_placer.place(steps, placer, plans=True)
+                if outcome.unplaced is None and not decides:
+                    session.nodes.statement.rollback(savepoint)
+                    session.accounts.undo(accounts)
+                    return True
+                if outcome.unplaced is None and self._takes_room_of_higher(steps):
+                    session.nodes.statement.rollback(savepoint)
+                    session.accounts.undo(accounts)
+                    self._make_room_for_higher(steps)
+                    return self._start_what_is_left(steps[0][0])
                 if outcome.unplaced is None and session.defers(outcome.assignments):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
@@ -98,8 +243,14 @@ class Allocate(CycleAction):
                 self._failures.add(class_counts)
             elif no_room:
                 self._no_room[shape] = no_room
-        self._leave_reasons(steps, placed=placed, no_room=no_room)
+        self._leave_reasons(steps, class_counts, placed=placed, no_room=no_room)
         return False
+
+    def _start_what_is_left(self, pending_group: PendingGroup) -> bool:
+        """Start what a group starts next after others had room made, for which pods of it may have been evicted."""
+        steps, reasons = self.session.gangs.joint_steps(pending_group)
+        pending_group.reasons = reasons or pending_group.reasons
+        return bool(steps) and self._start(steps)
 
     def _defer(self, steps: Steps) -> None:
         """Leave groups for which there is room to a cycle after that of the replica whose nodes it is on."""
@@ -148,11 +299,14 @@ class Allocate(CycleAction):
         accounts.undo(before)
         return refusal
 
-    def _leave_reasons(self, steps: Steps, *, placed: int | None, no_room: tuple[Reason, ...]) -> None:
+    def _leave_reasons(
+        self, steps: Steps, class_counts: Counter[str], *, placed: int | None, no_room: tuple[Reason, ...]
+    ) -> None:
         """Leave with groups why their steps do not start.
 
         Args:
             steps: the groups, and what was to start.
+            class_counts: how many pods of each class that is.
             placed: how many pods found a node before one did not; None if none was tried.
             no_room: why no domain of a network topology has room; empty if it is not that.
         """
@@ -161,17 +315,51 @@ class Allocate(CycleAction):
         nominated = sum(member.nomination is not None for member in members)
         classes = sorted({session.pods.key_of(member) for member in members})
         reasons = tuple(reason for key in classes for reason in session.class_reasons.get(key, ()))
+        kept_from = self._room_kept_from(steps, class_counts)
+        kept = () if kept_from is None else (kept_from,)
         for pending_group, _ in steps:
             if pending_group.nominated:
                 pending_group.reasons = (_waits_for_victims(pending_group, nominated),)
             elif no_room:
-                pending_group.reasons = no_room
+                pending_group.reasons = (*kept, *no_room)
             elif len(members) > 1 and placed is not None:
-                pending_group.reasons = (GangDoesNotFit(pods=len(members), fitting_pods=placed), *reasons)
+                pending_group.reasons = (*kept, GangDoesNotFit(pods=len(members), fitting_pods=placed), *reasons)
             elif len(members) > 1:
-                pending_group.reasons = (GangDoesNotFit(pods=len(members)), *reasons)
+                pending_group.reasons = (*kept, GangDoesNotFit(pods=len(members)), *reasons)
             else:
-                pending_group.reasons = reasons
+                pending_group.reasons = (*kept, *reasons)
+
+    def _room_kept_from(self, steps: Steps, class_counts: Counter[str]) -> RoomKeptForOthers | None:
+        """Return whose reservation keeps steps from starting; None if they would not fit without any, either.
+
+        Nodes only get fuller while a cycle allocates, so it is found out once for steps that are alike.
+        """
+        session = self.session
+        if not session.reservations or all(pending_group.nominated for pending_group, _ in steps):
+            return None
+        shape = session.step_placer.shape(steps), tuple(sorted(class_counts.items()))
+        if shape not in self._kept_from:
+            others = session.reservations.except_of(pending_group for pending_group, _ in steps)
+            statement = session.nodes.statement
+            savepoint = statement.savepoint()
+            for assignment in others:
+                statement.evict(assignment.pod_charge)
+            outcome = session.step_placer.place(steps, session.nodes.now, plans=True)
+            statement.rollback(savepoint)
+            rows = {assignment.row for assignment in outcome.assignments}
+            fits = outcome.unplaced is None and others
+            self._kept_from[shape] = self._first_of(others, among=rows) if fits else None
+        return self._kept_from[shape]
+
+    def _first_of(self, reserved: Sequence[Assignment], *, among: AbstractSet[int]) -> RoomKeptForOthers:
+        """Return the reservation that comes first of those on some rows, or of all if there are none on these."""
+        session = self.session
+        there = [assignment for assignment in reserved if assignment.row in among] or reserved
+        groups = {assignment.member.group for assignment in there}
+        first = min(groups, key=lambda key: session.pending_groups[key].reservation_order_key)
+        rows = {assignment.row for assignment in there if assignment.member.group == first}
+        example = min(session.nodes.columns.names[row] for row in rows)
+        return RoomKeptForOthers(nodes=len(rows), example=example, group=display_key(first))
 
 
 class _Failures:
@@ -196,6 +384,10 @@ class _Failures:
             self._least[key] = min(count, self._least.get(key, count))
         else:
             self._mixed.add(tuple(sorted(class_counts.items())))
+
+
+def _priority_of(steps: Steps) -> int:
+    return max(pending_group.group.priority for pending_group, _ in steps)
 
 
 def _waits_for_victims(pending_group: PendingGroup, nominated: int) -> Reason:

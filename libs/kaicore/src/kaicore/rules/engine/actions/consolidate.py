@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from kaicore.rules.engine.actions.eviction import EvictionAction
-from kaicore.rules.engine.config import PlacementStrategy
+from kaicore.rules.engine.config import Action, PlacementStrategy
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.victims.moving import obstacle
@@ -19,15 +19,16 @@ class Consolidate(EvictionAction):
     It does nothing where any pods are to be spread, since it would pack what spreading has put apart.
     """
 
+    action = Action.CONSOLIDATE
     reason = EvictionReason.CONSOLIDATED
     moves = True
 
-    def run(self) -> None:
-        """See `EvictionAction.run`."""
+    @property
+    def is_on(self) -> bool:
+        """See `EvictionAction`."""
         config = self.session.config
         packed = all(config.strategy(devices=devices) is PlacementStrategy.BINPACK for devices in (True, False))
-        if config.consolidate_groups and packed:
-            super().run()
+        return packed and config.consolidate_groups > 0
 
     def _eligible(self, pending_group: PendingGroup) -> Sequence[Workload]:
         """See `EvictionAction`: it is the same for all waiting groups, and another matter for each running one."""

@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
+from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
@@ -24,6 +26,7 @@ from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.membership import display_key
+from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.reasons.eviction import (
     JobWouldFail,
     MovedLately,
@@ -62,7 +65,13 @@ class _Failure:
 
 
 class EvictionAction(CycleAction, VictimRules):
-    """An action that has running pods evicted so that waiting pods can start."""
+    """An action that has running pods evicted so that waiting pods can start.
+
+    Attributes:
+        action: its name in the configuration.
+    """
+
+    action: ClassVar[Action]
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -74,6 +83,8 @@ class EvictionAction(CycleAction, VictimRules):
 
     def run(self) -> None:
         """Make room for one group after the other, and leave reasons with those for which there is none."""
+        if not self.is_on:
+            return
         session = self.session
         order = GroupOrder(
             session,
@@ -87,7 +98,7 @@ class EvictionAction(CycleAction, VictimRules):
         while (pending_group := order.next()) is not None:
             if pending_group.nominated and pending_group.key not in growing:
                 continue
-            if self._make_room(pending_group):
+            if self.make_room(pending_group):
                 if pending_group.workload.satisfied(pending_group.workload.counts):
                     # It has its minimum already; what is above that follows pod by pod.
                     growing.add(pending_group.key)
@@ -95,9 +106,25 @@ class EvictionAction(CycleAction, VictimRules):
                 # Evictions move the victims' queues forward.
                 order.renew()
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the shard's settings let the action do anything."""
+        return True
+
+    def might_help(self, pending_group: PendingGroup) -> bool:
+        """Tell whether there is any running group that might make way for a group."""
+        key = self.session.accounts.queue_of(pending_group.group), pending_group.group.priority
+        if key not in self._has_victims:
+            self._has_victims[key] = self._any_eligible(pending_group)
+        return self._has_victims[key]
+
+    def making_way(self, pending_group: PendingGroup) -> GroupRequests:
+        """Return what a group's own queue may be rid of for it: the sum, with one of the groups that hold it."""
+        return ()
+
     # One group.
 
-    def _make_room(self, pending_group: PendingGroup) -> bool:
+    def make_room(self, pending_group: PendingGroup) -> bool:
         """Make room for what a group is to start next; otherwise leave the reasons with it."""
         session = self.session
         steps, _ = session.gangs.joint_steps(pending_group)
@@ -156,16 +183,11 @@ class EvictionAction(CycleAction, VictimRules):
                 return (PreemptionDelayNotElapsed(until=until),)
         return ()
 
-    def _takeable(self, steps: Steps) -> list[PendingGroup]:
-        """Return the groups whose reservations steps may take."""
-        lowest = min(pending_group.group.priority for pending_group, _ in steps)
-        return self.session.reservations.takeable(below=lowest)
-
     def _refusal_without_takeable(self, steps: Steps) -> tuple[Reason, ...]:
         """Return why the action does nothing for steps, whatever victims there are."""
         session = self.session
         accounts = session.accounts.savepoint()
-        session.reservations.take_off_accounts(self._takeable(steps))
+        session.reservations.take_off_accounts(session.reservations.takeable(steps))
         refusal = self.refusal(session.gangs.requests_of(steps))
         session.accounts.undo(accounts)
         return refusal
@@ -200,7 +222,7 @@ class EvictionAction(CycleAction, VictimRules):
     def _search(self, steps: Steps, candidates: Candidates) -> Shortfall | None:
         """Look for victims, and decide on those that are found; otherwise return why there are none."""
         session = self.session
-        takeable = self._takeable(steps)
+        takeable = session.reservations.takeable(steps)
         statement = session.nodes.future.statement
         savepoint, accounts = statement.savepoint(), session.accounts.savepoint()
         session.reservations.suspend(takeable, future=True)
@@ -229,7 +251,7 @@ class EvictionAction(CycleAction, VictimRules):
             for member in victim_set.members
         ]
         suspended = session.reservations.suspend(takeable)
-        session.nominate(steps, room.victims.assignments, evictions, suspended)
+        session.nominate(steps, room.victims.assignments, evictions, suspended, successors=room.successors.values())
 
     def _eviction(
         self, member: Member, preemptor: str, room: FreedRoom, choice: Choice, *, shrinks: bool
@@ -250,16 +272,9 @@ class EvictionAction(CycleAction, VictimRules):
 
     def _leave_reasons(self, pending_group: PendingGroup, reasons: tuple[Reason, ...]) -> None:
         """Leave reasons with a group, if there is any running group that might make way for it."""
-        if reasons and (self._might_have_victims(pending_group) or (self.moves and self._obstacles)):
+        if reasons and (self.might_help(pending_group) or (self.moves and self._obstacles)):
             news = [reason for reason in reasons if reason not in pending_group.reasons]
             pending_group.reasons = (*pending_group.reasons, *news)
-
-    def _might_have_victims(self, pending_group: PendingGroup) -> bool:
-        """Tell whether there is any running group that might make way for a group."""
-        key = self.session.accounts.queue_of(pending_group.group), pending_group.group.priority
-        if key not in self._has_victims:
-            self._has_victims[key] = self._any_eligible(pending_group)
-        return self._has_victims[key]
 
     def _why_no_room(self, steps: Steps, failure: _Failure) -> tuple[Reason, ...]:
         """Return why a search found no room: what protects the pods whose eviction might have helped."""
@@ -268,7 +283,7 @@ class EvictionAction(CycleAction, VictimRules):
         reasons: list[Reason] = []
         if self.moves:
             reasons += [*self._why_not_moved(steps, failure.shortfall), *self._obstacles]
-        elif self._might_have_victims(pending_group):
+        elif self.might_help(pending_group):
             reasons.append(NoVictimsWouldHelp(action=self.reason))
         for keys in sorted(failure.shortfall.budgets):
             members = failure.candidates.members(lambda victim: self.is_eligible(pending_group, victim))

@@ -24,8 +24,11 @@ class GroupOrder:
         for pending_group in pending_groups:
             queue = session.accounts.queue_of(pending_group.group)
             self._groups.setdefault(queue, []).append((pending_group.order_key, pending_group.key))
-        for groups in self._groups.values():
+        #: The first groups of all queues by their own order, with their queues; see `first_above`.
+        self._heads: list[tuple[tuple[int, int, int, str, str, str], str]] = []
+        for queue, groups in self._groups.items():
             heapq.heapify(groups)
+            self._push_head(queue)
         self.renew()
 
     def renew(self) -> None:
@@ -43,6 +46,7 @@ class GroupOrder:
                     heapq.heapreplace(self._queues, (now, queue))
                     continue
             _, key = heapq.heappop(self._groups[queue])
+            self._push_head(queue)
             if not self._groups[queue]:
                 heapq.heappop(self._queues)
             elif len(self._queues) > 1:
@@ -51,6 +55,31 @@ class GroupOrder:
                 self._session.observer.takes_up(key)
             return self._session.pending_groups[key]
         return None
+
+    def first_above(self, priority: int) -> PendingGroup | None:
+        """Return the first group of some queue that is of higher priority than this and was not passed over."""
+        while self._heads and -self._heads[0][0][0] > priority:
+            order_key, queue = self._heads[0]
+            groups = self._groups[queue]
+            if groups and groups[0][0] == order_key:
+                return self._session.pending_groups[groups[0][1]]
+            heapq.heappop(self._heads)
+        return None
+
+    def pass_over(self) -> None:
+        """Have `first_above` not return the group again that it has returned; in the order it stays where it is."""
+        heapq.heappop(self._heads)
+
+    def remove(self, pending_group: PendingGroup) -> None:
+        """Take out the first group of a queue."""
+        queue = self._session.accounts.queue_of(pending_group.group)
+        heapq.heappop(self._groups[queue])
+        self._push_head(queue)
+        self.renew()
+
+    def _push_head(self, queue: str) -> None:
+        if len(self._groups) > 1 and self._groups[queue]:
+            heapq.heappush(self._heads, (self._groups[queue][0][0], queue))
 
     def is_last(self, pending_group: PendingGroup) -> bool:
         """Tell whether a group that has started something need not be put back: it has no pods left that may go on.
@@ -65,6 +94,8 @@ class GroupOrder:
         queue = self._session.accounts.queue_of(pending_group.group)
         groups = self._groups[queue]
         heapq.heappush(groups, (pending_group.order_key, pending_group.key))
+        if groups[0][1] == pending_group.key:
+            self._push_head(queue)
         if len(groups) > 1:
             return
         if len(self._queues) == 1:
@@ -82,4 +113,4 @@ class GroupOrder:
         pending_group = session.pending_groups[self._groups[queue][0][1]]
         charged = pending_group.nominated and not session.reservations.is_new(pending_group.key)
         request = {} if charged else session.gangs.request_of(pending_group)
-        return session.accounts.order_key(queue, request), queue
+        return session.accounts.order_key(queue, request, priority=pending_group.group.priority), queue

@@ -1,6 +1,7 @@
 """Take back from other queues what they use beyond their fair share."""
 
 from kaicore.rules.engine.actions.eviction import EvictionAction
+from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.workload import Workload
@@ -13,6 +14,7 @@ from kaicore.rules.reasons.reason import Reason
 class Reclaim(EvictionAction):
     """Evict pods of queues that use more than their share, for groups of queues that use less."""
 
+    action = Action.RECLAIM
     reason = EvictionReason.RECLAIMED
     spares_quotas = True
 
