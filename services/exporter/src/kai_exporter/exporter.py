@@ -35,8 +35,8 @@ MAX_BACKOFF_S = 30.0
 #: for a third of what asking costs is waking up.
 _SLOTS = 32
 
-#: Seconds from a look at a kubelet that changed its state files to the next: so many looks, for an admission writes them
-#: one by one, and so long apart at least, however often they change.
+#: Seconds from a look at a kubelet that changed its state files to the next: so many looks, for an admission writes
+#: them one by one, and so long apart at least, however often they change.
 _AGAIN_S = 0.03
 _LOOKS = 2
 _APART_S = 0.02
