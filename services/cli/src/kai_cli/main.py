@@ -166,7 +166,7 @@ audit.command(
 audit.command(
     "kai_cli.audit:audit_set_aside",
     name="set-aside",
-    help="Set aside an event that cannot be decoded, so that its node or pod is decided about again.",
+    help="Set aside an event that cannot be decoded: from then on it counts as if it said nothing.",
 )
 audit.command(
     "kai_cli.audit_questions:audit_placements",
@@ -281,7 +281,7 @@ app.command(
     "kai_cli.migrate:migrate",
     name="migrate",
     group=_UPKEEP,
-    help="Migrate a database; harmless when it is migrated already.",
+    help="Migrate a database and admit the roles of services; harmless when both is done already.",
 )
 app.command(
     "kai_cli.retire:retire",

@@ -7,7 +7,7 @@ from kaicore.ledger.log.migrate import admit_roles, upgrade
 
 
 def migrate(*, database_url: str | None = None) -> int:
-    """Migrate a database, and admit the roles of services that are there; harmless when all of that is done already.
+    """Migrate a database and admit the roles of services; harmless when both is done already.
 
     Args:
         database_url: postgresql://… of the event log; by default $KAI_DATABASE_URL, which shows no password to a user
