@@ -78,7 +78,10 @@ async def serving(
     access = HttpAccess(anonymous=anonymous, file=rules, sessions=sessions, per_s=per_s, burst=burst, clock=clock)
     app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access, views=views)
     jar = aiohttp.CookieJar(unsafe=True)
-    async with served_app(app, trusted_proxies=trusted_proxies) as url, aiohttp.ClientSession(cookie_jar=jar) as session:
+    async with (
+        served_app(app, trusted_proxies=trusted_proxies) as url,
+        aiohttp.ClientSession(cookie_jar=jar) as session,
+    ):
         yield Client(url, session)
 
 

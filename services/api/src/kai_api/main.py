@@ -55,7 +55,8 @@ class ApiSettings(ServiceSettings):
         None, description="file in which sessions that were logged out are kept; by default each process has its own"
     )
     trusted_proxy: list[IPvAnyNetwork] = Field(
-        [], description="addresses or networks of proxies that say for whom they ask (X-Forwarded-For); by default nobody"
+        [],
+        description="addresses or networks of proxies that say for whom they ask (X-Forwarded-For); by default nobody",
     )
     caller_per_s: float = Field(50, gt=0, description="requests that one caller may make in a second")
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")

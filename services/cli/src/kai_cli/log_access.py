@@ -81,7 +81,9 @@ async def _open(source: LogSource, *, role: str) -> AsyncIterator[PostgresLog]:
         url = source.database()
         if url is None:
             url = await _log_in(data_directory(source.data_dir), stack, role=role)
-        log = await stack.enter_async_context(await PostgresLog.open(url, application="kai", patience_s=QUESTION_PATIENCE_S))
+        log = await stack.enter_async_context(
+            await PostgresLog.open(url, application="kai", patience_s=QUESTION_PATIENCE_S)
+        )
         yield log
 
 

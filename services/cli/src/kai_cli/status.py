@@ -116,9 +116,7 @@ async def _status(source: AnswerSource) -> StackStatus:
     services = await asyncio.gather(
         *(asyncio.to_thread(_service, name, address, heads) for name, address in addresses.items())
     )
-    servers = (
-        [] if noted is None else await asyncio.gather(*(asyncio.to_thread(_server, *one) for one in _urls(noted)))
-    )
+    servers = [] if noted is None else await asyncio.gather(*(asyncio.to_thread(_server, *one) for one in _urls(noted)))
     ready = bool(services) and all(item.status == "ready" for item in (*servers, *services))
     # A cluster is named when all of it has been ready once.
     starting = running is not None and not running.clusters

@@ -17,7 +17,8 @@ class HubSettings(ServiceSettings):
         description="YAML file of hashed keys with their scopes, who may submit over HTTP; without it nobody may",
     )
     trusted_proxy: list[IPvAnyNetwork] = Field(
-        [], description="addresses or networks of proxies that say for whom they ask (X-Forwarded-For); by default nobody"
+        [],
+        description="addresses or networks of proxies that say for whom they ask (X-Forwarded-For); by default nobody",
     )
     tls_cert_file: Path | None = Field(None, description="serve HTTPS with this certificate; default: HTTP")
     tls_key_file: Path | None = Field(None, description="the certificate's key; default: in the same file")
