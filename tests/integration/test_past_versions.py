@@ -48,7 +48,7 @@ async def test_a_database_of_a_past_version_is_migrated_and_decided_as_it_was_an
         assert clusters == ["demo", "demo-blind"]
         for cluster in clusters:
             report = await replay_log(log, cluster)
-            # What this engine is meant to decide otherwise is told apart: a difference would be a log that is not read as it was.
+            # What this engine is meant to decide otherwise is counted apart.
             assert report.differences == []
             assert report.cycles == report.other_engine > 10
             audit = await verify(log, cluster)
