@@ -60,8 +60,8 @@ class StackStatus(Answer, frozen=True, kw_only=True):
         pid: of `kai up`; 0 where none runs.
         ready: whether every service is, and a cluster is up.
         starting: whether `kai up` runs and no cluster is up yet.
-        left_over: whether processes of a `kai up` use the directory that `running.json` does not tell of, or of one that
-            was killed.
+        left_over: whether processes use the directory of a `kai up` that was killed, or that `running.json` does not
+            tell of.
     """
 
     data_dir: str
