@@ -1,6 +1,7 @@
 """A small cluster with a history, for the dashboard: racks, queues, work that came, ran, failed, waits."""
 
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from kaicore.ledger.log.memory import MemoryLog
@@ -183,3 +184,61 @@ def shadowed_fleet() -> Fleet:
         fleet.see(one, node_name=node_name, phase="Running", start_time=fleet.now // 1_000_000)
         look()
     return fleet
+
+
+#: What a browser would run, were it not shown as text.
+MARKUP = '<img src=x onerror="document.title=1">&"\''
+_SAID = f"{MARKUP}</script></pre></a><script>document.title=1</script>"
+
+
+def hostile_fleet() -> Fleet:
+    """A cluster of which every text that a user or a component may write has markup: names, labels, messages.
+
+    An API server refuses such names, and takes such labels' values in part; a log takes whatever it is given.
+    """
+    fleet = Fleet("hostile", nodes=2)
+    fleet.record("queue/hostile", payloads.QueueObserved(queue(MARKUP, quota=4)))
+    zone = amounts(cpu=32, memory=256, gpu=4)
+    fleet.add_node(MARKUP, zone, zone, labels={"block": MARKUP, "rack": MARKUP, HOSTNAME: MARKUP, "note": _SAID})
+    more: dict[str, Any] = {"namespace": MARKUP, "labels": {_QUEUE_LABEL: MARKUP, MARKUP: MARKUP}, "owner": OWNER}
+    for number in range(3):
+        fleet.add_pod(pod(f"{MARKUP}{number}", node_selector={"rack": MARKUP}, **more, cpu=4, memory=8, gpu=1))
+    fleet.gang(f"gang{MARKUP}", 2, group={"queue": MARKUP}, labels={_QUEUE_LABEL: MARKUP}, cpu=1, memory=1, gpu=1)
+    waits = fleet.add_pod(pod(f"waits{MARKUP}", node_selector={MARKUP: _SAID}, **more, cpu=4, memory=8, gpu=1))
+    result = fleet.cycle()
+    assert len(result.placements) >= 3
+    for number, decision in enumerate(result.placements):
+        one = fleet.state.pods[decision.uid].pod
+        said = (one.uid, one.namespace, one.name, decision.node)
+        if number == 0:
+            fleet.record(f"pod/{one.uid}", payloads.BindFailed(*said, 400, _SAID, _SAID), subject=one.subject)
+            continue
+        fleet.record(f"pod/{one.uid}", payloads.PodBound(*said), subject=one.subject)
+        failed = {"phase": "Failed", "reason": "TopologyAffinityError", "message": _SAID}
+        fleet.see(one, node_name=decision.node, **({"phase": "Running"} if number == 1 else failed))
+    fleet.later(1)
+    fleet.cycle()
+    assert fleet.state.pods[waits.uid].stage is Stage.WAITING
+    return fleet
+
+
+def hostile_pages(fleet: Fleet) -> list[str]:
+    """The addresses of every page about the fleet with markup, also of what has it in its name."""
+    cycles = [event.position for event in fleet.events if event.type == "CycleCompleted"]
+    assert cycles
+    here, name = "/clusters/hostile", quote(MARKUP, safe="")
+    pods = [
+        f"{here}/stories/Pod/{name}/{quote(one, safe='')}" for one in (f"{MARKUP}0", f"{MARKUP}1", f"waits{MARKUP}")
+    ]
+    every = ("", "/map", "/queues?span=6h", "/waiting", "/cycles", "/predictions", "/segments", "/nodes/n000")
+    return [
+        "/",
+        *(here + path for path in every),
+        f"{here}/nodes/{name}",
+        f"{here}/search?q={name}",
+        f"{here}/domain?topology={quote('Topology dc')}&path={name}",
+        f"{here}/nodes/{name}none",
+        *pods,
+        *(f"{here}/cycles/{position}{part}" for position in cycles for part in ("", "/order")),
+        f"{here}/stories/PodGroup/default/{quote('gang' + MARKUP, safe='')}",
+    ]

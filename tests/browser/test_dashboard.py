@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.dashboard import Dashboard, browser, chromium
-from tests.dashboard_fleet import Fleet, device_fleet, example_fleet, shadowed_fleet
+from tests.dashboard_fleet import Fleet, device_fleet, example_fleet, hostile_fleet, hostile_pages, shadowed_fleet
 
 pytestmark = pytest.mark.skipif(not chromium(), reason="no chromium here; KAI_TEST_CHROMIUM names one")
 
@@ -106,6 +106,21 @@ def test_no_page_scrolls_sideways_on_a_phone(opened: Callable[..., Page], dashbo
         page.goto(dashboard.url + path)
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 320, name
+
+
+def test_markup_in_stored_objects_runs_on_no_page(chrome: Browser) -> None:
+    """The page's policy would stop it, too: so whatever the policy has to stop is a fault."""
+    fleet = hostile_fleet()
+    with Dashboard(fleet) as served:
+        page, problems = chrome.new_page(), []
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        for path in hostile_pages(fleet):
+            page.goto(served.url + path)
+            assert page.title() != "1", path
+            assert page.locator("img[src=x], [onerror], script:not([src])").count() == 0, path
+        assert [one for one in problems if "status of 4" not in one] == []
+        page.close()
 
 
 def test_the_slider_goes_to_the_past_and_back_to_live(opened: Callable[..., Page]) -> None:

@@ -172,7 +172,7 @@ async def test_a_stack_restored_to_a_moment_of_the_past_goes_on_and_promises_not
 
     stack.restore(base, "before_the_fault")
     stack.start()
-    # What the cluster did meanwhile comes by the watcher's list: pods that the log has never decided on hold their nodes.
+    # What the cluster did meanwhile comes by the watcher's list: pods that this log did not place hold their nodes.
     state = await stack.until(lambda state: bound(len(held), "after")(state) and not ours(state, "before-0"))
     assert {entry.pod.name: entry.node for entry in ours(state, "after") if entry.node} == held
     async with stack.client() as client:

@@ -104,11 +104,11 @@ async def test_a_replay_of_what_there_is_not_is_refused_before_a_process_is_star
 ) -> None:
     await Facts(postgres_log, cluster_name).add_nodes(1)
     no_process = LongAnswers("", at_once=0, most_s=1)
-    async with served_app(make_app(Inquiry(postgres_log), Health(), no_process)) as url:
-        async with aiohttp.ClientSession() as session:
-            api = Api(url, session)
-            assert problem in (await api.get(f"/v1/clusters/{cluster_name}/replay?{asked}", status=status))["error"]
-            await api.get(f"/v1/clusters/{cluster_name}/replay?from=1", status=429)
+    app = make_app(Inquiry(postgres_log), Health(), no_process)
+    async with served_app(app) as url, aiohttp.ClientSession() as session:
+        api = Api(url, session)
+        assert problem in (await api.get(f"/v1/clusters/{cluster_name}/replay?{asked}", status=status))["error"]
+        await api.get(f"/v1/clusters/{cluster_name}/replay?from=1", status=429)
 
 
 async def test_lists_and_explanations_are_answered_by_the_api(api: Api, cluster_name: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from html.parser import HTMLParser
 from pathlib import Path
 
 import aiohttp
@@ -16,7 +17,9 @@ from kaicore.rules.events import payloads
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
+from yarl import URL
 
+from tests.dashboard_fleet import MARKUP, FleetLog, hostile_fleet, hostile_pages
 from tests.factory import pod
 from tests.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
@@ -73,6 +76,42 @@ async def test_every_page_is_answered_now_and_at_every_moment(
         order = await said(pages, f"{here}/cycles/{cycle.position}/order")
     assert "allocate" in order
     assert "default/never" in order
+
+
+class Markup(HTMLParser):
+    """What a page has that runs, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        own = (given.get("src") or "").startswith("/static/")
+        if tag in ("img", "iframe", "object", "embed", "base") or (tag == "script" and not own):
+            self.runs.append(f"{tag} {given}")
+        self.runs += [f"{tag} {name}" for name in given if name.startswith("on")]
+        self.runs += [f"{tag} {value}" for value in given.values() if (value or "").lower().startswith("javascript:")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+async def test_markup_in_stored_objects_is_shown_as_text_on_every_page() -> None:
+    fleet = hostile_fleet()
+    logs = FleetLog(fleet)
+    await logs.store()
+    shown = 0
+    async with served(logs.log) as session:
+        for path in hostile_pages(fleet):
+            async with session.get(URL(path, encoded=True)) as answer:
+                assert answer.status in (200, 404), path
+                page = Markup()
+                page.feed(await answer.text())
+            assert page.runs == [], path
+            shown += MARKUP in page.text
+    assert shown > 8
 
 
 async def test_bad_input_is_answered_by_a_page_that_says_what_is_wrong(

@@ -60,8 +60,8 @@ class StackStatus(Answer, frozen=True, kw_only=True):
         pid: of `kai up`; 0 where none runs.
         ready: whether every service is, and a cluster is up.
         starting: whether `kai up` runs and no cluster is up yet.
-        left_over: whether processes of a `kai up` use the directory that `running.json` does not tell of, or of one that
-            was killed.
+        left_over: whether processes use the directory of a `kai up` that was killed, or that `running.json` does not
+            tell of.
     """
 
     data_dir: str
@@ -192,8 +192,8 @@ def _read(url: str) -> tuple[int, str]:
 def _print(status: StackStatus) -> None:
     if status.left_over:
         print(
-            f"{status.data_dir}: no kai up is known to run (running.json), but processes of one still use the directory: "
-            "those of one that was killed end by themselves"
+            f"{status.data_dir}: no kai up is known to run (running.json), but processes of one still use the "
+            "directory: those of one that was killed end by themselves"
         )
     elif not status.services:
         print(f"nothing runs in {status.data_dir}")

@@ -228,6 +228,10 @@ class EmbeddedPostgres(EmbeddedServer):
             async with await psycopg.AsyncConnection.connect(
                 self._url(port, "postgres"), autocommit=True
             ) as connection:
+                # One that was restored calls itself ready while it still rolls forward, and lets itself be read only.
+                (recovers,) = await (await connection.execute("SELECT pg_is_in_recovery()")).fetchone() or (True,)
+                if recovers:
+                    return False
                 rows = await connection.execute("SELECT FROM pg_database WHERE datname = %s", [_DATABASE])
                 if rows.rowcount == 0:
                     await connection.execute(f"CREATE DATABASE {_DATABASE}")

@@ -112,8 +112,12 @@ class PostgresLog:
         pool = Connections(url, size=connections, patience_s=patience_s, application=application)
         await pool.open()
         log = cls(pool, clock=clock, poll_s=poll_s)
-        if await pool.run(partitions.may_make_months):
-            await log._make_months_ahead()
+        try:
+            if await pool.run(partitions.may_make_months):
+                await log._make_months_ahead()
+        except BaseException:
+            await log.close()
+            raise
         return log
 
     async def close(self) -> None:
