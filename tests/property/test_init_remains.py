@@ -114,3 +114,14 @@ def test_remains_under_a_loose_policy_are_within_what_counts_as_possible(
                 for name, part in span.amount.items():
                     possible[zone, name] = possible.get((zone, name), 0) + part
     assert all(possible.get(key, 0) >= part for key, part in truth.items())
+
+
+def test_what_an_init_container_lent_is_most_likely_what_the_container_after_it_was_seen_with() -> None:
+    cluster = Cluster()
+    cluster.add_node("n1", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2), policy="none")
+    columns = cluster.state.columns
+    request = aligned_request(_pod("asked", [{"cpu": 2, "gpu": 1}, {"cpu": 2, "gpu": 1}], 1))
+    shown = ContainerPlacement("c1", zones=(ZoneAmount("node-1", amounts(cpu=2, gpu=1)),))
+    observed = Placement(Provenance.OBSERVED, (shown,))
+    nodes = [lambda: columns.node_zones(columns.row("n1"))]
+    assert _kept(init_remains(nodes, request, observed, ("node-0", "node-1"))) == {}
