@@ -36,6 +36,7 @@ async def test_the_commands_that_are_printed_work_as_printed_and_lists_status_an
     await stack.until(lambda state: bound(1, "runs")(state) and bool(state.reasons.by_class))
 
     assert any(line.startswith("dashboard and API at http://127.0.0.1:") for line in stack.said)
+    assert "/login#" not in "\n".join(stack.said), "what is printed to no terminal is kept"
     (kubectl,) = [line for line in stack.said if "kubectl --kubeconfig" in line]
     assert str(stack.cluster.kubeconfig) in kubectl
     hints = [line.strip() for line in stack.said[stack.said.index("try:") :] if line.startswith("  ")]

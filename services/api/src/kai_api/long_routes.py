@@ -25,7 +25,9 @@ _From = Annotated[str | None, Query(alias="from", description="from this positio
 _To = Annotated[str | None, Query(alias="to", description="up to this position or time")]
 
 
-def make_long_router(log: EventLog, long_answers: LongAnswers, calibrations: Calibrations) -> AnswerRouter:
+def make_long_router(  # long: a route each
+    log: EventLog, long_answers: LongAnswers, calibrations: Calibrations
+) -> AnswerRouter:
     """Make the routes."""
     router = AnswerRouter()
 
