@@ -105,6 +105,8 @@ REFUSED: dict[str, tuple[int, ...]] = {
     # A kubelet may have rejected a pod, and no pod of a demonstration is gone for certain.
     "kai audit placements": (0, 1),
     "kai erase": (1, 2),
+    # Every event of a demonstration can be decoded.
+    "kai audit set-aside": (1, 2),
     # A demonstration has no shadow (`tests/e2e/test_shadow.py`).
     "kai shadow report": (1,),
     # Its pod runs for a second, and what has ended is not withdrawn.

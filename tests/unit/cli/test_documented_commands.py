@@ -44,6 +44,7 @@ FILLED_IN = {
     "{out / 'profile.yaml'}": "trace/profile.yaml",
     "{out / 'pods.json'}": "trace/pods.json",
     "{cycle.cycle}": "N",
+    "{first.position}": "POSITION",
 }
 
 #: What stands for something in the documentation, and one such thing. Longer ones first.
@@ -53,6 +54,7 @@ PLACEHOLDERS = {
     "NAMESPACE": "default",
     "SCHEDULER": "kai-scheduler",
     "MOMENT": "200",
+    "POSITION": "200",
     "SERVICE": "relay",
     "PROFILE": "demo24",
     "FILES…": "a.yaml",
@@ -62,8 +64,8 @@ PLACEHOLDERS = {
     "URL": "postgresql://localhost/kai",
     "…": "",
 }
-#: An actor of the log.
-NO_COMMAND = ("kai erase",)
+#: Actors of the log.
+NO_COMMAND = ("kai erase", "kai audit")
 
 _COMMAND = re.compile(r"^\s*(?:\$ )?(?:\.venv/bin/)?kai (.*)$")
 _INLINE = re.compile(r"`(?:\$ )?kai ([^`]*)`")

@@ -192,8 +192,8 @@ def _read(url: str) -> tuple[int, str]:
 def _print(status: StackStatus) -> None:
     if status.left_over:
         print(
-            f"{status.data_dir}: no kai up is known to run (running.json), but processes of one still use the "
-            "directory: those of one that was killed end by themselves"
+            f"{status.data_dir}: `running.json` names no run of `kai up`, but processes of one still use the directory; "
+            "they end by themselves"
         )
     elif not status.services:
         print(f"nothing runs in {status.data_dir}")

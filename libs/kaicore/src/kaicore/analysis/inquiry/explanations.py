@@ -164,7 +164,7 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
         group=row,
         sub_groups=[] if row is None or group is None else sub_groups(state, group),
         uid=uid or next(iter(_owner_uids(kind, name, pods)), ""),
-        notes=list(dict.fromkeys(filter(None, (without_queue(entry, state) for entry in pods)))),
+        notes=[*answer.notes, *dict.fromkeys(filter(None, (without_queue(entry, state) for entry in pods)))],
     )
 
 

@@ -91,7 +91,7 @@ def _missing(start: StartAnswer, calibration: CalibrationAnswer | None) -> Itera
     if 2 * start.unknown > running:
         yield f"no run times are known of {start.unknown} of {running} running pods"
     if calibration is None:
-        yield "no past forecast was checked yet (kai what-if calibration does that)"
+        yield "no past forecast was checked yet (`kai what-if calibration` does that)"
         return
     before_p50, before_p90 = calibration.started_before_p50, calibration.started_before_p90
     if before_p50 is None or before_p90 is None:
