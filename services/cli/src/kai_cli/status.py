@@ -192,7 +192,7 @@ def _read(url: str) -> tuple[int, str]:
 def _print(status: StackStatus) -> None:
     if status.left_over:
         print(
-            f"{status.data_dir}: `running.json` names no run of `kai up`, but processes of one still use the directory; "
+            f"{status.data_dir}: `running.json` names no run of `kai up`, but processes of one still use it; "
             "they end by themselves"
         )
     elif not status.services:
