@@ -75,7 +75,7 @@ class Allocate(CycleAction):
             together = other is pending_group or pending_group.key in other.group.together
             other.blocked = other.blocked or together
         idle = not (pending_group.nominated or pending_group.deferred)
-        if idle and any(action.might_help(pending_group) for action in self._evicting):
+        if idle and self._might_be_helped(pending_group):
             heapq.heappush(self._unhelped, (pending_group.order_key, pending_group.key))
             queue = self.session.accounts.queue_of(pending_group.group)
             self._unhelped_in.setdefault(queue, deque()).append(pending_group)
@@ -95,7 +95,9 @@ class Allocate(CycleAction):
                 return True
             heapq.heappop(self._unhelped)
         while (claimant := order.first_above(priority)) is not None:
-            if not claimant.blocked and self._is_owed(claimant) and not self._fits_beside(claimant):
+            idle = not claimant.blocked and self._might_be_helped(claimant)
+            # Most fit, and that is found out sooner than what is owed.
+            if idle and not self._fits_beside(claimant) and self._is_owed(claimant):
                 return True
             order.pass_over()
         return False
@@ -165,13 +167,16 @@ class Allocate(CycleAction):
             if observer is not None:
                 observer.begins(Action.ALLOCATE)
 
+    def _might_be_helped(self, pending_group: PendingGroup) -> bool:
+        return any(action.might_help(pending_group) for action in self._evicting)
+
     def _is_owed(self, pending_group: PendingGroup) -> bool:
         """Tell whether a group that evicting might help comes before groups of lower priority of other queues.
 
         Its queue must be owed what the group asks for, once those have made way that may be preempted for it.
         """
         tried = pending_group.nominated or pending_group.key in self._tried
-        if tried or not any(action.might_help(pending_group) for action in self._evicting):
+        if tried or not self._might_be_helped(pending_group):
             return False
         steps, _ = self.session.gangs.joint_steps(pending_group)
         making_way = {
