@@ -53,7 +53,7 @@ WRITERS = {
 }
 
 #: Schema versions, where not 1.
-SCHEMAS = {"PodPlaced": 2, "CycleCompleted": 4}
+SCHEMAS = {"PodPlaced": 2, "CycleCompleted": 5}
 
 #: Snapshots by who saves them.
 SNAPSHOTS = {"watcher": "watcher", "ingest": "ingest", "scheduler": "state", "binder": "binder", "hub": "hub"}
