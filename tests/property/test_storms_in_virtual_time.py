@@ -42,6 +42,6 @@ def test_no_best_effort_kubelet_lacks_memory_or_cpus_for_what_was_decided() -> N
 
 
 def test_kubelets_without_an_exporter_reject_some_decisions() -> None:
-    storm = VirtualStorm(PROFILE, 1, observing=False)
+    storm = VirtualStorm(PROFILE, 2, observing=False)
     blow(storm, 20)
     assert storm.rejected

@@ -44,7 +44,7 @@ def test_processes_that_running_json_does_not_tell_of_are_seen_by_the_lock(
 ) -> None:
     with directory.lock(), ready_service() as service:
         assert status(source=AnswerSource(data_dir=directory.root)) == 1
-        assert "but processes of one still use the directory" in capsys.readouterr().out
+        assert "but processes of one still use it" in capsys.readouterr().out
         # That of a `kai up` that was killed: its services answer, and nobody starts them anew.
         killed = subprocess.Popen([sys.executable, "-c", ""])
         killed.wait()
