@@ -35,8 +35,8 @@ async def test_queues_of_kai_and_kueue_are_recorded(world: World) -> None:
     recorded = await state(world)
     assert sorted(recorded.queues) == ["ClusterQueue/k", "a", "broken", "default/lq"]
     tree = recorded.queue_registry.tree
-    assert [one.name for one in tree.queues] == ["Cohort/c", "a", "broken", "ClusterQueue/k"]
-    assert tree.resolve("default/lq", namespace="default") == 3
+    assert [one.name for one in tree.queues] == ["Cohort/c", "a", "broken", "default", "ClusterQueue/k"]
+    assert tree.resolve("default/lq", namespace="default") == 4
     await world.api.client.delete(f"{queues}/a")
     await world.api.client.delete(f"{local_queues}/lq")
     await world.converged()
