@@ -1,4 +1,4 @@
-"""What a question is about, as people write it: `NAME`, `NAMESPACE/NAME`, `job/NAME`, `queue/NAME`, …"""
+"""Subjects of questions, as people write them: `NAME`, `NAMESPACE/NAME`, `job/NAME`, `queue/NAME`, …"""
 
 from dataclasses import dataclass
 
