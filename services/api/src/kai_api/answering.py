@@ -5,9 +5,9 @@
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
     async def why(cluster: str, namespace: str, name: str) -> Why: ...
 
-The annotation is the route's schema in `/openapi.json`: made by msgspec, so no answer is described a second time. What
-goes wrong is raised as the library raises it; `error_statuses` says which HTTP status that is. For a caller who may see
-some namespaces only, the names of what is in others are taken out of the answer.
+The annotation is the route's schema in `/openapi.json`: made by msgspec, so no answer is described a second time.
+Errors are raised as the library raises them; `error_statuses` has their HTTP statuses. A caller may see some
+namespaces only: then names from the others are taken out of the answer.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""How often forecasts came true: measured by a process of its own, kept here, and renewed now and then."""
+"""Calibration of forecasts: measured by a process of its own, kept here, and renewed now and then."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Which HTTP status says what the library raises."""
+"""HTTP statuses of the errors that the library raises."""
 
 from kaicore.errors import (
     EventsRetired,

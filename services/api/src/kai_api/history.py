@@ -1,4 +1,4 @@
-"""Routes of what the read models tell: pods of all times, and figures over time."""
+"""Routes of the read models: pods of all times, and figures over time."""
 
 from typing import Annotated
 

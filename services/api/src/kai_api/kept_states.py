@@ -1,4 +1,4 @@
-"""How far the kept states are, as a metric."""
+"""Metric of the log position that each kept state has reached."""
 
 from collections.abc import Iterator
 

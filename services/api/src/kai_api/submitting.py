@@ -1,4 +1,4 @@
-"""The route that says what would become of manifests that are submitted."""
+"""The route that predicts what becomes of manifests that are submitted."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,1 +1,1 @@
-"""The binder: the only writer to the Kubernetes API. It makes decisions so, and records what became of them."""
+"""The binder: the only writer to the Kubernetes API. It carries decisions out, and records their outcomes."""

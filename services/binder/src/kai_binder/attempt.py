@@ -1,8 +1,8 @@
-"""How a decision is carried out: what to ask the API server next, and what its answers mean. No I/O, no clock.
+"""Steps of one decision: the next request to the API server, and the meaning of its answers. No I/O, no clock.
 
-The binding is posted until there is an answer to go by. An answer that leaves it open whether the pod is bound leads
-to a look at the pod. So does patience that has come to its end: a request that was not answered may have been carried
-out, and a pod is only given back when it is certain that it is not bound.
+The binding is posted until there is an answer to go by. If an answer leaves open whether the pod is bound, the binder
+looks at the pod. It does so as well when its patience ends: a request without an answer may have been carried out. A
+pod is only given back when it is certain that it is not bound.
 """
 
 from enum import StrEnum

@@ -3,9 +3,9 @@
     log, bus ──events──▶ projection ──decisions──▶ lanes ──▶ attempts ⇄ API server
                                                                └──outcomes──▶ outbox ──▶ log
 
-Which decisions are open is known from the log alone, an outcome is recorded under an id that follows from the
-decision's, and a binding that was posted twice is refused the second time. So a binder may end anywhere, and there may
-be two of them: every decision is carried out once and has one outcome. `docs/explanation/binder.md` tells it in full.
+The log alone says which decisions are open. An outcome is recorded under an id that follows from the decision's id,
+and a binding that was posted twice is refused the second time. So a binder may end anywhere, and there may be two of
+them: every decision is carried out once and has one outcome. `docs/explanation/binder.md` has all of it.
 """
 
 import asyncio

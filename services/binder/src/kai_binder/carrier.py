@@ -1,4 +1,4 @@
-"""What carries decisions out one after another: asks the API server until there is an outcome, and records that."""
+"""Carries decisions out one after another: asks the API server until there is an outcome, and records it."""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""How the claims of a decision get ready, one step after the other."""
+"""Steps that make the claims of a decision ready, one after the other."""
 
 from dataclasses import dataclass
 from enum import StrEnum

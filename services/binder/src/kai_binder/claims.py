@@ -1,9 +1,9 @@
 """Claims of a pod that wait for it: allocated, bound to the volumes chosen for them or provisioned, before it is bound.
 
-To a volume made beforehand a claim is bound by writing the claim into the volume (`spec.claimRef`); the volume
-controller does the rest. A claim that is to be provisioned is told the node by its annotation
-`volume.kubernetes.io/selected-node`. A provisioner that cannot do so there takes the annotation off again; then the pod
-is given back and may go elsewhere. A pod that was bound before its volume is there could not.
+For a volume made beforehand, the binder writes the claim into the volume (`spec.claimRef`); the volume controller does
+the rest. For a claim that is to be provisioned, it writes the node into the annotation
+`volume.kubernetes.io/selected-node`. A provisioner that cannot provision there removes the annotation; then the pod is
+given back and may go elsewhere. A pod that was bound before its volume is there could not.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How an eviction is carried out: what an API server's answers to it mean. No I/O, no clock.
+"""Steps of one eviction: the meaning of the API server's answers. No I/O, no clock.
 
 The eviction names the pod's uid as a precondition, so that asking twice evicts one pod at most: a successor of the same
 name is left alone. A disruption budget that forbids it (429) is asked again as often as patience allows.

@@ -1,8 +1,9 @@
-"""How PodGroups fare, as their statuses are to say it: folded from the log like all that is left to do.
+"""Statuses of PodGroups, folded from the log like everything that is left to do.
 
-Told are the PodGroups that have pods of ours: with a `schedulerName` that a scheduler of this cluster has recorded.
-Where an operator says so, those without pods are ours as well, but for those of a Volcano Job whose pods will be
-others'. A status is worked out when it is asked for, once for all that happened since.
+A status is written for PodGroups that have pods of ours: pods with a `schedulerName` that a scheduler of this cluster
+has recorded. Where an operator says so, PodGroups without pods are ours as well. The exception are PodGroups of a
+Volcano Job that will make pods of another scheduler. A status is computed when it is asked for, once for everything
+that happened since.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,11 +1,11 @@
-"""What a cluster's binder does for the hub: renews the lease, makes the objects of dispatches, and clears them.
+"""The binder's work for the hub: it renews the lease, makes the objects of dispatches, and clears them.
 
     hub's log ──▶ HubState ──▶ terms to make ──▶ API server        (while the lease holds)
                           └──▶ terms to clear ──▶ API server ──▶ DispatchReturned
     a pod of a dispatch is to be bound ──▶ DispatchStarted, conditional ──▶ the bind
 
-Of `DispatchStarted` and the hub's `DispatchReleased` the log takes one only. So a pod is bound here, or the dispatch
-is another cluster's, whatever clocks say; the lease bounds how long the hub waits to know which.
+The log accepts only one of `DispatchStarted` and the hub's `DispatchReleased`. So a pod is bound here, or the dispatch
+is another cluster's, whatever clocks say. The lease bounds how long the hub waits to know that.
 """
 
 import asyncio

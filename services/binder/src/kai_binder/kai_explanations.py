@@ -1,4 +1,4 @@
-"""Reasons in KAI's words, as its PodGroups' scheduling conditions tell them.
+"""Reasons in KAI's words, as its PodGroups' scheduling conditions have them.
 
 Source: KAI-Scheduler v0.17, `UnschedulableExplanation` in `pkg/apis/scheduling/v2alpha2/podgroup_types.go`.
 """

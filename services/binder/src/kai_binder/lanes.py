@@ -1,4 +1,4 @@
-"""In which order decisions are carried out: of one node one after the other, of different nodes side by side.
+"""Order of work: decisions of one node are carried out one after the other, those of different nodes side by side.
 
 A kubelet admits pods in the order in which they are bound, and the NUMA zones that it gives to one depend on those that
 it gave before. The prediction assumed the order of the decisions, so that order is kept.

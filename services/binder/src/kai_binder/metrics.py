@@ -1,4 +1,4 @@
-"""What a binder counts."""
+"""Metrics of a binder."""
 
 from collections.abc import Callable
 

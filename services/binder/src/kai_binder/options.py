@@ -1,4 +1,4 @@
-"""How a binder works."""
+"""Options of a binder."""
 
 from dataclasses import dataclass
 

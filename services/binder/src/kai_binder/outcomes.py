@@ -1,4 +1,4 @@
-"""What became of a decision, as the event that records it."""
+"""Outcomes of decisions, as the events that record them."""
 
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import (

@@ -1,4 +1,4 @@
-"""Of which dispatches a cluster's pods are, by the mark that they carry."""
+"""Dispatches of a cluster's pods, by the mark that the pods carry."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""What the log says is left to do: bindings and evictions without an outcome, placements and statuses to be written.
+"""Fold of the work that is left: open bindings and evictions, and placements and statuses to be written.
 
-Folded from events and nothing else, so that a binder that starts knows what the one before it had left to do.
+It is folded from events and nothing else. So a binder that starts knows what the one before it had left to do.
 """
 
 from typing import Self

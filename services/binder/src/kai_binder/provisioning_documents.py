@@ -1,4 +1,4 @@
-"""What is written to ask for nodes: PodTemplates, made from pods that wait, and a ProvisioningRequest. No I/O.
+"""Objects that ask for nodes: PodTemplates, made from pods that wait, and a ProvisioningRequest. No I/O.
 
 Source: kubernetes/autoscaler, cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go (1.34): the
 autoscaler simulates pods of the templates, so these have all that decides where the pods can go.

@@ -1,4 +1,4 @@
-"""How queues stand, as the statuses of KAI's Queues are to say it: as schedulers last reported it.
+"""Statuses of KAI's Queues, as schedulers last reported them.
 
 The queues of Kueue have statuses of their own controllers, which are left to them.
 """

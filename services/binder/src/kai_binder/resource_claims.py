@@ -1,8 +1,8 @@
-"""Resource claims of a pod: allocated as decided and reserved for it, before the pod is bound; let go where it is not.
+"""Resource claims of a pod: allocated and reserved before the pod is bound, and released where it is not.
 
-As kube-scheduler does it: a finalizer keeps the claim from going while it has devices, then its status says which ones
-it has and that the pod may use them. Every write is of the version that was read, so that what is there already is
-never overwritten, and a write that was not answered is found done.
+As kube-scheduler does it: a finalizer keeps the claim while it has devices. Then its status names them and the pod
+that may use them. Every write names the version that was read. So nothing that is there is overwritten, and a write
+without an answer is found done.
 """
 
 from collections.abc import Iterator, Mapping

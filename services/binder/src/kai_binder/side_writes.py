@@ -1,8 +1,8 @@
 """Writes that can wait: observed placements, nominations, conditions, statuses, and events for people who ask kubectl.
 
-They tell what the log knows anyway, so they give way to bindings, keep to a rate, and are given up rather than piled
-up. Of several of one kind about one object only the last is written, and the kinds take turns, so that many events do
-not hold up a condition.
+The log has all of it anyway. So these writes give way to bindings, keep to a rate, and are dropped rather than piled
+up. Of several writes of one kind about one object, only the last is made. The kinds take turns, so that many events do
+not delay a condition.
 """
 
 import asyncio

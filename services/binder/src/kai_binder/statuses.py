@@ -1,4 +1,4 @@
-"""What is written without a decision: statuses of groups, queues and topologies, and on waiting pods why they wait."""
+"""Writes that need no decision: statuses of groups, queues and topologies, and reasons on waiting pods."""
 
 from collections.abc import Callable
 from functools import partial

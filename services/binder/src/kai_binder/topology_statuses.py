@@ -1,6 +1,7 @@
-"""What the statuses of HyperNodes and ClusterNetworkTopologies are to say, folded from the log.
+"""Statuses of HyperNodes and ClusterNetworkTopologies, folded from the log.
 
-They are worked out when the nodes, their labels or the definitions have changed, once for all that happened since.
+They are computed when the nodes, their labels or the definitions have changed, once for everything that happened
+since.
 """
 
 from collections.abc import Iterator

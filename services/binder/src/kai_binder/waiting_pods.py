@@ -1,6 +1,7 @@
-"""The pods that schedulers left waiting, and why: what their condition PodScheduled and their events are to say.
+"""The pods that schedulers left waiting, and why: content of their condition PodScheduled and of their events.
 
-Folded from the log. A condition is worked out when it is its turn to be written, once for all that happened since.
+Folded from the log. A condition is computed when it is its turn to be written, once for everything that happened
+since.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
-"""Which work is this binder's, where a cluster has several.
+"""The part of a cluster's work that is this binder's, where the cluster has several.
 
 Work is shared by rendezvous hashing over the live binders (`kaicore.ledger.bus.leases`): bindings and evictions by
-node, ProvisioningRequests by name, what is written on pods by uid, statuses by object. Who is live is seconds old, so
-that two binders may carry out the same for a moment, or a frozen one wakes up. That does no harm:
+node, ProvisioningRequests by name, what is written on pods by uid, statuses by object. The list of live binders is
+seconds old. So two binders may carry out the same work for a moment, or a frozen one may wake up. That does no harm:
 
 - A pod is bound once: the API server refuses the second binding, and the binder that finds the pod on the decision's
   node counts that as its own. An outcome's id follows from the decision's, so the log takes one.

@@ -1,6 +1,6 @@
-"""Who answers a question: the API where one runs, else the log, folded here.
+"""The source of an answer: the API where one runs, else the log, folded here.
 
-Nothing is imported that folding needs before it is clear that there is no API: that is what makes `kai why` start fast.
+Nothing that folding needs is imported before it is clear that there is no API: that makes `kai why` start fast.
 """
 
 import asyncio

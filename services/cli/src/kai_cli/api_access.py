@@ -1,4 +1,4 @@
-"""What `kai up` gives its API so that its own commands, and a browser, get in, and nobody else does."""
+"""Credentials that `kai up` gives its API, for its own commands and a browser, and for nobody else."""
 
 import os
 import secrets

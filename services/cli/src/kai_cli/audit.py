@@ -85,7 +85,7 @@ def _promises_text(promises: PromiseReport) -> str:
     lines = [f"{promises.decisions} decisions: {twice or 'nothing'} promised twice", *map(str, promises.twice)]
     if counts:
         facts = ", ".join(f"{origin} {count}" for origin, count in counts.items())
-        lines.append(f"more held than there is, by what facts told and no decision could know: {facts}; such as")
+        lines.append(f"observed over-use, not caused by the scheduler: {facts}; such as")
         examples = {one.origin: one for one in reversed(promises.brought)}
         lines += [f"  {examples[origin]}: {meaning}" for origin, meaning in _MEANINGS.items() if origin in examples]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Whether a folded log has come to where the API server is: a report must not be made of an older state."""
+"""Check that a folded log has reached the API server's state: no report is made of an older one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Which cluster is meant where a command is about one and none is named (docs/how-to/several-clusters.md).
+"""The current cluster: meant by a command about one cluster that names none (docs/how-to/several-clusters.md).
 
-What can be asked of all clusters is asked of all. What is about one cluster means the current one: an API server, the
-file of a log, a position, a cycle, a shadow. One line of standard error says which it is.
+A question that can be asked of all clusters is asked of all. The current cluster is meant by questions about one:
+about an API server, the file of a log, a position, a cycle, a shadow. One line of standard error names it.
 """
 
 import os

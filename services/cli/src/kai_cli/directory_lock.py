@@ -1,8 +1,8 @@
-"""One user of a data directory at a time: from before the first look into it until its last process is gone.
+"""Lock of a data directory: one user at a time, from before the first look into it until its last process ends.
 
-The lock is an `flock` on the directory itself, so nothing is written to a directory that turns out to be another
-program's, and clearing one does not remove its lock. Processes that are started inherit it: a directory whose `kai up`
-was killed is free when its servers and services have ended, too.
+The lock is an `flock` on the directory itself. So nothing is written to a directory that turns out to belong to
+another program, and clearing a directory does not remove its lock. Processes that are started inherit it. When `kai
+up` was killed, its directory is free once its servers and services have ended, too.
 """
 
 from pathlib import Path

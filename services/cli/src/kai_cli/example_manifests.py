@@ -1,4 +1,4 @@
-"""Where the manifests of the demonstration are: beside the sources, or in an installed wheel."""
+"""Location of the manifests of the demonstration: beside the sources, or in an installed wheel."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What must come of a workload: which Jobs and pods run in full, and which are there to show that they cannot."""
+"""Expected outcomes of a workload: Jobs and pods that run in full, and those that show that they cannot run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

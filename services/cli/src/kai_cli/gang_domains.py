@@ -1,4 +1,4 @@
-"""How many domains of each level of its topology a group's pods are in, as the decisions in a log tell."""
+"""Count of the topology domains, by level, that hold a group's pods, from the decisions in a log."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What `ibnetdiscover` prints of an InfiniBand fabric, and which nodes it puts close to each other.
+"""Output of `ibnetdiscover` about an InfiniBand fabric, and the nodes that the fabric puts close to each other.
 
 Its blocks are those of topograph's sample (NVIDIA/topograph, tests/output/ibnetdiscover/example.out): a `Switch` or a
 `Ca`, and a line for each of its ports that is connected.

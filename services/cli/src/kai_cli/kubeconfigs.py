@@ -1,4 +1,4 @@
-"""Which service reaches the API server by which kubeconfig, so that each can run with its own account's rights."""
+"""Kubeconfigs by service, so that each service reaches the API server with its own account's rights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What lies where in a data directory, and what a running stack tells others of itself."""
+"""Layout of a data directory, and the file by which other commands find a running stack."""
 
 import os
 import shutil

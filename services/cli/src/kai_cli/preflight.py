@@ -1,4 +1,4 @@
-"""What is wrong with what `kai up` was given, found before any server starts."""
+"""Checks of the arguments of `kai up`, before any server starts."""
 
 import asyncio
 import os

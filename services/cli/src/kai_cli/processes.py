@@ -1,9 +1,9 @@
 """A stack's processes under supervision: watched while they run, started again when they end.
 
-A process is healthy while its readiness URL answers 200; one that falls silent is killed, and started again as one that
-ended is (`kaicore.runtime.supervision`). One that says that its settings cannot work is tried again, too, for that may
-pass, as when its port is taken; but only so many times in a row. Nothing outlives the supervisor: its children are told
-to die with it (`KAI_PARENT_PID`, see `kaicore.runtime.service.process`).
+A process is healthy while its readiness URL answers 200. One that stops answering is killed, and started again like
+one that ended (`kaicore.runtime.supervision`). One that reports settings that cannot work is started again, too,
+because that may pass, as when its port is taken; but only a limited number of times in a row. Nothing outlives the
+supervisor: its children die with it (`KAI_PARENT_PID`, see `kaicore.runtime.service.process`).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How far a long command is, on standard error: a line that is written over on a terminal, else one now and then."""
+"""Progress of a long command, on standard error: one rewritten line on a terminal, else a line now and then."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Where a question goes: to a running API, or else to the log itself."""
+"""The source that a question goes to: a running API, or else the log itself."""
 
 import os
 from collections.abc import Sequence

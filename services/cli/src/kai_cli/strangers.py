@@ -1,4 +1,4 @@
-"""What a list is asked for by name, and nothing has that name: said instead of an empty list, as kubectl does."""
+"""Check of the names that a list is asked for: as kubectl does, an unknown name is reported."""
 
 from collections.abc import Sequence
 

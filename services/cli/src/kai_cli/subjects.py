@@ -1,4 +1,4 @@
-"""What a question is about, as people write it: `NAME`, `NAMESPACE/NAME`, `job/NAME`, `queue/NAME`, …"""
+"""Subjects of questions, as people write them: `NAME`, `NAMESPACE/NAME`, `job/NAME`, `queue/NAME`, …"""
 
 from dataclasses import dataclass
 
@@ -52,7 +52,7 @@ class Subject:
 def read_subject(text: str, namespace: str | None) -> Subject:
     """Read what a question is about.
 
-    A first part that is the word for a kind is one (`job/train`, as kubectl has it, with or without its API group);
+    If the part before `/` is a kind, it is read as a kind (`job/train`, as in kubectl, with or without its API group);
     any other is a namespace.
 
     Args:

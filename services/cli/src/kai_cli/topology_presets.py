@@ -1,4 +1,4 @@
-"""Which labels tell the topology on which platform."""
+"""Labels that define the topology, by platform."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What a container has of its node, CPU by CPU and device by device, by podresources or by a state file."""
+"""A container's CPUs and devices, one by one, as podresources or a state file shows them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
-"""What a kubelet's state files tell beyond podresources: pod uids, and what ordinary init containers keep.
+"""Facts of a kubelet's state files beyond podresources: pod uids, and what ordinary init containers keep.
 
 podresources names pods and shows their long-running containers. The state files (`kaicore.kube.kubelet_checkpoints`)
-have every container, by pod uid, but no names. Both tell which CPUs and devices a container has, and no two pods have
-the same: by that they are put together. Pods that have ended stay in the files for a while; they are in no podresources
+have every container, by pod uid, but no names. Both show the CPUs and devices of a container, and no two pods have the
+same ones: by that they are matched. Pods that have ended stay in the files for a while. They are in no podresources
 answer, and so in no report.
 """
 

@@ -1,4 +1,4 @@
-"""Which NUMA node each CPU is on, read from sysfs.
+"""NUMA node of each CPU, read from sysfs.
 
 The kubelet's podresources API names CPUs by id only. Linux lists the CPUs of each NUMA node in
 `devices/system/node/node<id>/cpulist`, in the format of `man 7 cpuset`: `0-3,8-11`; it is empty for a NUMA node that is

@@ -1,4 +1,4 @@
-"""What a pod holds of its node's NUMA zones, made of what podresources says of it.
+"""A pod's part of its node's NUMA zones, computed from podresources.
 
 Rules, for podresources v1 as kubelets up to 1.36 serve it (`pkg/kubelet/apis/podresources/server_v1.go`,
 `containerDevicesFromResourceDeviceInstances` in `pkg/kubelet/cm/container_manager_linux.go`):

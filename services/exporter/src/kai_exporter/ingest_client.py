@@ -1,9 +1,9 @@
 """Sends reports to ingest over HTTP, on connections that are kept.
 
-An ingest that stands still keeps its connections and answers nothing. So a report that has no answer for a moment is
-sent to the next address as well, or once more on a new connection where there is one address (behind it may be
-several ingests), and the first answer counts. That a report comes twice does no harm: an observation's id follows from
-what it says, and the log takes one.
+A frozen ingest keeps its connections and answers nothing. So a report without an answer for a moment is sent to the
+next address as well. Where there is one address, it is sent once more on a new connection, since several ingests may
+be behind it. The first answer counts. A report that comes twice does no harm: an observation's id follows from its
+content, and the log takes one.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the exporter tells Prometheus."""
+"""Metrics of the exporter."""
 
 from kaicore.runtime.agent.metrics import Counter, Gauge, Histogram, Registry
 

@@ -1,17 +1,17 @@
-"""What is known of one node's pods, and what of it ingest has still to be told.
+"""State of one node's pods, and of what is still to be reported to ingest.
 
 Answers of the kubelet go in, reports come out, ingest's answers go in again; nothing here does I/O or reads a clock.
 
-A pod is told when it is new or has changed, when it was gone for a poll, and with every drift pass, until ingest has
-accepted it. What counts as changed are the CPUs and devices themselves, not only their numbers: a pod that was deleted
-and made anew under its name between two polls mostly shows by them, and by its uid. Where neither does, the drift pass
-mends it.
+A pod is reported when it is new or has changed, when it was absent in one poll, and with every drift pass, until
+ingest has accepted it. A change is a change of the CPUs and devices themselves, not only of their numbers. So a pod
+that was deleted and made anew under its name between two polls mostly shows, and it shows by its uid. Where neither
+shows it, the drift pass corrects it.
 
-Where the kubelet's state files can be read, a pod is told with its uid and with what its init containers keep.
+Where the kubelet's state files can be read, a pod is reported with its uid and with what its init containers keep.
 
-A pod that holds nothing, or of which the state files do not say the same, is believed only when the next poll says so
-too: for a moment between a pod's admission and its allocation a kubelet lists it like that, and to report it would free
-its zones.
+A pod may hold nothing, or the state files may contradict podresources. Such an answer is only believed when the next
+poll repeats it. Between a pod's admission and its allocation a kubelet lists the pod like that for a moment, and a
+report of it would free the pod's zones.
 """
 
 from collections.abc import Mapping

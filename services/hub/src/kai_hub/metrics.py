@@ -1,4 +1,4 @@
-"""What the hub tells of itself."""
+"""Metrics of the hub."""
 
 from collections.abc import Mapping
 

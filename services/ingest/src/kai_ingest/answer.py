@@ -1,4 +1,4 @@
-"""What ingest answers to a report."""
+"""Answers of ingest to reports."""
 
 import msgspec
 

@@ -1,11 +1,11 @@
-"""Who may report for which node: the bearer token tells.
+"""Authentication of reports: the bearer token says for which node its owner may report.
 
 Either Kubernetes vouches for it: a TokenReview of a token that the kubelet projected into the exporter's pod names the
 pod's service account and, since Kubernetes 1.30, its node. Or the token is made from a secret that ingest shares with
-the one who hands out tokens; that is for stacks without Kubernetes.
+the program that issues tokens; that is for stacks without Kubernetes.
 
-Reviews cost the API server something, and any client can ask for them by making tokens up. So their number is limited:
-for each client those that were refused, so that no client can use up the others' share, and all of them together.
+Reviews cost the API server something, and any client can cause them with invented tokens. So two numbers are limited:
+the refused reviews of each client, so that no client uses up the others' share, and all reviews together.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What ingest tells Prometheus."""
+"""Metrics of ingest."""
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 

@@ -1,8 +1,8 @@
-"""What ingest has to know of a cluster to judge a report: which pod of a name is on which node, and what was recorded.
+"""Fold of what ingest must know of a cluster to judge a report: each name's pod, its node, and what was recorded.
 
-podresources tells pods by namespace and name only. Which pod, by uid, is meant follows from the log: it must be known
-there, must not be finished, and must have been decided for or be on the very node that reports. Where more than one
-could be meant, none is.
+podresources identifies pods by namespace and name only. The log says which pod, by uid, is meant: the pod must be
+known there, must not be finished, and must have been decided for, or be on, the node that reports. Where more than one
+pod could be meant, none is.
 
 `apply` is the only way in which events change it. Times are microseconds since the epoch.
 """

@@ -1,4 +1,4 @@
-"""Which exporter speaks for each node, and how far it has come; so that an old report does not undo a newer one."""
+"""The exporter of each node, and its last report: so that an old report does not undo a newer one."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Reading what there is, and carrying out a plan, one request after the other."""
+"""Reads the objects that exist, and carries a plan out, one request after the other."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the operator counts."""
+"""Metrics of the operator."""
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 

@@ -1,4 +1,4 @@
-"""What the projector tells of itself."""
+"""Metrics of the projector."""
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 

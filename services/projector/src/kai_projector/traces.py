@@ -1,7 +1,7 @@
-"""Which spans the events of a batch end: of pods that got on, and of gangs that came to run.
+"""Spans that the events of a batch end: of pods that reached a stage, and of gangs that started to run.
 
-They are made from the log, from the first event of each pod on. So nothing has to be kept from batch to batch, and a
-span that is sent twice, by a projector that was started again, has the same id.
+They are made from the log, from the first event of each pod on. So nothing has to be kept from batch to batch. A
+projector that was started again may send a span twice; then both have the same id.
 """
 
 from base64 import b64encode

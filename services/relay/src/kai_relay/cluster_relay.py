@@ -1,14 +1,14 @@
 """Publishes one cluster's events on the bus, in the order of the log, each at the sequence that is its position.
 
-Where to begin is read from the stream itself, so there is no checkpoint that could be wrong. Before anything is
-published, the stream's last message is compared with the log's event at that position. Hashes are chained, so if these
-two agree, all before them do; if they do not, the stream belongs to another log, or to an end of this one that is lost,
-and it is made anew. So it is when it takes nothing any more although the bus answers, or has not what it says it has:
-its store was deleted or its disk is full.
+The position to begin at is read from the stream itself, so there is no checkpoint that could be wrong. Before anything
+is published, the stream's last message is compared with the log's event at that position. Hashes are chained, so if
+these two agree, all before them do; if they do not, the stream belongs to another log, or to an end of this one that
+is lost, and it is made anew. It is also made anew when it accepts nothing although the bus answers, or lacks messages
+that it claims to have: its store was deleted or its disk is full.
 
 A second relay loses the race for a position sooner or later, and stands by: it watches the stream, and takes over when
-that stands still although there is more in the log. No relay has to be told which one leads: the stream takes each
-position once, from whichever relay comes first.
+the stream stands still although there is more in the log. No relay has to know the leader: the stream takes each
+position once, from the relay that comes first.
 """
 
 import asyncio

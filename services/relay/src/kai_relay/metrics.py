@@ -1,4 +1,4 @@
-"""What a relay counts."""
+"""Metrics of a relay."""
 
 import time
 from collections.abc import Callable, Iterator

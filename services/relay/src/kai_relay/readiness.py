@@ -1,4 +1,4 @@
-"""Whether log and bus work for all clusters."""
+"""Readiness of a relay: log and bus work for all clusters."""
 
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.log_access import LOG

@@ -1,8 +1,8 @@
-"""When Python's garbage collector looks at a scheduler, which holds millions of objects and makes no cycles.
+"""Settings of Python's garbage collector for a scheduler, which holds millions of objects and makes no cycles.
 
-What is there after a cycle is the state: it is set aside (`gc.freeze`), which takes no time, and not looked at again.
-So the collector sees no more than one cycle makes. An error, or a task that was given up, may leave objects that only
-the collector finds: in an idle moment, once an hour, it looks at all.
+The objects that remain after a cycle are the state: they are set aside (`gc.freeze`), which takes no time, and not
+looked at again. So the collector sees only what one cycle makes. An error, or a task that was given up, may leave
+objects that only the collector finds: once an hour, in an idle moment, it looks at all.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""What a scheduler tells Prometheus: its cycles, and what its state counts."""
+"""Metrics of a scheduler: its cycles, and the counts of its state."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,10 +1,10 @@
 """Several schedulers of one shard, or of one replica: one decides, and the others fold along and stand by.
 
-The one that announced itself first of those that are live decides. When it goes, the next one sees it when it was not
-announced again for `lease_ms`, and at once where it withdrew. Who is live is seen on the bus
+Of the live schedulers, the one that announced itself first decides. When it withdraws, the next one takes over at
+once; when it dies, after `lease_ms` without an announcement. The bus shows the live schedulers
 (`kai_scheduler.announcing`). While the bus does not answer, or without one, a scheduler leaves the shard to another
-one until it has heard no cycle of it for a while. Both are hints: a cycle is appended only if no other one of the shard
-came before it.
+one until no cycle of that one was recorded for a while. Both are hints: a cycle is appended only if no other cycle of
+the shard came before it.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Which pods are where the log decided: all others charge their nodes as they are seen there.
+"""Check of pods that come to nodes: those that the log did not decide charge the node on which they are seen.
 
-A decision is in the log before its pod is bound, and the pod is bound before a watch shows it on its node. So what the
-log says when a pod is first seen on a node is all that there will be.
+A decision is in the log before its pod is bound, and the pod is bound before a watch shows it on its node. So when a
+pod is first seen on a node, the log already has every decision about it.
 """
 
 from collections.abc import Iterable, Mapping

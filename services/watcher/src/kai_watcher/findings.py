@@ -1,4 +1,4 @@
-"""What the watcher finds in objects: parts that make no sense, said once of each object, and how old topologies are."""
+"""Findings in watched objects: invalid parts, reported once for each object, and the age of topologies."""
 
 from collections.abc import Sequence
 

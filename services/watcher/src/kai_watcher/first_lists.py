@@ -1,7 +1,7 @@
 """Pods that wait for a node are recorded after everything else of the first lists.
 
-Otherwise a scheduler that follows a new log would see waiting pods and empty nodes, and place pods where others run
-that it has not been told of yet.
+Otherwise a scheduler that follows a new log would see waiting pods and empty nodes. It would place pods on nodes with
+running pods that the log does not have yet.
 """
 
 from collections.abc import Iterable, Sequence

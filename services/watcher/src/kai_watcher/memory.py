@@ -1,4 +1,4 @@
-"""What a watcher must know when it starts: the last fact of every object, from the log.
+"""A watcher's memory at its start: the last fact of every object, read from the log.
 
 The log is the memory; a snapshot only spares reading it from the beginning, and can be deleted at any time.
 """

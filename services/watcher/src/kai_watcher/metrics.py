@@ -1,4 +1,4 @@
-"""What a watcher counts."""
+"""Metrics of a watcher."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping

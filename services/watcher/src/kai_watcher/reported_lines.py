@@ -1,4 +1,4 @@
-"""What was said of each object already, so that it is said again only when it is something else."""
+"""Lines that were already logged about each object: a line is logged again only when it differs."""
 
 from kaicore.kube.reflector_core import ObjectKey
 

@@ -1,12 +1,12 @@
-"""How far NodeResourceTopologies are behind the pods of their nodes.
+"""Lag of NodeResourceTopologies behind the pods of their nodes.
 
-An object that does not change says nothing of its exporter: on an idle node there is nothing to publish, and an API
-server reports no write that changes nothing. So what is measured is for how long pods that must show in a node's
-zones have come or gone without any new version of its object.
+An object that does not change says nothing about its exporter: on an idle node there is nothing to publish, and an API
+server reports no write that changes nothing. So the measured time is this: pods that must show in a node's zones have
+come or gone, and no new version of its object has come.
 
-An object may be seen before the end of the pods that it no longer has: a kubelet frees what a pod held before the API
-tells of its end. So an object is not behind either where pods only have gone and what it says is used is what is held
-by those that are left.
+An object may be seen before the end of the pods that it no longer counts: a kubelet frees what a pod held before the
+API reports the pod's end. So an object is not late either where pods only have gone and its used amounts are those of
+the remaining pods.
 """
 
 from collections import Counter

@@ -1,10 +1,10 @@
-"""The watcher: what happens in the cluster, as facts in the log.
+"""The watcher: records the changes in a cluster as facts in the log.
 
     API server ──lists, watches──▶ reflectors ──changes──▶ facts ──units──▶ first lists ──▶ outbox ──appends──▶ log
 
-A watcher claims its cluster, recalls from the log what is known of every object, and follows each kind from a first
-list on; what it has to say waits in an outbox until the log has it. So whatever ends a watcher, the next one finds out
-from the log and a list what is left to say. `docs/explanation/watcher.md` tells it in full.
+A watcher claims its cluster, and reads from the log what is known of every object. Then it follows each kind from a
+first list on; its facts wait in an outbox until the log has them. So whatever ends a watcher, the next one finds from
+the log and a list what is still to be recorded. `docs/explanation/watcher.md` has all of it.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""What is wrong with an object, by the rules by which the watcher and the scheduler read it.
+"""Judgement of an object, by the rules with which the watcher and the scheduler read it.
 
-Denied is what the dialect's own project denies as well, and what cannot be meant in an object whose pods are ours. All
-else that will not work is a warning: what is named may come later, and another scheduler may be meant.
+An object is denied when the dialect's own project denies it as well, or when it cannot be meant for pods of ours.
+Everything else that will not work is a warning: the named object may be created later, or another scheduler may be
+meant.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which topologies there are: what the log says, followed."""
+"""The topologies of a cluster, followed in the log."""
 
 from kaicore.analysis.inquiry.log_states import restored
 from kaicore.errors import KaiError

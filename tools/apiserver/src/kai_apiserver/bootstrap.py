@@ -1,4 +1,4 @@
-"""What is in a cluster before any client has written to it."""
+"""The objects of a cluster before any client has written to it."""
 
 from kai_apiserver.objects import Object
 from kai_apiserver.rest.backend import Backend, Operation, Target

@@ -6,8 +6,7 @@ KaiError
 └── CorruptJournal    the data directory contradicts itself somewhere else than in a torn last line
 ```
 
-The functions below build the answers a kube-apiserver gives, to the letter: clients match on reasons, people on
-messages.
+The functions below build the answers of a kube-apiserver, to the letter: clients match on reasons, people on messages.
 """
 
 from collections.abc import Iterable, Sequence

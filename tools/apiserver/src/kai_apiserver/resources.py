@@ -1,4 +1,4 @@
-"""What a resource is to this server, and which resources there are.
+"""Resource types of this server, and the registry of them.
 
 A resource type is a row of data: built-in ones are in `builtin.py`, custom ones come and go with their definitions. Two
 types may share one storage (core and events.k8s.io events; versions of a custom resource), as in the real server.

@@ -1,12 +1,13 @@
-"""What survives a restart, `kill -9` included: who holds which CPUs, devices and memory, and since when.
+"""The checkpoint of a fleet: who holds which CPUs, devices and memory, and since when. It survives `kill -9`.
 
-A real kubelet keeps `cpu_manager_state`, `memory_manager_state` and `kubelet_internal_checkpoint`; a thousand of them
-share one journal here. Each line says what became of one pod of one node, with the node's memory zones beside, because
-those depend on the order of everything before. A line is written before any client is told, so what the API
-knows is never ahead of it; it is not synced to disk, since a process that is killed loses nothing that it has written.
+A real kubelet keeps `cpu_manager_state`, `memory_manager_state` and `kubelet_internal_checkpoint`; a thousand
+simulated kubelets share one journal here. Each line records the state of one pod of one node, with the node's memory
+zones beside, because those depend on the order of everything before. A line is written before any client gets the
+news, so what the API knows is never ahead of it. It is not synced to disk: a process that is killed loses nothing that
+it has written.
 
-A journal that cannot be written, on a full disk, stops no pod: it is behind then, says why in `problem`, and is written
-anew when that goes. What is torn in it is left out when it is read, a line at a time.
+A journal that cannot be written, on a full disk, stops no pod. It is behind then, has the cause in `problem`, and is
+written anew when the cause is gone. Torn lines are left out when the journal is read.
 """
 
 import os

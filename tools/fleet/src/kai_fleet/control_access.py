@@ -1,8 +1,8 @@
-"""Who may use the fleet's control endpoints: clients that the API server admits, as it is with a kubelet's own server.
+"""Access to the fleet's control endpoints: for clients that the API server admits, as with a kubelet's own server.
 
-The caller's bearer token is given to the API server for review (`TokenReview`), and its user is asked about
-(`SubjectAccessReview` of the path, verbs `get` and `post`): Kubernetes' delegated authentication and authorization. An
-administrator may do all; a role with `nonResourceURLs: ["/simulator/*"]` suffices.
+The API server reviews the caller's bearer token (`TokenReview`) and the rights of its user (`SubjectAccessReview` of
+the path, verbs `get` and `post`). This is Kubernetes' delegated authentication and authorization. An administrator may
+do all; a role with `nonResourceURLs: ["/simulator/*"]` suffices.
 """
 
 from http import HTTPStatus

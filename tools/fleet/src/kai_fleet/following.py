@@ -1,4 +1,4 @@
-"""What the fleet follows in the API: pods that are bound to its nodes, and its nodes."""
+"""Watches of the fleet in the API: pods that are bound to its nodes, and its nodes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""How far the API and podresources are behind a kubelet's managers, as on real nodes.
+"""Lag of the API and podresources behind a kubelet's managers, as on real nodes.
 
 `docs/reference/fleet.md` has the figures, under "Lag".
 """

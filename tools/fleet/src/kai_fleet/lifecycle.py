@@ -1,4 +1,4 @@
-"""How long a pod's life takes on a node: what its annotations and the profile say."""
+"""Durations of a pod's life on a node, from its annotations and the profile."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the fleet tells Prometheus."""
+"""Metrics of the fleet."""
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 

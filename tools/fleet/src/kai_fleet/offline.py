@@ -1,8 +1,8 @@
 """Kubelets without a cluster: they answer pods that another program simulates (`kai simulate --kubelet`).
 
-Objects come as their JSON says them and plain data goes back; who asks is not imported and need not be known. The
-kubelets are the model of the fleet. What hardware and configuration a node has is taken from the fleet's profile where
-the node is of one, and is otherwise made out of its Node and NodeResourceTopology (`kai_fleet.published`).
+Objects come as JSON and plain data goes back; the caller is not imported and need not be known. The kubelets are the
+model of the fleet. A node's hardware and configuration are taken from the fleet's profile where the node is of one.
+Otherwise they are derived from its Node and NodeResourceTopology (`kai_fleet.published`).
 """
 
 from itertools import combinations

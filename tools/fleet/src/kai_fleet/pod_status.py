@@ -1,4 +1,4 @@
-"""What a kubelet writes about a pod: status patches (strategic merge, guarded by the pod's uid) and Warning events."""
+"""Writes of a kubelet about a pod: status patches (strategic merge, guarded by the pod's uid) and Warning events."""
 
 import hashlib
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What people write: the YAML profile of a fleet, checked before anything is started.
+"""The YAML profile of a fleet, as people write it, checked before anything is started.
 
 `docs/reference/fleet.md` describes the format. Names are those of the kubelet's own configuration where it has them.
 """

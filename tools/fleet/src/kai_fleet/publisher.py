@@ -1,4 +1,4 @@
-"""When a node's NodeResourceTopology is written: some time after something changed, and periodically."""
+"""Publisher of a node's NodeResourceTopology: it writes some time after a change, and periodically."""
 
 import random
 from collections.abc import Callable

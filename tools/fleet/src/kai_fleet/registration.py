@@ -1,4 +1,4 @@
-"""How nodes get into the cluster and stay there: Node objects, Leases, heartbeats, and the CRD that NRT needs."""
+"""Registration of nodes: Node objects, Leases, heartbeats, and the CRD that NRT needs."""
 
 import random
 from typing import Any

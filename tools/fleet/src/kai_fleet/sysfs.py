@@ -1,4 +1,4 @@
-"""The part of `/sys/devices/system` that tells which CPU is where, as files.
+"""The part of `/sys/devices/system` that shows the place of each CPU, as files.
 
 An exporter maps the CPU ids of the podresources API to NUMA nodes with it. Nodes that are alike share one tree: a
 thousand machines of 128 CPUs would be half a million files.

@@ -1,4 +1,4 @@
-"""What a node's kubelet knows of one pod; `agent` has the stages' order."""
+"""A node's kubelet's record of one pod; `agent` has the stages' order."""
 
 import enum
 from dataclasses import dataclass, field

@@ -1,7 +1,8 @@
 """Writes to the API server: many at a time, those about one object in order, and again until they are answered.
 
-A write that the server refuses is over, its outcome is told; one that was not answered, or answered 429, 5xx, 401,
-403, or 409 without naming another uid, is sent again with growing pauses while others go on.
+A write that the server refuses is over, and its outcome is reported. A write is sent again, with growing pauses, when
+it was not answered, or answered with 429, 5xx, 401, 403, or 409 without another uid in the message. Others go on
+meanwhile.
 """
 
 import asyncio

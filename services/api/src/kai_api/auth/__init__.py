@@ -1,1 +1,1 @@
-"""What may be answered to whom (who asks: `kaicore.runtime.access`)."""
+"""Access control of the API: it decides what each caller may see (callers: `kaicore.runtime.access`)."""

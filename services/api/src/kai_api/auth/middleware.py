@@ -1,8 +1,11 @@
-"""Every request is some caller's before anything of it is looked at; and every route is closed to those who may see a
-part of a cluster only, unless it says that it knows how to answer them.
+"""Authentication of every request, and access checks of every route.
 
-A cluster of which a caller may see nothing does not exist for him (404, in the words of one that does not). Whether a
-namespace is open to a caller is decided by his scopes alone (403), so the answer tells nothing of what there is.
+The caller is known before anything else of a request is looked at. A route is closed to callers who may see a part of
+a cluster only, unless it is marked as able to answer them.
+
+A cluster of which a caller may see nothing does not exist for him: the answer is 404, in the words of a cluster that
+does not exist. His scopes alone decide whether a namespace is open to him (403), so the answer does not show whether
+the namespace exists.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping

@@ -1,8 +1,8 @@
-"""Takes the names of what is in other namespaces out of texts.
+"""Removes the names of objects in other namespaces from texts.
 
-A pod's reasons and story name others: who holds the node, whose group it was evicted for. In our texts what is in a
-namespace is written `namespace/name` or `Kind/namespace/name`. Whatever looks like that, and is in no namespace that
-the caller sees, is replaced; rather too much than too little. Names of resources and labels have a dot before the
+A pod's reasons and story name others: the holder of a node, or the group for which the pod was evicted. Our texts
+write an object of a namespace as `namespace/name` or `Kind/namespace/name`. Everything of that form is replaced unless
+the caller may see its namespace: rather too much than too little. Names of resources and labels have a dot before the
 slash, which no namespace has.
 """
 

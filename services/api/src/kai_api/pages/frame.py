@@ -1,4 +1,4 @@
-"""What all pages of a cluster have around them: where in the log they are, and links that stay there."""
+"""The frame around every page of a cluster: its position in the log, and links that stay at that position."""
 
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode

@@ -1,4 +1,4 @@
-"""What callers see of a cluster of which only some namespaces are open to them: their pods, and nothing of others."""
+"""The page of a caller who may see some namespaces of a cluster only: their pods, and no others."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Where in logs pages are: the frame around a page, and the state that it shows."""
+"""The place of a page in a log: the page's frame, and the state that it shows."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How well kubelets were predicted: over the whole log up to a moment."""
+"""The page of predictions: how well kubelets were predicted, over the whole log up to a moment."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What queues held and deserved over time, as small charts with one scale."""
+"""Charts of what queues held and deserved over time: small, and with one scale."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

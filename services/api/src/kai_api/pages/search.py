@@ -1,4 +1,4 @@
-"""What has a name: pods, groups, nodes and queues of a cluster, for the field in the navigation."""
+"""Search by name over pods, groups, nodes and queues of a cluster, for the field in the navigation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What shadows decided last about the pods of other schedulers. None of it is carried out."""
+"""The last decisions of shadows about pods of other schedulers. None of them is carried out."""
 
 from dataclasses import dataclass
 

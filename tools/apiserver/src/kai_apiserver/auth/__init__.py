@@ -1,1 +1,1 @@
-"""Who asks, and whether they may: tokens, RBAC, and the reviews that answer both questions."""
+"""Authentication and authorization: tokens, RBAC, and the reviews that answer questions about both."""

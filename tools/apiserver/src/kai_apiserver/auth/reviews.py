@@ -1,4 +1,4 @@
-"""The reviews: resources that are only ever created, and whose status is the answer."""
+"""The reviews: resources that are created only, and have the answer in their status."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which rule allowed which requests, and what was refused: what roles lack, and what of them is not needed."""
+"""Use of rights: the rule that allowed each request, and the refused ones. It shows missing and unneeded rights."""
 
 from collections import Counter
 

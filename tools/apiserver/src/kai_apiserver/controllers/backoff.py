@@ -1,4 +1,4 @@
-"""How long a controller waits before it replaces what failed: longer with each failure in a row."""
+"""Delays before a controller replaces what failed: longer with each failure in a row."""
 
 from dataclasses import dataclass
 

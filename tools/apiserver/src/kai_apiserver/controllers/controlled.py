@@ -1,4 +1,4 @@
-"""What controllers make carries a reference to what it was made for."""
+"""Objects that controllers make: each carries a reference to the object that it was made for."""
 
 from copy import deepcopy
 

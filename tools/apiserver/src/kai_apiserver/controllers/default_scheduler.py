@@ -1,8 +1,8 @@
-"""The built-in scheduler for pods of `default-scheduler`: plain, so that what is not ours to schedule runs too.
+"""The built-in scheduler for pods of `default-scheduler`: simple, so that pods of other schedulers run too.
 
-A pod goes to the node with the most room of those that will have it: resources as a whole (no NUMA), node selector and
-required node affinity, taints. Not looked at are volumes, affinity to other pods, spread, host ports, and preemption.
-What a pod waits for is told as kube-scheduler does: the condition PodScheduled and an event FailedScheduling.
+A pod goes to the node with the most room of those that accept it: resources as a whole (no NUMA), node selector and
+required node affinity, taints. It ignores volumes, affinity to other pods, spread, host ports, and preemption. The
+reason of a waiting pod is written as kube-scheduler does: the condition PodScheduled and an event FailedScheduling.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
-"""Delete pods whose devices have a taint `NoExecute` that their claims do not tolerate.
+"""Deletes pods that use devices with a taint `NoExecute` which their claims do not tolerate.
 
-What kube-controller-manager does (`pkg/controller/devicetainteviction`): only pods with a node, only claims that are
+As kube-controller-manager does (`pkg/controller/devicetainteviction`): only pods with a node, only claims that are
 reserved for them, and only tolerations whose effect is `NoExecute`; one with `tolerationSeconds` puts it off. Statuses
 of DeviceTaintRules are not written.
 """

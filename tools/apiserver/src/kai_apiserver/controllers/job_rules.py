@@ -1,4 +1,4 @@
-"""What a Job's pods come to: pure functions over the Job and its pods."""
+"""Rules for the status of a Job: pure functions over the Job and its pods."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
-"""What the controllers have in common: a queue of keys, and one key at a time.
+"""The base of all controllers: a queue of keys, and one key at a time.
 
 A controller's `reconcile` is synchronous: it looks at the state and changes it, within one turn of the event loop.
-Between two keys requests are served. Listeners of the store only put keys into the queue, for a change must not be
-answered by another change before all watchers have heard of it.
+Between two keys requests are served. Listeners of the store only put keys into the queue: all watchers must have a
+change before another change answers it.
 """
 
 import asyncio

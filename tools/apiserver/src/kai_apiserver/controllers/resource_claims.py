@@ -1,10 +1,10 @@
-"""Make the resource claims of templates, name them in the pods' statuses, and let claims go that no pod uses.
+"""Makes the resource claims of templates, names them in the pods' statuses, and releases claims that no pod uses.
 
-What kube-controller-manager does (`pkg/controller/resourceclaim`): a claim made of a template is owned by its pod and
-called after it; a pod that has ended, or is gone, is taken off `status.reservedFor`; a claim that no pod has
-and that was made for a pod, or is to be deleted, has no devices any more, and loses its finalizer. Where a pod's
-PodGroup has the same reference (`DRAWorkloadResourceClaims`, Kubernetes 1.37), the claim is made once, for the
-PodGroup, which names it in its status, too.
+As kube-controller-manager does (`pkg/controller/resourceclaim`). A claim made of a template is owned by its pod and
+named after it. A pod that has ended, or is gone, is removed from `status.reservedFor`. A claim that no pod has, and
+that was made for a pod or is to be deleted, loses its devices and its finalizer. Where a pod's PodGroup has the same
+reference (`DRAWorkloadResourceClaims`, Kubernetes 1.37), the claim is made once, for the PodGroup, which names it in
+its status, too.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""What the operators of batch work make of their objects, as a table with one rule for each kind.
+"""Rules of the operators of batch work, as a table with one rule for each kind.
 
-A rule is a pure function from an object and its children to a `Plan`. Which pods an object stands for is the library's
-rule (`kaicore.kube.workloads`), as `kai simulate` has it. Here is what only a running operator does: environment
+A rule is a pure function from an object and its children to a `Plan`. The library has the rule for the pods of an
+object (`kaicore.kube.workloads`), as in `kai simulate`. Here is what only a running operator does: environment
 variables and Services, replacing what failed, the end, and the status. `training_workloads` has Kubeflow's and Ray's.
 
 Sources, for facts: JobSet 0.8 (`pkg/controllers`), LeaderWorkerSet 0.7 (`pkg/controllers`, `pkg/webhooks`), Volcano

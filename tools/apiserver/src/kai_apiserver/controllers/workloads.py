@@ -1,7 +1,7 @@
-"""One controller for every kind of batch work whose operator does not run here; `workload_kinds` is its table.
+"""One controller for every kind of batch work that has no operator here; `workload_kinds` is its table.
 
-An object's children have names that are made of its own, so one that is missing is seen by its name, and a kill between
-two writes leaves nothing that is made twice.
+The names of an object's children follow from its own name. So a missing child is found by its name, and after a kill
+between two writes nothing is made twice.
 """
 
 from kaicore.errors import InvalidObject

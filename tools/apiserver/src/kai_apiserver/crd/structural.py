@@ -1,4 +1,4 @@
-"""What a structural schema does to an object before it is validated: fill in defaults, drop unknown fields."""
+"""Steps before an object is validated by its structural schema: defaults are filled in, unknown fields dropped."""
 
 from collections.abc import Iterator
 from copy import deepcopy

@@ -1,4 +1,4 @@
-"""What a cluster for demonstrations has from the beginning, so that a stranger's first manifests come to something."""
+"""Initial objects of a cluster for demonstrations, so that the first manifests of a new user run."""
 
 from importlib import resources
 

@@ -1,4 +1,4 @@
-"""What the API server tells Prometheus, under the real one's names where the meaning is the same."""
+"""Metrics of the API server, under the real one's names where the meaning is the same."""
 
 from collections.abc import Iterator
 

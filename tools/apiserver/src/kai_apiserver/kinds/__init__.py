@@ -1,1 +1,1 @@
-"""What is particular to a kind: defaults, admission, validation. `kinds.table` says which kind has which rules."""
+"""Rules of each kind: defaults, admission, validation. `kinds.table` maps kinds to their rules."""

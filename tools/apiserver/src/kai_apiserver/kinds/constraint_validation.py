@@ -1,4 +1,4 @@
-"""What may be wrong with where a pod wants to be: affinities and spread constraints."""
+"""Validation of a pod's placement constraints: affinities and spread constraints."""
 
 from collections.abc import Iterable
 

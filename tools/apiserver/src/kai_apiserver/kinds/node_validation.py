@@ -1,4 +1,4 @@
-"""What may be wrong with a node."""
+"""Validation of nodes."""
 
 from kai_fleet.quantity import exact_value
 

@@ -1,4 +1,4 @@
-"""What may be wrong with a pod, and what may change in one."""
+"""Validation of pods, and of changes to them."""
 
 import difflib
 import json

@@ -1,4 +1,4 @@
-"""Which kind has which rules, by collection."""
+"""The table of kinds and their rules, by collection."""
 
 from kai_apiserver.crd import definitions
 from kai_apiserver.kinds import jobs, node_validation, pod_validation, pods, small_kinds, workload_validation

@@ -1,4 +1,4 @@
-"""What may be wrong with Deployments and ReplicaSets."""
+"""Validation of Deployments and ReplicaSets."""
 
 import re
 from typing import Any

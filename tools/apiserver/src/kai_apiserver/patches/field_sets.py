@@ -1,4 +1,4 @@
-"""Which fields a manager owns: the `FieldsV1` of `managedFields`, as sets of paths.
+"""Fields that a manager owns: the `FieldsV1` of `managedFields`, as sets of paths.
 
 A path is a tuple of segments in the notation of the wire: `f:name` for a field, `k:{"name":"c"}` for a list element by
 its keys, `v:"x"` for a member of a set.

@@ -1,8 +1,8 @@
 """Strategic merge patch: like a merge patch, but lists of named things merge by name.
 
-The types say which lists merge and by which key (`types.merging`). A patch can also carry directives: `$patch`
-replaces or deletes, `$deleteFromPrimitiveList/…` takes scalars out of a set, `$setElementOrder/…` says the order of a
-merged list, `$retainKeys` clears the other members of a union.
+`types.merging` has the lists that merge, and their keys. A patch can also carry directives. `$patch` replaces or
+deletes; `$deleteFromPrimitiveList/…` removes scalars from a set. `$setElementOrder/…` gives the order of a merged
+list; `$retainKeys` clears the other members of a union.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What every verb needs: the resources, the store, the time."""
+"""The base of every verb: the resources, the store, the time."""
 
 import random
 from collections.abc import Callable, Iterator

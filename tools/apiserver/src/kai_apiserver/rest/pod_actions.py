@@ -1,4 +1,4 @@
-"""What can be done to a pod besides writing it: bind it, evict it."""
+"""Actions on a pod besides writing it: bind it, evict it."""
 
 from kai_apiserver.disruption import disruption_verdict
 from kai_apiserver.errors import (

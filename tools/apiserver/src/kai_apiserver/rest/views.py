@@ -1,4 +1,4 @@
-"""How objects are shown: in full, as rows of a Table, or reduced to metadata; alone, in lists, in watch events."""
+"""Forms of objects in answers: in full, as rows of a Table, or only metadata; alone, in lists, in watch events."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

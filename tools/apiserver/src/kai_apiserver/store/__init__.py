@@ -1,4 +1,4 @@
-"""Where objects live: collections with history, one global resourceVersion, and a journal that outlives the process."""
+"""The store of objects: collections with history, one global resourceVersion, and a journal on disk."""
 
 from kai_apiserver.store.collection import Collection
 from kai_apiserver.store.records import Event, EventType, Stored

@@ -1,4 +1,4 @@
-"""Every acknowledged write, on disk before the answer goes out.
+"""The journal: every acknowledged write is on disk before the answer goes out.
 
 A directory holds at most one complete snapshot and the journals written since it began:
 

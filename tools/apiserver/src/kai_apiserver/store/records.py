@@ -2,8 +2,8 @@
 
 An object is kept as the bytes that go over the wire. Answers are those bytes; a list is a join; a watch event is
 encoded once for all watchers. A handler that wants to change an object decodes a copy of its own (20 µs for a pod of 3
-kB), so nothing shared is ever mutated, and 50,000 pods are 200 MB instead of a gigabyte of dicts for the garbage
-collector to walk.
+kB), so nothing shared is ever mutated. 50,000 pods are 200 MB, instead of a gigabyte of dicts for the garbage
+collector.
 """
 
 from copy import copy

@@ -1,7 +1,7 @@
-"""All collections under one resourceVersion, and the only way to change them.
+"""The store: all collections under one resourceVersion, and the only way to change them.
 
 A change is one synchronous step: the number is taken, the journal written, the collection changed, watchers and
-controllers told. There is no `await` in between, so on one event loop every change is atomic and in order.
+controllers notified. There is no `await` in between, so on one event loop every change is atomic and in order.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Watchers of one collection: who gets which event, without asking every watcher about every event.
+"""Watchers of one collection: dispatch of an event to its watchers, without asking every watcher.
 
 Five thousand kubelets each watch the pods of their own node. A watcher that pins an indexed field to one value
 therefore lies in a bucket for that value, and an event only visits the buckets of its object's old and new value.

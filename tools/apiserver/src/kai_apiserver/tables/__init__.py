@@ -1,1 +1,1 @@
-"""What `kubectl get` prints: columns per kind, and rows of cells."""
+"""Tables that `kubectl get` prints: columns per kind, and rows of cells."""

@@ -1,4 +1,4 @@
-"""How objects are read as one of the built-in types: what is always written out, and how lists merge."""
+"""Reading objects as built-in types: fields that are always written out, and how lists merge."""
 
 from kai_apiserver.types.decoding import Mismatch, decode
 

@@ -1,4 +1,4 @@
-"""Which lists of the built-in types merge element by element, and by which key.
+"""Lists of the built-in types that merge element by element, and their keys.
 
 A strategic merge patch and a server-side apply read the same table; what is not in it is replaced as a whole.
 """

@@ -1,4 +1,4 @@
-"""How the built-in types are encoded as protobuf, read from the table that `scripts/wire_types.py` writes."""
+"""Protobuf encoding of the built-in types, read from the table that `scripts/wire_types.py` writes."""
 
 from dataclasses import dataclass
 from functools import cache

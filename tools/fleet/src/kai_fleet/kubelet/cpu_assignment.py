@@ -1,4 +1,4 @@
-"""Which CPUs a container gets: the static CPU manager's assignment (`cpumanager/cpu_assignment.go`).
+"""Assignment of CPUs to a container, as in the static CPU manager (`cpumanager/cpu_assignment.go`).
 
 *Packed*: whole zones and sockets while they fit, then whole cores, then threads; units that are already broken come
 first.

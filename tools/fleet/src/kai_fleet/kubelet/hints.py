@@ -1,8 +1,8 @@
 """Topology hints and how the topology manager merges them into one affinity (`topologymanager/policy*.go`).
 
-The kubelet walks the Cartesian product of all hints. Its comparison has one best element whatever the order, so this
-finds it directly: a merged hint is preferred only if every resource has *the same* mask as a preferred one, hence the
-preferred candidates are the intersection of the preferred masks; only when there is none do the bitwise ANDs of all
+The kubelet walks the Cartesian product of all hints. Its comparison has one best element in any order, so this finds
+it directly. A merged hint is preferred only if every resource has *the same* mask as a preferred one. Hence the
+preferred candidates are the intersection of the preferred masks. Only when there is none do the bitwise ANDs of all
 combinations matter.
 """
 

@@ -1,4 +1,4 @@
-"""What the kubelet tells of its resources: the contents of the podresources API, and sums per zone for publishers.
+"""A kubelet's report of its resources: contents of the podresources API, and sums per zone for publishers.
 
 `podresources/server_v1.go`: since 1.34 only active pods are listed; regular containers and sidecars, never ordinary
 init containers. Without the static policy the CPU manager reports no allocatable CPUs, and the memory manager no

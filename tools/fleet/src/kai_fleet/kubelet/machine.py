@@ -1,4 +1,4 @@
-"""What a kubelet has: the machine's topology, and how the kubelet is configured. Shared by all nodes that are alike.
+"""A node's hardware topology and its kubelet's configuration. Shared by all nodes that are alike.
 
 Zones (NUMA nodes) are numbered from 0 without gaps; sets of zones, CPUs and devices are bit sets. Millicores, bytes,
 counts.

@@ -1,9 +1,9 @@
 """The memory manager: memory and hugepages of Guaranteed pods, in groups of zones (`memorymanager/policy_static.go`).
 
 A zone that serves a single-zone allocation cannot be part of a wider one, and a zone in a group serves that group
-alone; groups end when the last assignment on a zone ends. A wide block is drawn from its zones in ascending order,
-and given back in ascending order to whatever is reserved there, not to where it came from: the state depends on the
-order of everything that happened.
+alone; groups end when the last assignment on a zone ends. A wide block is drawn from its zones in ascending order. It
+is given back in ascending order to the reservations there, not to the zones that it came from. So the state depends on
+the order of everything that happened.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the kubelet checks after the resource managers: does the node as a whole suit the pod.
+"""The kubelet's checks after the resource managers: whether the node as a whole suits the pod.
 
 `lifecycle/predicate.go`.
 """

@@ -1,4 +1,4 @@
-"""Why a kubelet refuses a pod: the `reason` and `message` that end up in the pod's status and in a Warning event.
+"""Rejections of pods by a kubelet: the `reason` and `message` in the pod's status and in a Warning event.
 
 `lifecycle.PodAdmitResult`, `topologymanager/topology_manager.go`, `cpumanager/policy_static.go`,
 `lifecycle/predicate.go`.

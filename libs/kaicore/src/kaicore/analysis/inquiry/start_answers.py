@@ -23,7 +23,7 @@ class StartAnswer(Answer, frozen=True, kw_only=True):
         runs: how many runs have ended, of those that were looked at.
         bases: of how many of the pods that run the end is drawn from which runs: of their owner, their class, their
             queue or the cluster.
-        unknown: of how many nothing tells it: they are taken to go on.
+        unknown: how many running pods have no run-time data: they are assumed endless.
         deadlines: of how many `activeDeadlineSeconds` bounds it.
         text: all that for people.
     """

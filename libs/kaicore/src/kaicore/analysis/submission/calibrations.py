@@ -96,8 +96,8 @@ def _share(count: int, of: int) -> float | None:
 
 def _text(groups: int, halves: float | None, nines: float | None, error: int | None) -> str:
     if groups < LEAST_GROUPS or (halves is None and nines is None):
-        waited = f"{groups} group{'' if groups == 1 else 's'} waited"
-        return f"how often such forecasts came true cannot be told: {waited} of which one can be compared"
+        checked = f"only {groups} past forecast{'' if groups == 1 else 's'}" if groups else "no past forecast"
+        return f"accuracy unknown: {checked} to check yet"
     parts = [
         f"{share:.0%} started before {name}" for name, share in (("p50", halves), ("p90", nines)) if share is not None
     ]

@@ -50,7 +50,7 @@ class StartForecast:
         ahead: how many of the groups that wait start before it, as median.
         runs: how many runs have ended, of all that the log tells of.
         bases: of how many of the pods that run the end is told by which runs.
-        unknown: of how many nothing tells it: they are taken to go on.
+        unknown: how many running pods have no run-time data: they are assumed endless.
         deadlines: of how many a deadline (`activeDeadlineSeconds`) bounds it.
         work: what it cost (`Allowance`).
     """
