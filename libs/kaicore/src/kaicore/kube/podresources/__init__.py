@@ -1,4 +1,5 @@
-"""The wire format of the kubelet's podresources API, v1: how an exporter asks a kubelet what each container holds.
+"""The wire format of the kubelet's podresources API, v1. An exporter asks a kubelet through it for each container's
+resources.
 
 The messages are generated from `podresources.proto`; its head says how to renew them. The same API is spoken by every
 kubelet and by the simulated ones, on a unix socket named `kubelet.sock`.
