@@ -2,9 +2,9 @@
 most.
 
 **A lease is a hint for liveness, and safety never depends on it.** Its holder may be paused between reading its clock
-and acting, so two may believe that they hold it. The conditional append in Postgres prevents double work: an
-append names the version of a stream (`cycle/<shard>`, `node/<name>`, `group/<key>`), and only one of two appends finds
-it. A lease only spares the loser's work, and tells the others when to take over.
+and acting, so two may believe that they hold it. The conditional append in Postgres prevents double work: an append
+names the version of a stream (`cycle/<shard>`, `node/<name>`, `group/<key>`), and only one of two appends finds it. A
+lease only spares the loser's work, and shows the others when to take over.
 
 `port` defines a store: names with small values, and writes that are conditional on the revision of the value that they
 replace. `NatsLeaseStore` keeps them in the bucket `kai-leases` of JetStream (one for all clusters), `MemoryLeaseStore`
