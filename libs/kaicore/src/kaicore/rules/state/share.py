@@ -5,7 +5,7 @@ shares with other groups. So groups that could break a rule together have the sa
 
 1. Groups in queues with a limit, and groups that cannot be preempted in queues with a quota, are owned by the topmost
    queue above them that has either: its account, and those below it, are charged by one replica only.
-2. Groups with pods that have required rules about other pods (affinity, anti-affinity, spreading) are owned by namespace.
+2. Groups with pods under required rules about other pods (affinity, anti-affinity, spreading) are owned by namespace.
 3. All others are owned by their own key; groups that start together, by the first of their keys.
 """
 
