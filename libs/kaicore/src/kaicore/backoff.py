@@ -1,6 +1,6 @@
-"""How long to wait before what has failed is tried again: one rule for everything that tries again.
+"""Backoff: the wait before something that failed is tried again. All retries follow this one rule.
 
-The caller counts the failures in a row and brings the random number: the rule is pure.
+The caller counts the failures in a row and supplies the random number, so the rule is pure.
 """
 
 from typing import TypeVar

@@ -3,10 +3,10 @@
 ```
 KaiError
 ├── InvalidObject            a Kubernetes object, report or file says something impossible: object, field, value
-│   └── InvalidQuantity      a resource quantity that is no quantity, or negative
-│       └── AbsurdQuantity   a quantity that is larger than is believed
-├── InvalidPattern           a regular expression that is none; the message says why
-├── OverlappingDomains       a node is in several domains of a topology, of which none is in another
+│   └── InvalidQuantity      a resource quantity that is malformed or negative
+│       └── AbsurdQuantity   a quantity beyond the accepted maximum
+├── InvalidPattern           not a valid regular expression; the message says why
+├── OverlappingDomains       a node is in several domains of a topology, none of them within another
 ├── LogError
 │   ├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids
 │   ├── StaleExpectation     a conditional append as a whole was stale: a stream has moved on
@@ -21,12 +21,12 @@ KaiError
 ├── ClusterError
 │   ├── ClusterUnavailable   the Kubernetes API does not answer, or answers 5xx or 429
 │   └── ApiStatus            the Kubernetes API answered with a Status that is an error
-├── UnknownSubject           the log knows nothing of what was asked about
-├── ConfigurationError       settings that cannot work, said before anything is started
+├── UnknownSubject           the log has no record of the subject of a question
+├── ConfigurationError       settings that cannot work, reported before anything is started
 │   ├── NotMigrated          the database has no log of this version, yet
-│   └── UnknownMoment        what was written is no moment of a log, or that log has no such moment
-├── TooManyQuestions         as many questions of a kind wait for each other as may
-└── EmbeddedServerError      an embedded Postgres or NATS does not start; says what its log says
+│   └── UnknownMoment        a text that names no moment of a log, or none that the log has
+├── TooManyQuestions         the limit of waiting questions of one kind is reached
+└── EmbeddedServerError      an embedded Postgres or NATS does not start; contains its log's text
 ```
 
 Callers never see the exceptions of psycopg, nats or aiohttp; the original is chained as `__cause__`.

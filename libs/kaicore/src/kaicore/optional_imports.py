@@ -1,4 +1,4 @@
-"""Libraries that others take along if they are installed, and that this product does not use there."""
+"""Optional libraries that our dependencies import if they are installed, and that this product does not use there."""
 
 import sys
 from collections.abc import Iterator

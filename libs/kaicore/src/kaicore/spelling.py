@@ -1,4 +1,4 @@
-"""Words that people misspell."""
+"""Suggestions for misspelled words."""
 
 from collections.abc import Iterable
 

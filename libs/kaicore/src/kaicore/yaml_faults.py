@@ -1,4 +1,4 @@
-"""What is told of YAML that cannot be read, where it may hold secrets."""
+"""The position of a fault in YAML that cannot be parsed, without the text, which may hold secrets."""
 
 import yaml
 

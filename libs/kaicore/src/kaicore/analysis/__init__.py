@@ -1,1 +1,1 @@
-"""What is built on the rules and the ledger to answer questions: simulation before, inquiry afterwards."""
+"""Answers to questions about a cluster, from the rules and the ledger: simulation beforehand, inquiry afterwards."""

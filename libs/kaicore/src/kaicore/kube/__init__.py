@@ -1,1 +1,1 @@
-"""Kubernetes at the edge: talking to an API server, objects as they come, and what they mean in the model's words."""
+"""Kubernetes at the edge: requests to an API server, objects on the wire, and their translation into the model."""

@@ -1,8 +1,8 @@
-"""How to reach and to convince an API server: its address, TLS and credentials.
+"""Access to an API server: its address, TLS and credentials.
 
-kubernetes-asyncio reads kubeconfigs with all that may be in them (client certificates, tokens, token files, exec
-plugins, OIDC, proxies). It is imported only when needed, for that takes half a second at best, and 37 MB. The service
-account of a pod is two files, which are read without it.
+kubernetes-asyncio reads kubeconfigs completely (client certificates, tokens, token files, exec plugins, OIDC, proxies).
+It is imported only when needed, because the import takes at least half a second and 37 MB. The service account of a pod
+is two files, which are read without it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Objects of built-in kinds against the fields that their types have: what is of the wrong type, what is unknown."""
+"""Check of objects of built-in kinds against the fields of their types: wrong types and unknown fields."""
 
 from typing import Any, NamedTuple
 

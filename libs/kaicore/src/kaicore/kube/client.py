@@ -1,7 +1,8 @@
-"""Talking to an API server: bytes in, bytes out, and every failure as one of two errors.
+"""A client of an API server: bytes in, bytes out, and every failure as one of two errors.
 
-`ApiStatus` is an answer that will stay the same, `ClusterUnavailable` one to try again after. Credentials that the
-server no longer takes are read anew, once per request: that renews tokens of exec plugins, of files and of OIDC alike.
+`ApiStatus` is an answer that will stay the same; after `ClusterUnavailable` the request can be repeated. Credentials
+that the server no longer accepts are read anew, once per request. That renews tokens of exec plugins, of files and of
+OIDC alike.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The parts of a pod on the wire that say which nodes it may go to: see `kaicore.kube.objects`."""
+"""Node and pod constraints of a pod on the wire: see `kaicore.kube.objects`."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The kinds of dynamic resource allocation: where they are served, and how each becomes a fact."""
+"""The kinds of dynamic resource allocation: their API paths, and their conversion into facts."""
 
 from typing import Any
 

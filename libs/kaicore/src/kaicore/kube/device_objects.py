@@ -1,7 +1,7 @@
-"""Objects of `resource.k8s.io` on the wire, only what is read: see `kaicore.kube.objects`.
+"""Objects of `resource.k8s.io` on the wire, reduced to the fields that are read: see `kaicore.kube.objects`.
 
-`v1` and `v1beta2` have the same fields. `v1beta1` has those of `exactly` in the request itself, and those of a device
-under `basic`; both places are read in every version.
+`v1` and `v1beta2` have the same fields. `v1beta1` has the fields of `exactly` in the request itself, and those of a
+device under `basic`. Both places are read in every version.
 """
 
 import msgspec

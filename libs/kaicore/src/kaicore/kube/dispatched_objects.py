@@ -1,4 +1,4 @@
-"""Objects that the hub gives to a cluster: marked with the dispatch that they are of, and looked at for their end."""
+"""Objects that the hub gives to a cluster: they carry a mark of their dispatch, and are watched for their end."""
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy

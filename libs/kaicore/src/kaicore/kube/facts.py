@@ -1,10 +1,10 @@
-"""Changes into facts: what is news, what is recorded of it, and under which ids.
+"""Conversion of object changes into facts: which changes are new, what is recorded of them, and under which ids.
 
-A fact is news when it differs from the last one of its object in more than the resourceVersion. For that, a digest of
-the last fact is known of every object; it is rebuilt from the log.
+A change is new when it differs from the last fact of its object in more than the resourceVersion. For that comparison a
+digest of the last fact is kept for every object; it is rebuilt from the log.
 
-Ids are derived from cluster, event type, uid, resourceVersion and digest, so that a fact that is appended again is
-found again. The digest is among them because a newer program may see more in the same version of an object.
+Ids are derived from cluster, event type, uid, resourceVersion and digest, so a repeated append of a fact finds the
+first one. The digest is part of the id because a newer program may read more from the same version of an object.
 """
 
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""What an API server says when it refuses, and the error that stands for it. Imports little: exporters use it, too."""
+"""Failure responses of an API server, and their errors. Imports little, because exporters use it too."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The kinds of objects that say how pods belong together: where they are served, and how each becomes a fact."""
+"""The kinds of objects that group pods: their API paths, and their conversion into facts."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,6 +1,6 @@
-"""Objects that say how pods belong together, on the wire: PodGroups of four dialects, and the native Workload.
+"""Objects that group pods, on the wire: PodGroups of four dialects, and the native Workload.
 
-As in `kaicore.kube.objects`, only what is read.
+As in `kaicore.kube.objects`, only the fields that are read.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """HyperJobs on the wire: Jobs of Volcano that belong together.
 
-As in `kaicore.kube.objects`, only what is read.
+As in `kaicore.kube.objects`, only the fields that are read.
 """
 
 import msgspec

@@ -1,8 +1,10 @@
-"""What owners tell of pods that have ended: how many well, and how many more a Job lets fail, evictions counted.
+"""Status of owners about pods that have ended: how many succeeded, and how many more failures a Job allows, evictions
+counted.
 
-The eviction API sets the condition `DisruptionTarget` on a pod. A pod failure policy may say what a failure with that
-condition is to the Job; without one it counts towards `backoffLimit`, as does a pod that is deleted while it runs.
-Source: Kubernetes 1.36, `pkg/controller/job` (`job_controller.go`, `pod_failure_policy.go`, `backoff_utils.go`).
+The eviction API sets the condition `DisruptionTarget` on a pod. A pod failure policy may define the effect on the Job
+of a failure with that condition. Without such a policy it counts towards `backoffLimit`, as does a pod that is deleted
+while it runs. Source: Kubernetes 1.36, `pkg/controller/job` (`job_controller.go`, `pod_failure_policy.go`,
+`backoff_utils.go`).
 """
 
 from kaicore.kube.owner_objects import JobObject, JobSpec, PodFailureRule

@@ -1,4 +1,4 @@
-"""A kind of objects that is recorded: where it is served, and how each of its objects becomes a fact."""
+"""A kind of objects that is recorded: its API path, and the conversion of its objects into facts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""The table of kinds: every kind of objects that is recorded is one row, and a new one needs no more than its row.
+"""The table of kinds: every recorded kind of objects is one row, and a new kind needs only its row.
 
-The watcher follows them, its snapshot and `kai simulate` know them, and the rights in `deploy/k8s/rbac.yaml` are tested
-against them.
+The watcher follows these kinds; its snapshot and `kai simulate` use the same table. The rights in
+`deploy/k8s/rbac.yaml` are tested against it.
 """
 
 from typing import Any

@@ -1,15 +1,15 @@
-"""The files in which a kubelet keeps what its resource managers gave to which container, by pod uid.
+"""The checkpoint files of a kubelet's resource managers: the resources of each container, by pod uid.
 
 podresources names pods but not their uids, and no ordinary init containers; these files have both. They are those of
 kubelets 1.26 to 1.37 (`pkg/kubelet/cm/cpumanager/state`, `cm/memorymanager/state`, `cm/devicemanager/checkpoint`). Each
-carries a checksum: FNV-1a, 32 bits, over what go-spew prints of the Go value with `%#v`, keys sorted
-(`pkg/kubelet/checkpointmanager/checksum`). Since 1.37 those of CPUs and memory have the contents twice: as before, for
-older kubelets, and as JSON in `data` with `dataChecksum`, which is what a kubelet reads (CPUManagerCheckpointV4,
-MemoryManagerCheckpointV3). A file without the known fields, or whose checksums do not fit, is refused.
+carries a checksum: FNV-1a, 32 bits, over the Go value as go-spew prints it with `%#v`, keys sorted
+(`pkg/kubelet/checkpointmanager/checksum`). Since 1.37 the files of CPUs and memory have the contents twice: in the old
+form, for older kubelets, and as JSON in `data` with `dataChecksum`, which a kubelet reads (CPUManagerCheckpointV4,
+MemoryManagerCheckpointV3). A file without the known fields, or with checksums that do not fit, is refused.
 
-A kubelet replaces a file as a whole, with each change and before the container starts. It does not take a pod out when
-the pod ends: CPUs at the next admission or within 10 s, memory at the next admission, devices when some container is
-given devices the next time. Who reads them must know which pods are gone.
+A kubelet replaces a file as a whole, with each change and before the container starts. It does not remove a pod when
+the pod ends. CPUs are removed at the next admission or within 10 s, memory at the next admission, devices when a
+container is next given devices. A reader must know which pods are gone.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,7 @@
-"""What of an object makes no sense while the rest does: it is left out, and said.
+"""Losses: invalid parts of an object that is otherwise valid. They are left out and reported.
 
-A part that is lost costs no more than itself. What an object is for, such as the size of a gang, is no part of it:
-without that the whole object is refused (`InvalidObject`).
+Each loss affects only its own part. The purpose of an object, such as the size of a gang, is not such a part: without
+it the whole object is refused (`InvalidObject`).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Network topologies on the wire: of KAI, Kueue, Koordinator and Volcano; only what is read."""
+"""Network topologies of KAI, Kueue, Koordinator and Volcano on the wire, reduced to the fields that are read."""
 
 import msgspec
 

@@ -1,6 +1,6 @@
 """Slices, device classes and taint rules from the wire into the model.
 
-What a later Kubernetes may have there and this version does not know is told in `unsupported`; what needs it waits.
+Features of a later Kubernetes that this version does not know are listed in `unsupported`; pods that need them wait.
 """
 
 import re

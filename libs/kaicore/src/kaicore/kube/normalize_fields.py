@@ -1,4 +1,4 @@
-"""Fields that objects of several kinds share, in the model's words."""
+"""Fields that objects of several kinds share, converted into the model."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Owners of pods from the wire into the model: how many of their pods must run at once.
+"""Owners of pods from the wire into the model: the number of their pods that must run at once.
 
 Source: the pod grouper of KAI-Scheduler 0.17 (`pkg/podgrouper/podgrouper/plugins`), with a sub-group for each kind of
 pods where it counts them all together.

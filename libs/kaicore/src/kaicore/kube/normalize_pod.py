@@ -1,7 +1,7 @@
 """Pods from the wire into the model.
 
-What a pod asks of a scheduler that kai-ledger cannot honour is listed in `Pod.unsupported`, and a constraint that says
-nothing that could be honoured in `Pod.malformed`: the pod then waits, instead of being placed as if it had not asked.
+Requests of a pod to its scheduler that kai-ledger cannot honour are listed in `Pod.unsupported`. Invalid constraints
+are listed in `Pod.malformed`. In both cases the pod waits, instead of being placed as if it had not asked.
 """
 
 from collections.abc import Iterable, Iterator

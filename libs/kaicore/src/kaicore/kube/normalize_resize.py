@@ -1,8 +1,8 @@
-"""What containers hold while a pod is resized in place (KEP-1287): what is asked for, set aside, or had by the runtime.
+"""The amounts of containers while a pod is resized in place (KEP-1287): requested, allocated, or held by the runtime.
 
-As kube-scheduler counts it: the largest of the three while a resize is under way or deferred, so a pod that shrinks
-holds the old amount until its runtime has followed; without what is asked for where the kubelet will never do it
-(`Infeasible`), which it says of Guaranteed pods beside static managers.
+kube-scheduler's rule: the largest of the three counts while a resize is under way or deferred. So a pod that shrinks
+holds the old amount until its runtime has followed. The requested amount does not count where the kubelet will never
+grant it (`Infeasible`, which it reports for Guaranteed pods beside static managers).
 
 Source: `k8s.io/component-helpers`, `resource/helpers.go`: determineContainerReqs up to v0.34 and then
 determineEffectiveRequests. v0.37 takes the largest of sums over containers, which is less only where one container

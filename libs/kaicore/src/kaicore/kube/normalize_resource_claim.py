@@ -1,6 +1,6 @@
-"""Resource claims from the wire into the model: what they ask for, and what they have.
+"""Resource claims from the wire into the model: their requests and their allocation.
 
-What a later Kubernetes may have there and this version does not know is told in `unsupported`; pods that need it wait.
+Features of a later Kubernetes that this version does not know are listed in `unsupported`; pods that need them wait.
 """
 
 from collections.abc import Iterable, Iterator

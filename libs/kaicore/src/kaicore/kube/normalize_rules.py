@@ -1,7 +1,7 @@
 """A pod's constraints on nodes and on the pods near it, from the wire into the model.
 
-What the API server merges into selectors when a pod is created (`matchLabelKeys`, `mismatchLabelKeys`) is merged here
-as well, for a manifest has not seen an API server; merging it twice changes nothing.
+When a pod is created, the API server merges `matchLabelKeys` and `mismatchLabelKeys` into selectors. This module merges
+them as well, because a manifest has not passed an API server; merging twice changes nothing.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What all objects that group pods have in common, on their way from the wire into the model."""
+"""Shared parts of all objects that group pods, converted from the wire into the model."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,12 +1,12 @@
 """NodeResourceTopologies from the wire into the model, v1alpha1 and v1alpha2 alike.
 
-The kubelet's policy and scope come from attributes where there are any, each overriding on its own what the deprecated
-`topologyPolicies` says. Source: kubernetes-sigs/scheduler-plugins @903da7df,
+The kubelet's policy and scope come from attributes, if there are any. Each overrides on its own the value in the
+deprecated `topologyPolicies`. Source: kubernetes-sigs/scheduler-plugins @903da7df,
 `pkg/noderesourcetopology/nodeconfig/topologymanager.go`. Only zones of type `Node` are NUMA nodes; exporters may
 publish sockets and caches beside them.
 
-Whatever of it makes no sense costs itself only, as in scheduler-plugins and KAI: an attribute, a policy, a scope or a
-zone counts as not there, a distance as not known, and a zone has nothing to give of a resource whose figures are none.
+An invalid part affects only itself, as in scheduler-plugins and KAI. An invalid attribute, policy, scope or zone counts
+as missing, and an invalid distance as unknown. A zone has nothing to give of a resource with invalid figures.
 """
 
 import re

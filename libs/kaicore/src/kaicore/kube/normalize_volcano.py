@@ -1,7 +1,7 @@
-"""Volcano's PodGroups and Jobs from the wire into the model: a Job says of its tasks what its PodGroup repeats.
+"""Volcano's PodGroups and Jobs from the wire into the model. A Job contains, task by task, what its PodGroup repeats.
 
 Sources: Volcano 1.13, `pkg/scheduler/api/job_info.go` (what must start), `pkg/controllers/job` (the PodGroup of a Job),
-`pkg/webhooks/admission/jobs/mutate` (what is left out of a Job).
+`pkg/webhooks/admission/jobs/mutate` (defaults of a Job).
 """
 
 from kaicore.errors import InvalidObject

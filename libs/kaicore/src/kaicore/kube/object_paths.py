@@ -1,4 +1,4 @@
-"""Where objects of any kind are on an API server: it is asked once for each version of an API group."""
+"""The API paths of objects of any kind. The API server is asked once for each version of an API group."""
 
 import msgspec
 

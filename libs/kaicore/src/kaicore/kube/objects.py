@@ -1,9 +1,9 @@
 """Kubernetes objects on the wire, reduced to the fields that kai-ledger reads.
 
 msgspec decodes them straight from the response's bytes and skips everything else, which is some hundred times faster
-than the generated models. Everything has a default, for what an API server may leave out it does leave out; a field
-that may come as `null` says so. Nothing here is checked beyond its JSON type: that is for `kaicore.kube.normalize_*`.
-None of it can be part of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the collector.
+than the generated models. Every field has a default, because an API server leaves out empty fields. A field that may be
+`null` declares it. Only JSON types are checked here; `kaicore.kube.normalize_*` checks the rest. No object can be part
+of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the collector.
 """
 
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Owners of pods on the wire, as far as they tell how many of their pods must run at once."""
+"""Owners of pods on the wire, reduced to the fields that define how many of their pods must run at once."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""ProvisioningRequests on the wire, only what is read, and where they are served."""
+"""ProvisioningRequests on the wire, reduced to the fields that are read, and their API paths."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The kinds of queues: where they are served, and how each becomes a fact."""
+"""The kinds of queues: their API paths, and their conversion into facts."""
 
 from collections.abc import Callable
 from typing import Any

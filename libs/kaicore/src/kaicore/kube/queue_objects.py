@@ -1,6 +1,7 @@
 """Queues on the wire: those of KAI, and Kueue's ClusterQueues, Cohorts, LocalQueues and ResourceFlavors.
 
-As in `kaicore.kube.objects`, only what is read. The versions of Kueue's kinds differ in names of fields, not in shape.
+As in `kaicore.kube.objects`, only the fields that are read. The versions of Kueue's kinds differ in names of fields,
+not in shape.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Follows a resource on a live API server: the thin shell around `kaicore.kube.reflector_core`.
+"""Follows a resource on a live API server: the I/O around `kaicore.kube.reflector_core`.
 
-The consumer of the changes sets the pace: nothing is read while they are being taken, so a slow taker makes the server
-wait and at last cut the watch off, which costs a new list but no memory here.
+The consumer of the changes sets the pace: nothing is read while it processes them. A slow consumer makes the server
+wait and at last end the watch. That costs a new list, but no memory here.
 """
 
 import asyncio

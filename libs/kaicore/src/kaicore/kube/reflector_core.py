@@ -1,13 +1,13 @@
-"""The rule of following all objects of a resource: bytes of lists and watches in, changes out, and no I/O at all.
+"""The rules for following all objects of a resource: bytes of lists and watches in, changes out, without I/O.
 
-A resource is listed page by page, then watched from the list's resourceVersion. A watch that breaks is resumed where it
-broke off. When the server no longer has what comes next (410), or a watch fails again and again, the resource is listed
-anew, and what is known but not listed is reported as gone, so that no deletion is ever missed for good.
+A resource is listed page by page, then watched from the list's resourceVersion. A watch that breaks is resumed at the
+same resourceVersion. When the server no longer has the next changes (410), or a watch fails again and again, the
+resource is listed anew. Objects that are known but not listed are reported as gone, so no deletion is missed for good.
 
-Nothing is believed twice. An event of an object that is known to be newer is dropped, and so is one of an object that
-was reported as gone, and one from before the last list. ResourceVersions are compared as numbers where they are such,
-for an API server promises that order, and otherwise only for equality. A complete list is always believed: it is how a
-restored or rebuilt cluster gets its say.
+Nothing is accepted twice. Three kinds of events are dropped: of an object that is known to be newer, of an object that
+was reported as gone, and from before the last list. ResourceVersions that are numbers are compared as numbers, because
+an API server promises that order; others are compared only for equality. A complete list is always accepted: it brings
+in the state of a restored or rebuilt cluster.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which resources are read: where they are served, and how one of their objects is decoded."""
+"""The resources that are read: their API paths, and the decoding of their objects."""
 
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""A pod's service account: two files, and two variables that say where the API server is.
+"""A pod's service account: two files, and two variables with the address of the API server.
 
-Source: Kubernetes' documentation, "Accessing the Kubernetes API from a Pod". Imports nothing but Python's own modules,
-for exporters use it, too.
+Source: Kubernetes' documentation, "Accessing the Kubernetes API from a Pod". Imports only Python's own modules, because
+exporters use it too.
 """
 
 import os

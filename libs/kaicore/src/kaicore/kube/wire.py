@@ -1,4 +1,4 @@
-"""The base of everything that comes as JSON."""
+"""The base class of all objects that are decoded from JSON."""
 
 import msgspec
 

@@ -1,1 +1,1 @@
-"""Everything that decides: plain data and pure functions, no I/O, no clock, no random number."""
+"""The rules of every decision: plain data and pure functions, without I/O, clock or random numbers."""

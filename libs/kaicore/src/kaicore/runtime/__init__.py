@@ -1,1 +1,1 @@
-"""What every process needs to run: settings, health, HTTP, logging, and embedded Postgres and NATS."""
+"""The runtime of every process: settings, health, HTTP, logging, and embedded Postgres and NATS."""

@@ -1,7 +1,7 @@
-"""An exclusive `flock`: what tells a directory in use from what a dead process has left.
+"""An exclusive `flock`, which distinguishes a directory in use from the leftovers of a dead process.
 
 Processes that are started may inherit the descriptor. The lock is free when the last process that has it is gone,
-whatever way it went, and no process id that now belongs to another program can deceive.
+however it ended. A process id that now belongs to another program cannot mislead.
 """
 
 import fcntl

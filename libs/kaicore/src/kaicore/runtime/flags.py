@@ -1,4 +1,4 @@
-"""How a process reads its flags, and what it says of flags that it does not have."""
+"""Reading of a process's flags, and the message about unknown ones."""
 
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Sequence

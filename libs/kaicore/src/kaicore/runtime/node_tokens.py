@@ -1,7 +1,7 @@
 """Tokens by which exporters prove to ingest for which node they speak, where no Kubernetes vouches for them.
 
-A client that knows the secret can speak for every node. A token lets its holder speak for one node of one cluster, or,
-made for `EVERY_NODE`, for all of them: that is for a process that serves a simulated fleet.
+A client that knows the secret can speak for every node. A token lets its holder speak for one node of one cluster. A
+token for `EVERY_NODE` covers all of them: that is for a process that serves a simulated fleet.
 """
 
 import base64

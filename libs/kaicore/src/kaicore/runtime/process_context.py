@@ -1,4 +1,4 @@
-"""What any process of ours does with its operating system, and what its body gets to work with."""
+"""The process context: the interaction of any process with its operating system, and the objects that its body gets."""
 
 import asyncio
 import os

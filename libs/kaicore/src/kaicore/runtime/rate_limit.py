@@ -1,4 +1,4 @@
-"""How often something may happen: so many times at once, and then so many times a second. Time is an argument."""
+"""A rate limit: a burst, and then so many times a second. Time is an argument."""
 
 import math
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Bounds on what a log writes, whatever library writes it."""
+"""Bounds on the amount of log lines, for the lines of every library."""
 
 import sys
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""What would make a pod start: changes that are made to a copy of the state, and tried there by running the engine."""
+"""Changes that make a waiting pod start. Each is made to a copy of the state and tried there by running the engine."""

@@ -1,4 +1,4 @@
-"""One change that may make pods start: of the cluster, of a queue, or of what the pods ask for."""
+"""A change that may make pods start: to the cluster, to a queue, or to the requests of the pods."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

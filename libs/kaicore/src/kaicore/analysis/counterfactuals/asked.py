@@ -1,4 +1,4 @@
-"""The pods that are asked about, with those that start with them, and what of nodes stands in their way."""
+"""The pods of a question, the pods that start together with them, and the node rules that keep them waiting."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

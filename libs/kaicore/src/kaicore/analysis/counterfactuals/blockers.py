@@ -1,4 +1,6 @@
-"""Who would have to leave for a pod to fit, and whether a cycle may evict them: asked of the engine's own rules."""
+"""Running groups that would have to leave for a pod to fit, and whether a cycle may evict them by the engine's own
+rules.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

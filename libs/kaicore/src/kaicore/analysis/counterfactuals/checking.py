@@ -1,7 +1,7 @@
-"""Which changes make a pod start: all that may do so are tried on a copy of the state, the cheapest first.
+"""Search for changes that make a pod start: each candidate is tried on a copy of the state, the cheapest first.
 
-What is told was tried: the change was made to the copy, a whole cycle of the engine ran on it, with all that waits, and
-the pod was placed; where that cycle decided on evictions, these were made to happen, and the next one placed it.
+Every reported change was tried. It was made to the copy, a whole engine cycle ran with all waiting pods, and the pod
+was placed. Where that cycle decided on evictions, they were applied, and the next cycle placed the pod.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,6 @@
-"""Groups that are completed, named rightly, or that ask for less: fewer pods, another level, a preferred one."""
+"""Changes to groups: a group is completed, its names are corrected, or it asks for less. Less means fewer pods, another
+topology level, or a preferred level in place of a required one.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Nodes that are made to take a pod: uncordoned, untainted, labelled, made ready."""
+"""Changes to nodes so that they take a pod: uncordoned, untainted, labelled, made ready."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pods that ask for something else: what holds them back is taken off them, one thing at a time."""
+"""Changes to pods: one obstacle after another is removed from their specs."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,4 +1,4 @@
-"""Queues that are made to let work start: made, started, given more, opened to what asks."""
+"""Changes to queues so that work starts: a queue is created, started, given more, or covers another resource."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
-"""What a recorded reason does not say itself: how much is asked for, of which object it is told, the closest node.
+"""Details that a recorded reason leaves out: the requested amount, the object concerned, the closest node.
 
-Reasons are recorded once for thousands of pods, so that they cannot name what differs from pod to pod. That is added
+A reason is recorded once for thousands of pods, so it cannot name what differs from pod to pod. The details are added
 when one pod is asked about.
 """
 

@@ -1,4 +1,4 @@
-"""A copy of a state on which changes are tried: the facts are folded, a cycle is run, and the facts are taken back."""
+"""A copy of a state on which changes are tried: facts are folded, a cycle runs, and the facts are undone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Room that is made: by asking for less, by waiting, by the end or eviction of other work, by further nodes."""
+"""Changes that make room: smaller requests, waiting, the end or the eviction of other work, more nodes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Volumes that are made, bound or let go of."""
+"""Changes to volumes: a volume is created, bound or released."""
 
 from collections.abc import Iterator
 

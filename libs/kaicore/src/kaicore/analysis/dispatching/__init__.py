@@ -1,1 +1,1 @@
-"""The hub's look at clusters: what dispatches ask for, and what would become of them in each."""
+"""The hub's view of clusters: the requests of dispatches, and the outcome of each dispatch in each cluster."""

@@ -1,4 +1,4 @@
-"""The hub's choices again, from the offers that were recorded with them."""
+"""Recomputation of the hub's choices from the offers that were recorded with them."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The hub's log, as operators and those who submit read it and append to it."""
+"""Access to the hub's log for operators and submitters: reading and appending."""
 
 import time
 from collections.abc import AsyncIterator

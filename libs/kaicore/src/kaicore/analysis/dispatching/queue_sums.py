@@ -1,4 +1,4 @@
-"""The accounts of queues over all clusters: a queue's account is the sum of what its work holds in each."""
+"""Accounts of queues over all clusters: the sum of what a queue's work holds in each cluster."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

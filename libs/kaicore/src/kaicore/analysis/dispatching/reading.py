@@ -1,4 +1,4 @@
-"""What a dispatch is, from the manifests that people give: its queue, and what its pods ask for in all."""
+"""Reading of a dispatch from manifests: its queue, and the total requests of its pods."""
 
 from collections.abc import Sequence
 

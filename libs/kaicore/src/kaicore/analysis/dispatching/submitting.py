@@ -1,6 +1,7 @@
-"""Submit and withdraw dispatches: what `kai submit` and the hub's HTTP routes have in common.
+"""Submission and withdrawal of dispatches, shared by `kai submit` and the hub's HTTP routes.
 
-Both are idempotent by the dispatch's name: the same again changes nothing, so a request without an answer is repeated.
+Both are idempotent by the dispatch's name: a repeated request changes nothing, so a client repeats a request that got
+no answer.
 """
 
 import re

@@ -1,8 +1,9 @@
-"""What would become of dispatches in a cluster: tried on a copy of its state by the engine, as its scheduler would.
+"""Trials of dispatches in a cluster: the engine places them on a copy of the cluster's state, as its scheduler would.
 
-All are tried at once, and in order, as if the cluster were given all of them. So what fits fits beside those before
-it; what does not may fit yet where some of those are given elsewhere, and is tried again in the next round. How good an
-offer is depends on where those before it went: `kaicore.rules.hub.rooms`.
+All dispatches are tried at once and in order, as if the cluster were given all of them. A dispatch that fits therefore
+fits beside the earlier ones. One that does not fit may fit after some of the earlier ones go to other clusters; it is
+tried again in the next round. The quality of an offer depends on where the earlier dispatches went:
+`kaicore.rules.hub.rooms`.
 """
 
 from collections.abc import Mapping, Sequence

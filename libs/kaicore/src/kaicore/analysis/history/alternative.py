@@ -1,4 +1,6 @@
-"""An alternative against a window of history: which facts it changes, and that it names what is there."""
+"""The changes of a what-if, applied to a window of history: the facts that they change, and checks of the names they
+use.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass

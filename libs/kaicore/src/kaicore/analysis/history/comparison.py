@@ -1,7 +1,7 @@
-"""A what-if over history from question to answer: the window read once, and simulated as it was and as it might be.
+"""A what-if over history from question to answer: the window is read once and simulated twice, unchanged and changed.
 
-Both sides are simulated, so that what the simulator does otherwise than a cluster is on both. How near the simulated
-baseline comes to what was recorded is said as well: that is how far the difference between both can be believed.
+Both sides are simulated, so a deviation of the simulator from a real cluster affects both. The answer also reports how
+close the simulated baseline comes to the recorded history: that limits how far the difference can be trusted.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which figures of runs are shown to people, in which words."""
+"""The figures of runs that are shown to people, and their wording."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

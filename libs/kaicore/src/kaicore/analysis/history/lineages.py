@@ -1,8 +1,8 @@
-"""Lineages: a pod and the successors that its controller made in its place, with how long each runs if it is let.
+"""Lineages: a pod and the successors that its controller created in its place, with the time that each would run.
 
-What a user asked for is one lineage, however often its pods were rejected or evicted. From the log it is taken when it
-came, whether somebody else deleted it, and how long its pods ran before they ended by themselves; everything else is
-the scheduler's and the kubelets' doing, and is simulated.
+A lineage is what a user asked for, however often its pods were rejected or evicted. Three facts are taken from the log:
+when it was created, whether somebody else deleted it, and how long its pods ran before they ended by themselves.
+Everything else is done by the scheduler and the kubelets, and is simulated.
 """
 
 from collections import defaultdict, deque

@@ -1,7 +1,7 @@
-"""Pods, nodes and zones of the model as the objects that a model of kubelets takes (`kaicore.analysis.simulation`).
+"""Pods, nodes and zones of the model as Kubernetes objects for a model of kubelets (`kaicore.analysis.simulation`).
 
-The log keeps of objects what scheduling needs, so these say no more than that: a pod's node selector and affinity, its
-ports and its volumes are left out, which its kubelet would find as the scheduler did.
+The log keeps only the fields that scheduling needs, so these objects contain no others. A pod's node selector,
+affinity, ports and volumes are left out: its kubelet would judge them as the scheduler did.
 """
 
 from kaicore.kube.workloads import Object

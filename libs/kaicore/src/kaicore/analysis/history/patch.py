@@ -1,4 +1,4 @@
-"""A patch: what is to be different in a what-if over history, as people write it (docs/how-to/what-if.md)."""
+"""A patch of a what-if over history: its changes, in the form that people write (docs/how-to/what-if.md)."""
 
 from pathlib import Path
 from typing import Annotated

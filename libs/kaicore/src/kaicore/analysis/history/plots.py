@@ -1,4 +1,4 @@
-"""Plots as SVG, made without scripts; colours and strokes are the page's styles, by the number of the run."""
+"""Plots as SVG, made without scripts. Colours and strokes are the page's styles, by the number of the run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What became of each pod, as events tell it; the same for the recorded history and for a simulated one."""
+"""The course of each pod, from events: the same rule for the recorded history and for a simulated one."""
 
 from dataclasses import dataclass
 from enum import StrEnum

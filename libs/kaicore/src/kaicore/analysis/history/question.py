@@ -1,4 +1,4 @@
-"""What can be asked of history."""
+"""Questions about history."""
 
 import msgspec
 

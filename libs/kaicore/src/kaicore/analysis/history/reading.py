@@ -1,7 +1,8 @@
-"""Reads a window of the log: what came from outside, how long things took, and what became of it all.
+"""Reads a window of the log: facts from outside the scheduler, durations, and the recorded outcome.
 
-From the log is taken what the scheduler does not decide: objects that users and controllers made and deleted, nodes
-that came and went, and how long pods ran. What it decided, and what followed from that, is left out: it is simulated.
+The reader takes from the log what the scheduler does not decide. That is: objects that users and controllers created
+and deleted, nodes that came and went, and how long pods ran. Decisions and their consequences are left out and
+simulated.
 """
 
 from array import array

@@ -1,8 +1,8 @@
 """A window of history simulated again: a discrete-event simulation in virtual time, on a state of its own.
 
-What comes from outside comes when the log says it did. Cycles run as the scheduler runs them, on the same fold and by
-the same `decide`; a model of kubelets answers each bind; everything takes as long as it took in the window by the
-median. No clock is read and nothing is drawn by lot: the same window and the same changes give the same run.
+Facts from outside arrive at their recorded times. Cycles run as in the scheduler, on the same fold and by the same
+`decide`; a model of kubelets answers each bind. Every other step takes its median duration in the window. No clock is
+read and no random number is drawn: the same window and the same changes give the same run.
 """
 
 from bisect import bisect_left

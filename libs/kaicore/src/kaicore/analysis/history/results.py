@@ -1,4 +1,4 @@
-"""What a run came to, in figures; the same for the recorded one and for simulated ones."""
+"""The outcome of a run in figures, the same for the recorded run and for simulated ones."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How a cluster's GPUs stand at one moment, and who takes such figures along a run."""
+"""Samples of a cluster's GPUs at one moment, and a sampler that takes them along a run."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""`--set KEY=VALUE`: a scheduler's settings with some of them changed (docs/reference/scheduler-settings.md)."""
+"""`--set KEY=VALUE`: a scheduler's settings with some values changed (docs/reference/scheduler-settings.md)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The kubelets of a simulated history: which nodes they are on, and which pods they have, as facts come and go."""
+"""The kubelets of a simulated history: their nodes, and the pods on each, as facts come and go."""
 
 from dataclasses import dataclass, field
 

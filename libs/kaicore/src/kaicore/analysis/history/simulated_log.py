@@ -1,4 +1,4 @@
-"""The log of a simulation: what is appended is folded at once, and kept nowhere."""
+"""The log of a simulation: each appended event is folded at once and not stored."""
 
 from collections.abc import Callable, Iterable
 

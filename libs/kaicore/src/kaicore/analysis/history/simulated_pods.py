@@ -1,4 +1,4 @@
-"""The pods of a simulated history: they are bound, admitted or refused, run, end, are evicted, and are made again."""
+"""The pods of a simulated history: they are bound, admitted or refused, run, end, are evicted and created again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What all answers have in common."""
+"""The base of all answers."""
 
 import msgspec
 

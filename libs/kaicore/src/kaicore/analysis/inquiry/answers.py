@@ -1,4 +1,4 @@
-"""Answers as data: what the API sends, what `kai … -o json` prints, and what the command line reads.
+"""Answers as data: sent by the API, printed by `kai … -o json`, and read by the command line.
 
 Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts are exact Kubernetes quantities.
 """

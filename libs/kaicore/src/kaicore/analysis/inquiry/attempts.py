@@ -1,4 +1,4 @@
-"""In which cycles a pod was tried, and how the reasons for which it waits have changed; from the records of cycles."""
+"""The cycles in which a pod was tried, and how its waiting reasons changed, from the records of cycles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

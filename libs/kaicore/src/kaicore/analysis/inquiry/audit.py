@@ -1,4 +1,4 @@
-"""A whole log, audited: its hash chain, and whether anything was promised twice."""
+"""Audit of a whole log: its hash chain, and whether any resource was promised twice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

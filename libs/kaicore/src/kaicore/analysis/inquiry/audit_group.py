@@ -1,7 +1,7 @@
-"""What was decided about a group, by whom and with which rules, and what became of it.
+"""Audit of a group: the decisions about it, who took them with which rules, and their outcome.
 
-Which pods are in a group is nowhere recorded: the fold finds it out. So the part of the log in which the group's
-object, or its pod, was there is folded, and no more; everything else is read from the pods' streams.
+The log does not record which pods are in a group: the fold finds it out. So only the part of the log in which the
+group's object, or its pod, existed is folded. Everything else is read from the pods' streams.
 """
 
 from collections.abc import AsyncIterator, Iterable

@@ -1,7 +1,7 @@
-"""Everything that held a node, when, how much of which zone, and on whose decision.
+"""Audit of a node: every pod that held it, when, how much of which zone, and by which decision.
 
-The node's stream says which pods it was charged with; each pod's stream says the rest. Nothing is folded but the state
-at the beginning, where that is not the log's.
+The node's stream lists the pods that were charged to it; each pod's stream has the rest. Only the state at the
+beginning is folded, and only where that is not the log's beginning.
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,7 @@
-"""Predicted placements against observed ones, over a part of a log.
+"""Audit of placements: predicted against observed ones, over a part of a log.
 
-The log is folded from the beginning of the part to its end: whether an observation is believed, and what explains a
-miss, is known only in the state. Predictions are counted that were made in the part, by `kaicore.rules.state.accuracy`.
+The log is folded from the beginning of the part to its end. Only the state shows whether an observation is accepted,
+and what explains a miss. Predictions made within the part are counted, by `kaicore.rules.state.accuracy`.
 """
 
 from collections import Counter

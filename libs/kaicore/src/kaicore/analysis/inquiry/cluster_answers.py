@@ -1,4 +1,4 @@
-"""Clusters as data: their ends, and their figures (see `kaicore.analysis.inquiry.answers`)."""
+"""Clusters as data: the ends of their logs, and their figures (see `kaicore.analysis.inquiry.answers`)."""
 
 from kaicore.analysis.inquiry.answers import Answer
 

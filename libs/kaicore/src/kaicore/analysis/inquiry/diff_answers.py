@@ -1,4 +1,4 @@
-"""Differences between two moments as data: what `kai diff` prints, and the API sends."""
+"""Differences between two moments as data, for `kai diff` and the API."""
 
 from kaicore.analysis.inquiry.answers import Answer
 

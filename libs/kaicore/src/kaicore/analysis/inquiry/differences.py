@@ -1,4 +1,4 @@
-"""What is different between two moments of a cluster: rows that are new, gone or changed, field by field."""
+"""Differences between two moments of a cluster: rows that are new, gone or changed, field by field."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
-"""Events as they are answered: as plain JSON, and as CloudEvents 1.0 (https://github.com/cloudevents/spec).
+"""Events as answers: as plain JSON, and as CloudEvents 1.0 (https://github.com/cloudevents/spec).
 
-docs/reference/cloudevents.md says which attribute has what of an event.
+docs/reference/cloudevents.md maps the parts of an event to attributes.
 """
 
 from typing import Any

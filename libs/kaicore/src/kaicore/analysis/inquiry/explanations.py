@@ -1,4 +1,4 @@
-"""Why something is as it is: a pod, what owns pods, a group of them, a queue, a node."""
+"""Explanations of a pod, of an owner of pods, of a group, of a queue and of a node."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""A range of a log, written into a file that can be read without the log."""
+"""Export of a range of a log into a file that can be read without the log."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Questions about the hub: its state is folded on from question to question."""
+"""Questions about the hub. Its state is kept and folded further from question to question."""
 
 import asyncio
 

@@ -1,7 +1,7 @@
-"""One spelling of everything that is answered as JSON: camelCase, hashes in hexadecimal, times in RFC 3339.
+"""The JSON form of all answers: names in camelCase, hashes in hexadecimal, times in RFC 3339.
 
-The log itself is spelled otherwise (its bytes are hashed), and keys that people chose, such as names of labels and
-resources, are left as they are.
+The log itself has another form, because its bytes are hashed. Keys that people chose, such as names of labels and
+resources, are left unchanged.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""A state that is kept, and folded on as its log grows, so that no question folds it anew."""
+"""A state that is kept and folded further as its log grows, so that no question folds it from the beginning."""
 
 import asyncio
 import logging

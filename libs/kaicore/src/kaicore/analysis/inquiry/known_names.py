@@ -1,4 +1,4 @@
-"""Names of what can be explained, for questions that misspell one."""
+"""Names of objects that can be explained, for questions that misspell one."""
 
 from kaicore.analysis.inquiry.listing import queues_of
 from kaicore.rules.state.cluster_state import ClusterState

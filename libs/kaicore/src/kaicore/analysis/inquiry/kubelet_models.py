@@ -1,4 +1,4 @@
-"""Which version's rules a node's kubelet is predicted by, and why: by what it reports, or as it is configured."""
+"""The kubelet version that a node's zones are predicted with, and the reason: reported by the node, or configured."""
 
 from collections.abc import Mapping
 

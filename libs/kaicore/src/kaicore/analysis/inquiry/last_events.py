@@ -1,4 +1,4 @@
-"""The last events of a kind before a position, read from the end backwards, each once."""
+"""The last events of a type before a position, read backwards, each event once."""
 
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.envelope import Event

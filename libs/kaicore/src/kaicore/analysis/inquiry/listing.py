@@ -1,4 +1,4 @@
-"""Rows of what there is in a cluster, from its state."""
+"""Rows of the objects in a cluster, from its state."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

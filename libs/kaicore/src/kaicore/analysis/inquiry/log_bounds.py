@@ -1,4 +1,4 @@
-"""Where a log begins and ends, for questions about positions that it does not have."""
+"""The first and last position of a log, for questions about positions that it does not have."""
 
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.errors import UnknownMoment

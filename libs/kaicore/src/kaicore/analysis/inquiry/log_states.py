@@ -1,4 +1,4 @@
-"""The state at a log's end, by way of the newest sound snapshot, and the state from which on the log has all events."""
+"""The state at a log's end, by way of the newest valid snapshot, and the state from which on the log has all events."""
 
 import asyncio
 from collections.abc import AsyncGenerator

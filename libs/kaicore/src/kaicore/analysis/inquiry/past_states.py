@@ -1,7 +1,8 @@
-"""States of a cluster at any position of its log, so that going from one to the next is cheap.
+"""States of a cluster at any position of its log, arranged so that stepping from one to the next is cheap.
 
-A state is made from the nearest one before it: one that an earlier question left here and that is folded on in place,
-one that was passed lately and is kept here as bytes, or the nearest sound snapshot of the log and of its trail.
+A state is made from the nearest earlier one. That is a state that an earlier question left here, which is folded
+further in place; or one that was passed recently and kept as bytes; or the nearest valid snapshot of the log and of its
+trail.
 """
 
 import asyncio

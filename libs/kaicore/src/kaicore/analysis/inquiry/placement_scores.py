@@ -1,4 +1,4 @@
-"""Why a pod was put where it is: the recorded cycle is run again, and an observer looks on."""
+"""Scores of a recorded placement: the cycle is run again, and an observer records how the nodes were ranked."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Why a placed pod is where it is: by what nodes were ranked, which zones were predicted, and what came of it."""
+"""Explanation of a placed pod: the ranking of the nodes, the predicted zones, and the outcome."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,8 @@
-"""What is read of a log to explain a pod: cycles since it waits, and the state that the cycle saw which placed it.
+"""The evidence from a log that explains a pod: the cycles since it waits, and the state seen by the cycle that placed
+it.
 
-All reads go by an index of the log: the pod's name, the type of an event, a position. So they take as long on a long
-log as on a short one.
+All reads use an index of the log: the pod's name, the type of an event, a position. So they take as long on a long log
+as on a short one.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

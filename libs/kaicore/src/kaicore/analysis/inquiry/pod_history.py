@@ -1,4 +1,4 @@
-"""What became of a pod: its timeline, its evictions, its rejections; from the events of its name."""
+"""The history of a pod: its timeline, its evictions and its rejections, from the events of its name."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Whether a log ever promised anything twice."""
+"""Check of a log for resources that were promised twice."""
 
 from kaicore.analysis.inquiry.log_states import events_of, first_state
 from kaicore.ledger.log.port import EventLog

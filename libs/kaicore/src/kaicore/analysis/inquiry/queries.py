@@ -1,4 +1,4 @@
-"""What can be asked of a log, answered from states that are kept."""
+"""The questions about a log, answered from states that are kept."""
 
 import asyncio
 import time

@@ -1,7 +1,7 @@
-"""Questions come before what is folded ahead of them.
+"""Priority of questions over folding in advance.
 
-A process that begins folds the logs of all its clusters, so that later questions find their states. That may take long,
-and a question about one cluster is not to wait for the logs of the others.
+A process that starts folds the logs of all its clusters, so that later questions find their states. That may take long,
+and a question about one cluster must not wait for the logs of the others.
 """
 
 import asyncio

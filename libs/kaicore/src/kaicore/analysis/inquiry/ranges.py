@@ -1,4 +1,4 @@
-"""Ranges of a log: what people write for their ends, and the positions that these are."""
+"""Ranges of a log: the notations for their ends, and the positions of these."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What would make a waiting pod start, as an answer: changes that were tried, within a bounded time."""
+"""Remedies for a waiting pod, as an answer: changes that were tried, within a bounded time."""
 
 import time
 

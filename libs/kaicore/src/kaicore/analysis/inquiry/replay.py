@@ -1,4 +1,4 @@
-"""A log, or a range of it, replayed."""
+"""Replay of a log, or of a range of it."""
 
 from collections.abc import Callable
 from contextlib import aclosing

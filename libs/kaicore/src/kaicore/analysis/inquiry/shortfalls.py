@@ -1,4 +1,4 @@
-"""What is short, and where: on the nodes that are closest to taking a pod, in its queues, in domains."""
+"""Shortfalls of a waiting pod: on the nodes that are closest to taking it, in its queues, in domains."""
 
 from collections.abc import Mapping
 

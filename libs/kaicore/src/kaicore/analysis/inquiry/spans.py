@@ -1,4 +1,4 @@
-"""Parts of a log that a question is about, and the cycles that decided in them."""
+"""Parts of a log that a question is about, and the cycles that decided in each."""
 
 from collections.abc import Iterable, Mapping
 

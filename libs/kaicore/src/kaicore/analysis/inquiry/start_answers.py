@@ -1,4 +1,4 @@
-"""When what waits is likely to start, and how often such forecasts came true, as data."""
+"""Forecasts of starts for waiting groups, and how often such forecasts were right, as data."""
 
 import msgspec
 

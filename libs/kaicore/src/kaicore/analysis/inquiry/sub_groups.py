@@ -1,4 +1,4 @@
-"""A group's sets of pods: how they stand, and in which domains of the group's topology they are."""
+"""The pod sets of a group: their progress, and their domains in the group's topology."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What the domains of topologies have, use, and still have room for."""
+"""The domains of topologies: capacity, use, and the room that is left."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

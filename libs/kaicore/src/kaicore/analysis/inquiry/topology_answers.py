@@ -1,4 +1,4 @@
-"""Topologies as data: what `kai topology` draws, and the API sends (see `kaicore.analysis.inquiry.answers`)."""
+"""Topologies as data, for `kai topology` and the API (see `kaicore.analysis.inquiry.answers`)."""
 
 from typing import Any
 

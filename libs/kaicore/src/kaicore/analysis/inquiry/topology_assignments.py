@@ -1,4 +1,4 @@
-"""Where the pods of a group are in its topology, in Kueue's form."""
+"""The assignment of a group's pods to domains of its topology, in Kueue's form."""
 
 from collections import Counter
 from collections.abc import Callable

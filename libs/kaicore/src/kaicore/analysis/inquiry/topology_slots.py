@@ -1,4 +1,4 @@
-"""The shape of a pod whose places are counted, as people and manifests say it."""
+"""The shape of the pod that slots are counted for, as people and manifests write it."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

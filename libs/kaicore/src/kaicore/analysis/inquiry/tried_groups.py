@@ -1,4 +1,4 @@
-"""In which order a recorded cycle took up groups: it is run again, and an observer looks on."""
+"""The order in which a recorded cycle took up groups: the cycle is run again, and an observer records the order."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What is said of a pod that waits: what is short and where, who would have to leave, what would make it start."""
+"""Explanation of a waiting pod: what is short and where, who would have to leave, what would make it start."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rows of NUMA zones: what each has, what pods hold of it, and which."""
+"""Rows of NUMA zones: the amounts of each, the amounts that pods hold, and these pods."""
 
 from collections import defaultdict
 from collections.abc import Iterable

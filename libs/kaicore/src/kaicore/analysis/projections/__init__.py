@@ -1,1 +1,3 @@
-"""Read models: what pages and lists need of a whole log, kept beside it, and made anew from it at any time."""
+"""Read models: the data that pages and lists need of a whole log. They are kept beside the log and can always be
+rebuilt.
+"""

@@ -1,4 +1,4 @@
-"""Read models as answers: each says up to which position it is made, for the log may be further."""
+"""Read models as answers. Each states the position up to which it is built, because the log may be further."""
 
 from kaicore.analysis.inquiry.answers import Answer
 from kaicore.analysis.inquiry.json_spelling import time_text

@@ -1,4 +1,4 @@
-"""Builds read models: begins a generation, or goes on with one, and follows the log with it."""
+"""Builds read models: starts or continues a generation, and follows the log with it."""
 
 from collections.abc import Callable
 from contextlib import aclosing

@@ -1,10 +1,10 @@
-"""How many GPUs nodes have, and what has become of each: held, releasing, free, stranded, out of service.
+"""The GPUs of nodes, and the state of each: held, releasing, free, stranded, out of service.
 
-A free GPU is *stranded* where too little CPU or memory is left beside it: in its zone, or on its node where no zones
-are published. Too little is less than pods that hold GPUs now use for each of theirs, at the median; one CPU and 1 GiB
-where none holds any. It does not matter what waits, nor what queues and topologies allow: the GPU is of no use to such
-pods as run here. On a node that is not ready or cordoned a GPU is out of service, and not stranded. The dashboard, the
-read models and what-if over history count by this one rule (decision 0481).
+A free GPU is *stranded* where too little CPU or memory is left beside it. "Beside it" is its zone, or its node where no
+zones are published. "Too little" is less than the median that GPU pods now use for each of their GPUs. Where no pod
+holds a GPU, it is less than one CPU or 1 GiB. Waiting pods, queues and topologies do not matter: such pods as run here
+cannot use the GPU. On a node that is not ready or cordoned a GPU is out of service, and not stranded. The dashboard,
+the read models and what-if over history count by this one rule (decision 0481).
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,8 @@
-"""From events to read models: no I/O, no clock. The same events give the same rows, wherever the reading is broken off.
+"""The fold of events into read models, without I/O and without a clock. The same events give the same rows, wherever
+the reading is interrupted.
 
-What a row needs of the past is in the cluster's state, or in the rows of pods that are not gone yet. Figures over time
-are taken at the end of each minute in which something was recorded, and hold until the next minute with an event.
+A row takes what it needs of the past from the cluster's state, or from the rows of pods that still exist. Figures over
+time are taken at the end of each minute in which an event was recorded. They hold until the next minute with an event.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Questions that read models answer."""
+"""The questions that read models answer."""
 
 import re
 from collections.abc import Iterable, Iterator

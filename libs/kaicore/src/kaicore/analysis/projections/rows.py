@@ -1,4 +1,4 @@
-"""Rows of the read models, as answers and tables have them. Times are microseconds since the epoch, 0 where never."""
+"""Rows of the read models, for answers and tables. Times are microseconds since the epoch; 0 means never."""
 
 import msgspec
 

@@ -1,8 +1,9 @@
-"""The read models in Postgres: what a batch of events changes and how far it goes are written in one transaction.
+"""The read models in Postgres. The changes of a batch of events and the batch's last position are written in one
+transaction.
 
-Rows belong to a generation. The one that is live is read; another one can be built beside it, and takes its place in
-one transaction when it has caught up. A builder writes only if the generation is where it left it, so that two of them
-cannot both count the same events.
+Rows belong to a generation. The live generation is read. Another one can be built beside it, and takes its place in one
+transaction when it has caught up. A builder writes only if the generation is unchanged since its last write, so that
+two builders cannot both count the same events.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The tables of the read models, in the schema `views`; `migrations/versions/0006_views.py` makes them."""
+"""The tables of the read models, in the schema `views`. `migrations/versions/0006_views.py` creates them."""
 
 import msgspec
 from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, Numeric, Table, Text

@@ -1,1 +1,1 @@
-"""What a shadow's decisions come to, beside what the other scheduler did and what became of it."""
+"""Comparison of a shadow's decisions with those of the other scheduler and their outcome."""

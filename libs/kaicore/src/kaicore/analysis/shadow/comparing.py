@@ -1,8 +1,7 @@
-"""Another scheduler's bindings, one by one, beside what a shadow decided about the same pods at the same moment.
+"""Another scheduler's bindings, one by one, compared with a shadow's decisions about the same pods at the same moment.
 
-The log is folded again. Right before each binding it is asked whether the kubelet of the node that the other scheduler
-took is predicted to admit the pod; what the shadow decided is read from its records; what became of the pod is what the
-log has later.
+The log is folded again. Right before each binding, the kubelet's answer for the node that the other scheduler took is
+predicted. The shadow's decision is read from its records, and the pod's outcome from the later log.
 """
 
 from bisect import bisect_left

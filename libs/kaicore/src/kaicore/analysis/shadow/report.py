@@ -1,4 +1,4 @@
-"""What a shadow's decisions come to: rejections avoided, waiting, fragmentation and distance, by queue."""
+"""Results of a shadow's decisions: rejections avoided, waiting, fragmentation and distance, by queue."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

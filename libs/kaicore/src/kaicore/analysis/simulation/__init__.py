@@ -1,4 +1,4 @@
-"""Cycles over plain Kubernetes objects, without a server: what `kai simulate` runs."""
+"""Cycles over plain Kubernetes objects, without a server, for `kai simulate`."""
 
 from kaicore.analysis.simulation.identities import Located
 from kaicore.analysis.simulation.kubelets import KubeletAnswer, Kubelets

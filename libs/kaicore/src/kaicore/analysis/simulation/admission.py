@@ -1,8 +1,8 @@
-"""What an API server adds to objects that a person wrote.
+"""Defaults and admission plugins: the fields that an API server adds to objects that a person wrote.
 
 Source: the defaults and admission plugins of Kubernetes 1.36 (`pkg/apis/core/v1/defaults.go`,
-`plugin/pkg/admission/{podtolerationrestriction,priority,runtimeclass}`). Where a manifest leaves out what only a
-kubelet knows, a node is taken to be well.
+`plugin/pkg/admission/{podtolerationrestriction,priority,runtimeclass}`). A manifest may leave out fields that only a
+kubelet knows; the node then counts as healthy.
 """
 
 from collections import Counter

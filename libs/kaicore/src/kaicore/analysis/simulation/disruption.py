@@ -1,7 +1,7 @@
-"""What the disruption controller does in a cluster: it keeps the status of PodDisruptionBudgets as pods come and go.
+"""The disruption controller of a simulated cluster: it keeps the status of PodDisruptionBudgets up to date.
 
-Source: `pkg/controller/disruption` of Kubernetes 1.36. Here every pod that a controller made is one of its scale, and a
-pod on a node is healthy unless its `Ready` condition says otherwise.
+Source: `pkg/controller/disruption` of Kubernetes 1.36. Here every pod that a controller created counts towards its
+scale. A pod on a node is healthy unless its `Ready` condition says otherwise.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Manifests as design documents have them, which no API server takes: read as they are meant, with a warning.
+"""Manifests from design documents that no API server accepts: they are read as intended, with a warning.
 
 Sources: the example manifests of Volcano's design of network topologies (Jobs of `topology.volcano.sh`, members of
 HyperNodes by `name` and `type`) and of Koordinator's documentation (kinds in small letters, a gang's groups as a list).

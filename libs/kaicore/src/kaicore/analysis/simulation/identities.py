@@ -1,4 +1,4 @@
-"""Names, namespaces and uids of the objects of a world: those that they have, and made ones for those without."""
+"""Names, namespaces and uids of the objects of a world: their own, and generated ones for objects without."""
 
 from collections import Counter
 from collections.abc import Callable

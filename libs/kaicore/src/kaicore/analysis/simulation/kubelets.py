@@ -1,7 +1,6 @@
-"""What a simulation wants of kubelets, which are not kaicore's: another package's model answers for them.
+"""The interface between a simulation and a model of kubelets, which another package implements.
 
-Objects go there as their JSON says them and plain data comes back, so that the model need not know kaicore's rules, nor
-share any of them.
+Objects are passed as their JSON, and plain data comes back. So the model neither knows nor shares kaicore's rules.
 """
 
 from importlib.metadata import entry_points

@@ -1,4 +1,4 @@
-"""What names, labels and keys may look like (`apimachinery/pkg/util/validation` of Kubernetes)."""
+"""Syntax of names, labels and keys (`apimachinery/pkg/util/validation` of Kubernetes)."""
 
 import re
 

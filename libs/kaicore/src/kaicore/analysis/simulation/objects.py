@@ -1,6 +1,6 @@
-"""From any mix of objects to a world that can be simulated: what an API server would add is added, owners become pods.
+"""Any mix of objects to a world that can be simulated: API server defaults are added, and owners become pods.
 
-Nothing depends on the order in which objects come, nor on where they come from.
+The result depends neither on the order of the objects nor on their origin.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What came of a simulation, pod by pod, and the document that says so."""
+"""The outcome of a simulation, pod by pod, and the document that reports it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

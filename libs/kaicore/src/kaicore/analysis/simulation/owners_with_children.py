@@ -1,4 +1,4 @@
-"""Which owners have pods or other owners of theirs in the input, so that none are made up for them."""
+"""Owners that have pods or other owned objects in the input, so that none are generated for them."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
-"""What an API server would not take of a pod's spec and status, in a pod or in a template.
+"""Validation of a pod's spec and status, in a pod or in a template, as an API server does it.
 
-Source: `pkg/apis/core/validation` of Kubernetes 1.36, what of it concerns scheduling. What a manifest may leave out
-here (images, for example) is not asked for, and constraints on nodes and other pods are checked where they are read
-(`kaicore.kube.normalize_rules`). All of it takes objects whose fields are known to be of the right types.
+Source: the parts of `pkg/apis/core/validation` of Kubernetes 1.36 that concern scheduling. Fields that a manifest may
+leave out here (images, for example) are not required. Constraints on nodes and other pods are checked where they are
+read (`kaicore.kube.normalize_rules`). The functions take objects with fields of verified types.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

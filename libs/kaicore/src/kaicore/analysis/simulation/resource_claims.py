@@ -1,6 +1,6 @@
-"""Resource claims that kube-controller-manager makes of templates, for pods and PodGroups of a simulated world.
+"""Resource claims that kube-controller-manager creates from templates, for pods and PodGroups of a simulated world.
 
-A pod whose PodGroup has the same reference (name and template) uses the PodGroup's claim
+A pod uses the claim of its PodGroup if that has the same reference (name and template)
 (`k8s.io/dynamic-resource-allocation/resourceclaim`, `BindTo`, Kubernetes 1.37).
 """
 

@@ -1,9 +1,9 @@
 """The simulation itself: the facts that a watcher would append, then cycles, binds and kubelets until nothing changes.
 
 Everything goes through an event log and the same fold and the same `decide` as in a running cluster. Nothing ends by
-itself here: a running pod goes on, a terminating one keeps what it holds. A pod that a cycle has evicted is gone before
-the next one, and its controller has made another. When nothing changes any more, the clock can be put on to when
-something has waited long enough: a grace, a delay, a minimum runtime.
+itself here: a running pod continues, a terminating one keeps what it holds. A pod that a cycle has evicted is gone
+before the next cycle, and its controller has created another. When nothing changes any more, the clock can be advanced
+to the end of a waiting time: a grace, a delay, a minimum runtime.
 """
 
 from collections.abc import Callable, Sequence

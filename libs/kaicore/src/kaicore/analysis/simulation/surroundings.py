@@ -1,4 +1,4 @@
-"""Namespaces, volumes, devices and disruption budgets of a simulated world, with what an API server adds to them."""
+"""Namespaces, volumes, devices and disruption budgets of a simulated world, with the defaults of an API server."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

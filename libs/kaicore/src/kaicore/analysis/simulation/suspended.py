@@ -1,4 +1,4 @@
-"""Owners that are suspended, and as what they would be if they were not."""
+"""Suspended owners, and the same owners as they would be without suspension."""
 
 import copy
 

@@ -1,6 +1,7 @@
-"""What an API server would not take of an object, and which of its fields it would not know.
+"""Validation of objects as an API server does it, and detection of unknown fields.
 
-Source: `pkg/apis/{core,apps,batch,scheduling,storage}/validation` of Kubernetes 1.36, what of it concerns scheduling.
+Source: the parts of `pkg/apis/{core,apps,batch,scheduling,storage}/validation` of Kubernetes 1.36 that concern
+scheduling.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Objects without what of them makes no sense, for those who take them as their JSON says them."""
+"""Objects without their invalid parts, for readers that take them as plain JSON."""
 
 from kaicore.kube.workloads import Object
 from kaicore.rules.model.node import NodeTopology

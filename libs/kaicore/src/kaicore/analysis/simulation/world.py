@@ -1,4 +1,4 @@
-"""Everything that a simulation begins with."""
+"""The world: all objects at the beginning of a simulation."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

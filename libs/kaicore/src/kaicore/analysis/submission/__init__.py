@@ -1,1 +1,1 @@
-"""What would become of manifests that are submitted now: where they start, whom they evict, or when they may start."""
+"""Prediction for manifests that are submitted now: where their pods start, whom they evict, or when they may start."""

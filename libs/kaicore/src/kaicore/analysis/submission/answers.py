@@ -1,4 +1,4 @@
-"""What `kai what-if submit` answers, as data; see `kaicore.analysis.inquiry.answers` for how it is spelled."""
+"""Answers of `kai what-if submit` as data; see `kaicore.analysis.inquiry.answers` for their form."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""How often forecasts came true, measured on a log itself, and kept."""
+"""Calibration of forecasts: how often they were right, measured on a log itself, and kept."""
 
 from collections.abc import Callable
 

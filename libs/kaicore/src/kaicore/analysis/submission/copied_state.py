@@ -1,4 +1,4 @@
-"""A state to try things on: a copy, to which events are folded that no log ever sees."""
+"""A copy of a state for trials. Events are folded into it that no log ever contains."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""How long the pods of logs have run: read by the type of events, once, and then as the logs grow."""
+"""Run times of the pods in logs: read once by event type, and then as the logs grow."""
 
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.ledger.log.port import EventLog, Filter

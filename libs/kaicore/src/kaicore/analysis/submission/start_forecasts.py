@@ -1,4 +1,4 @@
-"""Forecasts of starts, and why something waits with such a forecast, from the states that an inquiry keeps."""
+"""Forecasts of starts, and explanations of waiting with such a forecast, from the states that an inquiry keeps."""
 
 import asyncio
 import logging

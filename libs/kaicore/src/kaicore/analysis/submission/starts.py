@@ -1,6 +1,6 @@
 """Forecasts of starts as answers, and in words.
 
-What the scenarios say is given as a forecast only where forecasts of the same log came true (`checked_start`).
+The result of the scenarios is given as a forecast only where forecasts of the same log were right (`checked_start`).
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Answers what would become of manifests, from the states that an inquiry keeps."""
+"""Answers questions about manifests to submit, from the states that an inquiry keeps."""
 
 from collections.abc import Sequence
 

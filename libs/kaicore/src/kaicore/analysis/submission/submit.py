@@ -1,7 +1,7 @@
-"""What would become of manifests that are submitted now, tried on a copy of a cluster's state.
+"""Prediction for manifests that are submitted now, tried on a copy of a cluster's state.
 
-One cycle is run on the copy, as the scheduler's next one would be. For what does not start in it, the reasons are those
-of `kai why`, what would help is tried as there, and past runs tell when it is likely to start.
+One cycle runs on the copy, as the scheduler's next cycle would. For pods that do not start in it, the answer gives the
+reasons of `kai why` and tries remedies in the same way. Past runs give the time at which they are likely to start.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Manifests as they would stand in a cluster: what the cluster has already counts, and what clashes with it is told."""
+"""Manifests as they would be in a cluster: its own objects already count, and conflicts with them are reported."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""When what waits in a cluster already is likely to start."""
+"""Forecasts of starts for pods that already wait in a cluster."""
 
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.known_names import known_names

@@ -1,7 +1,7 @@
-"""What is told of a Config or a shard in its status: conditions, as `metav1.Condition` has them.
+"""Conditions in the status of a Config or a shard, in the form of `metav1.Condition`.
 
-`Available`: what it asks for is there. `Progressing`: something is on its way. `Degraded`: something is wrong that does
-not mend itself. `SettingsIgnored`: fields count for nothing here.
+`Available`: all operands are there. `Progressing`: a change is under way. `Degraded`: there is a fault that does not go
+away by itself. `SettingsIgnored`: some fields have no effect.
 """
 
 from collections.abc import Iterator, Mapping

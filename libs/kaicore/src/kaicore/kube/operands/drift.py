@@ -1,6 +1,7 @@
-"""What an object in the cluster lacks of what it is to be.
+"""Drift: the fields in which an object in the cluster differs from its desired form.
 
-Only what the operator says counts: what the API server fills in, and what others add, is left as it is.
+Only fields that the operator sets are compared. Fields that the API server fills in, or that others add, are left
+unchanged.
 """
 
 from collections.abc import Iterator

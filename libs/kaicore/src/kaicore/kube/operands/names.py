@@ -1,4 +1,4 @@
-"""Names that operands, and those who look for them, agree on."""
+"""Names that operands and their users share."""
 
 from typing import Any
 

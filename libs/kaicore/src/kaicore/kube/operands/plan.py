@@ -1,4 +1,4 @@
-"""What is to be made, changed and deleted, so that the operands are as the Config and the shards say."""
+"""The plan: operands to create, change and delete, so that the cluster matches the Config and the shards."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

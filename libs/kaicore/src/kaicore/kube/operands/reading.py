@@ -1,4 +1,4 @@
-"""Specs as they are read: with every fault told by field and value, and what a fault is not of still counting."""
+"""Reading of specs: every fault is reported by field and value, and the other fields still count."""
 
 import re
 from typing import Any, TypeVar

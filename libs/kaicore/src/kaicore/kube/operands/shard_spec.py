@@ -1,4 +1,4 @@
-"""The spec of a `SchedulingShard`: KAI-Scheduler's fields as settings of ours, and settings of ours as they are."""
+"""The spec of a `SchedulingShard`: KAI-Scheduler's fields mapped to our settings, and our own settings unchanged."""
 
 import re
 from collections.abc import Iterator

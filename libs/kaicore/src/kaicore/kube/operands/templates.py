@@ -1,6 +1,6 @@
 """Operands from the manifests that are deployed without an operator: `exporter.yaml` and `scheduler.yaml`.
 
-So an operand differs from such a manifest in what a Config or a shard says, and in nothing else.
+An operand differs from such a manifest only in the settings of its Config or shard.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

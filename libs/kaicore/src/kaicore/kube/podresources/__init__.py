@@ -1,7 +1,8 @@
-"""The wire format of the kubelet's podresources API, v1: how an exporter asks a kubelet what each container holds.
+"""The wire format of the kubelet's podresources API, v1. An exporter asks a kubelet through it for each container's
+resources.
 
-The messages are generated from `podresources.proto`; its head says how to renew them. The same API is spoken by every
-kubelet and by the simulated ones, on a unix socket named `kubelet.sock`.
+The messages are generated from `podresources.proto`; its head contains the command for it. The same API is spoken by
+every kubelet and by the simulated ones, on a unix socket named `kubelet.sock`.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which pods the owners of pods stand for: what their controllers would make of them, as rules over plain objects."""
+"""The pods of owners: rules over plain objects that create the pods that the owners' controllers would create."""
 
 from kaicore.kube.workloads.expansion import Made, NodesFor, expand, is_owner
 from kaicore.kube.workloads.objects import Object, derived_uid, group_of, suffix

@@ -1,7 +1,7 @@
 """Deployments, ReplicaSets, ReplicationControllers, StatefulSets and DaemonSets.
 
-Source: `pkg/controller/{deployment,replicaset,statefulset,daemon}` of Kubernetes 1.36. That a StatefulSet starts its
-pods one after the other is left out: all of them are there at once.
+Source: `pkg/controller/{deployment,replicaset,statefulset,daemon}` of Kubernetes 1.36. The start of a StatefulSet's
+pods one after the other is left out: all of them exist at once.
 """
 
 from collections.abc import Callable

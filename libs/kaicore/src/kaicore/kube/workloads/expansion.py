@@ -1,4 +1,4 @@
-"""From any owner of pods to its pods, through all the objects that are made in between."""
+"""Expansion of any owner into its pods, through all the objects that are created in between."""
 
 from collections.abc import Callable
 

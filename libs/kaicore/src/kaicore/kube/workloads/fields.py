@@ -1,4 +1,4 @@
-"""Fields of an object that was written by hand: read with their type checked, and named in full when it is wrong."""
+"""Fields of an object that was written by hand: their types are checked, and an error names the full path."""
 
 from copy import deepcopy
 from typing import Any

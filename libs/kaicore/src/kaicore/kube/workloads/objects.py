@@ -1,4 +1,4 @@
-"""Objects as plain mappings: names, uids and references that are the same every time, where a cluster's are random."""
+"""Objects as plain mappings. Names, uids and references are the same every time, where a cluster's are random."""
 
 from hashlib import sha1, sha256
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pods out of pod templates, and the pod that a controller makes after one that failed."""
+"""Pods from pod templates, and the pod that a controller creates after a failed one."""
 
 from collections.abc import Mapping
 from copy import deepcopy

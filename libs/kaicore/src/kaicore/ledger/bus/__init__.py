@@ -1,4 +1,4 @@
-"""The message bus: the port, how an event travels, and the implementations on NATS JetStream and in memory."""
+"""The message bus: the port, the wire form of events, and the implementations on NATS JetStream and in memory."""
 
 from kaicore.optional_imports import without
 

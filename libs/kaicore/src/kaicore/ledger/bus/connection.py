@@ -1,8 +1,8 @@
-"""A connection to NATS that comes back by itself, and tells at once when it is gone.
+"""A connection to NATS that reconnects by itself and reports at once when it is lost.
 
-nats-py reconnects for ever if told so, but a caller that waits for an answer as the connection breaks waits until the
-timeout, and after some errors its client is closed for good. Here everything under way ends with `BusUnavailable` as
-soon as the connection does, and a closed client is replaced. No exception of nats-py leaves this module.
+nats-py can reconnect for ever, but a caller that waits for an answer as the connection breaks waits until the timeout.
+After some errors its client is closed for good. Here everything under way ends with `BusUnavailable` as soon as the
+connection does, and a closed client is replaced. No exception of nats-py leaves this module.
 """
 
 import asyncio

@@ -1,13 +1,13 @@
 """The bus on NATS JetStream: one stream per cluster, in which sequence equals position.
 
 JetStream's API is spoken directly. nats-py's own context for it waits out its timeouts when a connection breaks, its
-`publish_async` never ends on an error, and it takes one round trip per message otherwise. `docs/explanation/bus.md`
-has figures.
+`publish_async` never ends on an error, and it takes one round trip per message otherwise. `docs/explanation/bus.md` has
+figures.
 
-A publisher says with each message which sequence must be the stream's last. The messages of a batch therefore form a
-chain: when the last of them has been stored, every position before it has been, once. So only the last message of a
-batch asks for a confirmation, and the very first one, which shows whether the stream is ours to extend. That one goes
-alone unless we published what comes before it.
+A publisher sends with each message the sequence that must be the stream's last. The messages of a batch therefore form
+a chain: when the last of them has been stored, every position before it has been, once. So only the last message of a
+batch asks for a confirmation, and the very first one, which shows whether this publisher may extend the stream. That
+one goes alone unless we published the message before it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""JetStream's API as it is spoken by the bus and by the store of leases: requests, answers, and what errors mean."""
+"""JetStream's API as the bus and the store of leases use it: requests, answers, and the meaning of errors."""
 
 from typing import Any
 

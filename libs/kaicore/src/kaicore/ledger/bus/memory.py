@@ -1,6 +1,6 @@
 """A bus in memory: the obvious implementation, for tests and for everything that runs in one process.
 
-It is as forgetful as a real one on demand: `disconnect`, `reconnect` and `wipe` are what a server does to its clients.
+It can lose messages like a real one: `disconnect`, `reconnect` and `wipe` act like a server's failures.
 """
 
 import asyncio

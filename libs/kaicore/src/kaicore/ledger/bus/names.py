@@ -1,4 +1,4 @@
-"""How clusters and events are called on the bus."""
+"""Names of clusters and events on the bus."""
 
 import re
 

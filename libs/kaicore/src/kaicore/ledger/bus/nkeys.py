@@ -1,7 +1,7 @@
-"""NATS' keys: a client proves who it is by signing what the server greets it with, and gives nothing away.
+"""NATS' keys: a client proves its identity by signing the server's challenge, and reveals no secret.
 
-A password is sent to whatever listens on the port. A key is not: a server that is not ours learns nothing that it could
-use elsewhere. A url names a key by its seed in place of a user: `nats://SU…@host:4222`.
+A password is sent to whatever listens on the port. A key is not sent: a foreign server learns nothing that it could use
+elsewhere. A url names a key by its seed in place of a user: `nats://SU…@host:4222`.
 
 Format: https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/nkey_auth and
 https://github.com/nats-io/nkeys (strkey.go): base32 of a prefix, the key, and CRC-16/XMODEM of both, low byte first.

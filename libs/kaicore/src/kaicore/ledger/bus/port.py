@@ -1,11 +1,11 @@
-"""The port to the message bus: what every implementation promises.
+"""The port to the message bus: the promises of every implementation.
 
-A cluster has one stream, and in it the sequence number of a message is the position of the event it carries: numbers
-are given by the publisher, who says after which position a message belongs, and not by the bus. Two publishers can
-therefore not both extend a stream, and a reader sees by arithmetic that something is missing. The bus is a cache of
-the log's tail. It may lose messages, or all of them, at any time; `kaicore.ledger.feed` makes up for that.
+A cluster has one stream. In it the sequence number of a message is the position of the event that it carries. The
+publisher gives the numbers, not the bus: it states after which position a message belongs. Two publishers can therefore
+not both extend a stream, and a reader sees by arithmetic that something is missing. The bus is a cache of the log's
+tail. It may lose messages, or all of them, at any time; `kaicore.ledger.feed` makes up for that.
 
-`tests/contract/test_bus.py` holds every implementation to this.
+`tests/contract/test_bus.py` checks every implementation against it.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Urls of NATS servers: who we are, and whom we trust, as the urls of Postgres have it.
+"""Urls of NATS servers, with our credentials and the trusted authority, as in the urls of Postgres.
 
 ```
 nats://user:password@host:4222      a password is sent: only where nobody else can listen

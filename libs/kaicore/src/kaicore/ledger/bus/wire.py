@@ -1,7 +1,7 @@
-"""How an event travels: as `encode_event` writes it, or, when that is larger than the bus carries, as its hash alone.
+"""The wire form of an event: the output of `encode_event` or, when that is larger than the bus allows, its hash alone.
 
-Leaving a large event out would break the rule that sequence equals position. The hash tells a reader that something is
-there, to be fetched from the log, and tells the relay whose stream it is.
+Leaving a large event out would break the rule that sequence equals position. The hash shows a reader that an event is
+to be fetched from the log, and shows the relay which log the stream belongs to.
 """
 
 from kaicore.errors import CorruptLog

@@ -1,8 +1,8 @@
-"""Where a reader stands in a cluster's log, and which event is the one that comes next.
+"""A reader's place in a cluster's log, and the test for the next event.
 
-An event is next if its position is one more and its hash continues the chain. That costs two microseconds, and makes it
-irrelevant where the event came from: a bus that garbles, was left over from another log, or was restored from an old
-backup cannot get a wrong event in. A client that forges events on purpose could, if it may publish.
+An event is next if its position is one more and its hash continues the chain. The test costs two microseconds, and
+makes the event's origin irrelevant. A bus that garbles, that is left over from another log, or that was restored from
+an old backup cannot bring in a wrong event. A client that forges events on purpose could, if it may publish.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
 """Every event of a cluster, once and in order, from any position, whatever the bus does.
 
 History comes from the log, live events from the bus, and the log again whenever the bus lags, loses, repeats, reorders,
-is wiped, belongs to another log or is gone. Without a bus the feed lives on the log alone. What it yields is decided by
-one rule, `Cursor.continued_by`; where an event came from only decides how soon it is there.
+is wiped, belongs to another log or is gone. Without a bus the feed lives on the log alone. One rule decides what it
+yields, `Cursor.continued_by`; the source of an event only decides how soon it arrives.
 
 A feed does nothing between two calls: it has no task of its own and holds no more than the bus's subscription does. A
-reader that dawdles finds events late, and nothing piles up.
+slow reader finds events late, and nothing piles up.
 """
 
 import asyncio

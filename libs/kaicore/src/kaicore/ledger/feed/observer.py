@@ -1,4 +1,4 @@
-"""What a feed tells of itself while it works."""
+"""The observer of a feed: the reports that a feed makes while it works."""
 
 from collections.abc import Sequence
 from enum import StrEnum

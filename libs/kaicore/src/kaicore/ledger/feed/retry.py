@@ -1,4 +1,4 @@
-"""When to try again what has failed."""
+"""Times of repeated attempts after failures."""
 
 import asyncio
 

@@ -1,8 +1,8 @@
-"""Anchors: where a log's chain stood, written down where the log's writers cannot reach them.
+"""Anchors: positions and hashes of a log's chain, stored where the log's writers cannot reach them.
 
-A file of anchors has one JSON object a line, each with the digest of the line before it, and signed where a key is
-given: Ed25519 with a private key in PEM, HMAC-SHA256 with any other secret. What a chain alone cannot show, a tail that
-was cut off and a chain that was computed anew, contradicts an anchor; a forged anchor contradicts its signature or the
+A file of anchors has one JSON object a line, each with the digest of the line before it. Lines are signed where a key
+is given: Ed25519 with a private key in PEM, HMAC-SHA256 with any other secret. A chain alone cannot show that its tail
+was cut off, or that it was computed anew; both contradict an anchor. A forged anchor contradicts its signature or the
 lines after it.
 """
 

@@ -1,7 +1,7 @@
-"""What an append does to a cluster's log: the rule that every implementation of the port shares.
+"""The effect of an append on a cluster's log: the rule that every implementation of the port shares.
 
-`draft` does all that needs no knowledge of the log (encoding, checking, most of the hashing), so that it is done before
-any lock is held. `Tail.take` then gives each unit its place or its refusal. Neither does any I/O.
+`draft` does everything that needs no knowledge of the log (encoding, checking, most of the hashing), before any lock is
+held. `Tail.take` then gives each unit its place or its refusal. Neither does any I/O.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
-"""Retired months as files: what a month's table and the snapshots kept with it hold, before the table is dropped.
+"""Retired months as files: a month's table, and the snapshots kept with it, before the table is dropped.
 
 Both are Postgres's own CSV with a header, compressed, so that `COPY … FROM` brings them back:
 
 - `event_2026_01.csv.gz`: the events of all clusters, in order;
-- `event_2026_01.kept.csv.gz`: what readers of the rest start from (`kept_snapshot`).
+- `event_2026_01.kept.csv.gz`: the snapshots from which readers of the rest start (`kept_snapshot`).
 
 A file is read back before it counts: the hash chain of its events must lead from one seal to the next.
 """

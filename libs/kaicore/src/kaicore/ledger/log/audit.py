@@ -1,10 +1,9 @@
-"""Does a cluster's log still say what it said when it was written?
+"""Audit of a cluster's log: whether its contents are unchanged since they were written.
 
-Everything that can be known from the log itself is checked: that no position is missing or there twice, that each
-event has the hash that its contents and the event before it give, that versions count each stream, that time does not
-go back, and that what stands beside the events (head, stream versions, ids) agrees with them. A role that can rewrite
-the whole database can rewrite all of that too; against this help anchors, positions and hashes that were written down
-elsewhere.
+Everything that the log itself can show is checked. No position is missing or there twice. Each event has the hash of
+its contents and the event before it. Versions count each stream, and time does not go back. The rows beside the events
+(head, stream versions, ids) agree with them. A role that can rewrite the whole database can rewrite all of that too;
+against this help anchors, positions and hashes that were stored elsewhere.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping

@@ -4,9 +4,9 @@ Each event's hash covers the previous event's hash and every field of its own, e
 no two different events give the same input. The chain proves consistency within the log; a role that can rewrite all of
 it can also rewrite all hashes, so seals (position and hash) belong somewhere that the database's owner cannot write.
 
-An event of which something was erased keeps its hash, and its contents no longer give that. Its body begins with a
-mark instead: a digest over the hash before it, its own hash, and what is left of it. So any reader can tell that it
-still is the next event; that it was rightly erased only an audit tells, by the `FieldsErased` that names the mark.
+An event with erased fields keeps its hash, which no longer follows from its contents. Its body begins with a mark
+instead: a digest over the hash before it, its own hash, and the remaining contents. So any reader can verify that it
+still is the next event. Only an audit verifies that the erasure was right, by the `FieldsErased` that names the mark.
 """
 
 import struct

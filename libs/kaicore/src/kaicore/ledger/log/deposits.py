@@ -1,4 +1,4 @@
-"""Deposits: where seals are handed in, out of reach of whoever can rewrite the log.
+"""Deposits: stores for seals, out of reach of any role that can rewrite the log.
 
 A deposit takes lines (`kaicore.ledger.log.anchors`) one after the other and gives them back. It is a file, or a folder
 of objects at an HTTP address: line 1 is PUT to `ADDRESS/00000001.json`, line 2 to `ADDRESS/00000002.json`, each with

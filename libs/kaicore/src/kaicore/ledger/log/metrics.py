@@ -1,4 +1,4 @@
-"""What reading a log tells Prometheus."""
+"""Prometheus metrics of reading a log."""
 
 from prometheus_client import Counter
 

@@ -1,4 +1,4 @@
-"""Bring a database to the schema that this version needs.
+"""Migration of a database to the schema that this version needs.
 
 The scripts in `migrations/` are the only place that changes the schema. In a checkout they lie at its root, in an
 installed wheel in `kaicore/_migrations`.

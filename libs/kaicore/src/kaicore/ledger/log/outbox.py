@@ -1,8 +1,8 @@
-"""Units on their way to the log: bounded, in order, in batches, and repeated with the same ids until it has them.
+"""An outbox of units for the log: bounded, in order, in batches, and repeated with the same ids until the log has them.
 
-For writers that may not lose what they have to say and cannot say it again by themselves. A log that does not answer is
-waited for; meanwhile units pile up to a limit, and then a caller that puts more waits. A unit that no log can take is
-left out by itself, and the others go on.
+It serves writers that must not lose a unit and cannot produce it again. While the log does not answer, units pile up to
+a limit, and then a caller that puts more waits. A unit that no log can accept is left out by itself, and the others go
+on.
 """
 
 import asyncio

@@ -1,12 +1,11 @@
-"""The months of the log: made ahead, and detached when they are old enough.
+"""The months of the log: created ahead, and detached when they are old enough.
 
-The table `event` is partitioned by the month of `recorded_at`, in UTC. Months are made some way ahead, so that a
-DEFAULT partition, which would take whatever fits nowhere else, stays empty. Retention is by detaching a month: a
-statement of some milliseconds that leaves an ordinary table behind, to be dumped and dropped at leisure. In the same
-transaction a seal is written for each cluster, the hash of the last event that has gone, so that the chain of the rest
-can still be verified.
+The table `event` is partitioned by the month of `recorded_at`, in UTC. Months are created some way ahead, so that the
+DEFAULT partition, which takes rows that fit nowhere else, stays empty. Retention detaches a month: a statement of some
+milliseconds that leaves an ordinary table behind, which can be dumped and dropped later. In the same transaction a seal
+is written for each cluster, the hash of the last detached event, so that the chain of the rest can still be verified.
 
-`PostgresLog` has all of this as methods; here psycopg's exceptions come through.
+`PostgresLog` has all of this as methods; here psycopg's exceptions pass through.
 """
 
 import calendar

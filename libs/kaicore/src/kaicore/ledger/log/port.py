@@ -1,7 +1,7 @@
-"""The port to the event log: what every implementation promises.
+"""The port to the event log: the promises of every implementation.
 
 Per cluster, positions are gapless and total: a reader that has read position 7 will never see another event before it.
-What an append returned is durable. `tests/contract/test_log.py` holds every implementation to this.
+Events that an append returned are durable. `tests/contract/test_log.py` checks every implementation against this.
 """
 
 from collections.abc import Mapping, Sequence

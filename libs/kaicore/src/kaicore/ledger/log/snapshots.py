@@ -1,8 +1,8 @@
-"""Snapshots are a cache: one that is not what was saved, or cannot be read, is thrown away and said so.
+"""Snapshots, which are a cache. A snapshot that is altered or unreadable is deleted, and this is reported.
 
-A digest over cluster, name, schema, position and body stands beside each. A log gives a snapshot only if its digest
-fits; `newest` gives what a reader makes of it, or nothing, and then the reader reads the log from further back. Where
-that is gone with retired months, the snapshots that were kept with them lead past it.
+A digest over cluster, name, schema, position and body is stored with each. A log returns a snapshot only if its digest
+fits. `newest` returns the decoded snapshot, or nothing, and then the reader reads the log from further back. Where that
+part is gone with retired months, the snapshots that were kept with them replace it.
 """
 
 import logging

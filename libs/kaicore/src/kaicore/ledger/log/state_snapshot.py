@@ -1,4 +1,4 @@
-"""Snapshots of the state: how one is taken, and when one is what it says it is."""
+"""Snapshots of the state: how they are taken and verified."""
 
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.port import Snapshot

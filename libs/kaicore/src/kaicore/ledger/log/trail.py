@@ -1,9 +1,9 @@
 """The trail of a cluster's log: snapshots of the state along it, so that no moment of the past is far from one.
 
-The programs that fold leave them: services that follow the log, and questions that had to fold far. There is one every
-`SPACING` events, or less often where states are large: folding must stay the larger part of the work. When all of a
-cluster's are more than `MOST_BYTES`, the one is dropped that is missed least: whose neighbours are closest to each
-other, measured by how far it is from the trail's end. So the gaps grow with age, and the oldest place stays.
+Programs that fold write them: services that follow the log, and questions that had to fold far. There is one every
+`SPACING` events, or less often where states are large: folding must stay the larger part of the work. When a cluster's
+snapshots exceed `MOST_BYTES`, one is dropped: the one with the closest neighbours, relative to its distance from the
+trail's end. So the gaps grow with age, and the oldest place stays.
 """
 
 import asyncio

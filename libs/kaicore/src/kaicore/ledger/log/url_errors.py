@@ -1,6 +1,6 @@
-"""What is wrong with the url of a log's Postgres, told without what may be a part of the password.
+"""Faults in the url of a log's Postgres, reported without any text that may be part of the password.
 
-Errors that tell it have no cause: a traceback would show the original's words.
+These errors have no cause, because a traceback would show the original text.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""Dynamic resource allocation: which devices of a node's pools resource claims get."""
+"""Dynamic resource allocation: the allocation of devices in a node's pools to resource claims."""

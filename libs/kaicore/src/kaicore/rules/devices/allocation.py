@@ -1,8 +1,8 @@
 """The devices that claims get on a node: the first that fit, all claims of a pod together or none.
 
-Claims, requests and devices are tried in order, with every combination before the search gives up: by names of drivers,
-pools and slices, and in a slice as the driver has them. Where devices close to given NUMA zones are preferred, those
-come first. What a claim has is the same on every machine.
+Claims, requests and devices are tried in order, with every combination before the search gives up. The order is by
+names of drivers, pools and slices, and within a slice that of the driver. Where devices close to given NUMA zones are
+preferred, those come first. The result is the same on every machine.
 
 Source: `k8s.io/dynamic-resource-allocation/structured` 0.37, `Allocator.Allocate`.
 """

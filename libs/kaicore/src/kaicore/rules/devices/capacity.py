@@ -1,4 +1,4 @@
-"""What a request takes of a device's capacities, and whether the device has that much left.
+"""Capacities of devices: the amount that a request consumes, and whether a device has that much left.
 
 Source: `k8s.io/dynamic-resource-allocation/structured` 0.37, `consumable_capacity.go`.
 """

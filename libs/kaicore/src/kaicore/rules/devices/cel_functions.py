@@ -1,7 +1,7 @@
-"""What Kubernetes adds to CEL for device selectors: quantities, semantic versions, sets, lists and regular expressions.
+"""Kubernetes' CEL extensions for device selectors: quantities, semantic versions, sets, lists and regular expressions.
 
-Not there: URLs, addresses, formats and authorization, which selectors of devices have no use for. An expression that
-names them does not compile, and what needs it waits with a reason that says so.
+URLs, addresses, formats and authorization are missing, because selectors of devices have no use for them. An expression
+that names them does not compile, and a claim that needs it waits with a reason that says so.
 """
 
 import re

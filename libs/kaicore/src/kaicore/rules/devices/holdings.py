@@ -1,4 +1,4 @@
-"""Which devices claims have, and how much of those that several may have at a time."""
+"""Holdings: the devices that claims have, and the used amounts of devices that several claims may share."""
 
 from collections.abc import Iterable, Mapping
 

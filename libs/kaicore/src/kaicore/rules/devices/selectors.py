@@ -1,11 +1,11 @@
 """CEL selectors of devices, as Kubernetes evaluates them.
 
 The variable is `device`: `driver`, `allowMultipleAllocations`, `attributes` and `capacity`, the last two by domain and
-name. A domain that a device does not have is an empty map, a name that it does not have is an error. Quantities and
-semantic versions are values with methods of their own; here they are marked texts, which no device can have, and
-`cel_functions` has what can be done with them.
+name. A domain that a device does not have is an empty map; a name that it does not have is an error. Quantities and
+semantic versions are values with methods of their own. Here they are marked texts, which no device can have, and
+`cel_functions` has their functions.
 
-The expressions were checked, and their cost was bounded, by the API server that took them.
+The API server that accepted the expressions has checked them and bounded their cost.
 
 Source: `k8s.io/dynamic-resource-allocation/cel`, `k8s.io/apiserver/pkg/cel/library` (quantity, semver, lists, regex).
 """

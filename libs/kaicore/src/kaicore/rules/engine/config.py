@@ -1,4 +1,4 @@
-"""What an operator sets about decisions; recorded in full, so that every cycle can be run again."""
+"""Settings of an operator about decisions. They are recorded in full, so that every cycle can be run again."""
 
 from collections.abc import Mapping
 from enum import StrEnum

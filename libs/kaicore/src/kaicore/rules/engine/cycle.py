@@ -1,4 +1,4 @@
-"""One cycle: what starts, what is evicted so that something can start later, and why the rest waits.
+"""One cycle: starts, evictions that let pods start later, and the reasons for which the rest waits.
 
 Pure and deterministic: the same input, configuration and engine version give the same result on any machine. Ties go to
 the first node by name; groups are taken by the order of queues, then by priority, age and name.

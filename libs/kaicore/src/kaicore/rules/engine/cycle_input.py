@@ -1,4 +1,4 @@
-"""What a cycle decides on."""
+"""The input of a cycle."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a cycle asks about a pod: its class, what it requests, how much of the cluster it holds, where it is charged."""
+"""Look-ups of a cycle about a pod: its class, its requests, its share of the cluster, and its charge."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

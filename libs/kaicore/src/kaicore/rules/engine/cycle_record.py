@@ -1,4 +1,4 @@
-"""What a cycle has decided so far, batch by batch, as the log records it."""
+"""The record of a cycle's decisions so far, batch by batch, in the form of the log."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

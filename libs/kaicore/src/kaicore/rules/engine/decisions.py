@@ -1,4 +1,4 @@
-"""What a cycle decides: the payloads that the log records, in batches that are appended as a whole or not at all."""
+"""Decisions of a cycle: the payloads that the log records, in batches that are appended as a whole or not at all."""
 
 from collections.abc import Iterator
 from enum import StrEnum

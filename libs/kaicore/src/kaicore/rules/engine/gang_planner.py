@@ -1,4 +1,4 @@
-"""What must start at once: the next step of a group, and of the groups that start only together with it."""
+"""Planning of steps: the pods of a group that must start at once, and the groups that start only together with it."""
 
 from collections import Counter
 from collections.abc import MutableMapping, Sequence

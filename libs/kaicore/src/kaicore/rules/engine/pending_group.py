@@ -1,4 +1,4 @@
-"""A group in a cycle: what of it may still start, and what the cycle has decided about it so far."""
+"""A group in a cycle: the pods that may still start, and the cycle's decisions about it so far."""
 
 from collections import Counter
 from collections.abc import Iterable

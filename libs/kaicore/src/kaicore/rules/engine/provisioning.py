@@ -1,4 +1,4 @@
-"""ProvisioningRequests as a cycle knows them: what is set about them, and the one that stands for a group."""
+"""ProvisioningRequests in a cycle: the settings about them, and the one request that stands for a group."""
 
 from typing import Annotated
 

@@ -1,4 +1,6 @@
-"""Which waiting pods a cycle may place at all, and why it may not place the others."""
+"""Readiness of waiting pods: those that a cycle may place at all, and the reasons for which it may not place the
+others.
+"""
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput

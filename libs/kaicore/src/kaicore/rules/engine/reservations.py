@@ -1,8 +1,8 @@
 """Room that is reserved for nominated pods until the pods that hold it are gone.
 
 A reservation is charged to the nodes and to its queue, so that no other pod gets the room. A group with a higher place
-may still take it: the reservation is suspended while the group is tried, and reconciled with what the group got.
-For groups that start together room is reserved for all or for none: they are searched for victims together.
+may still take it: the reservation is suspended while the group is tried, and reconciled with what the group got. For
+groups that start together room is reserved for all or for none: they are searched for victims together.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the actions of one cycle share: the groups, the nodes, the accounts, and what was decided so far."""
+"""The session of one cycle, shared by its actions: the groups, the nodes, the accounts, and the decisions so far."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence

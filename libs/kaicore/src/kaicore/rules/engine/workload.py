@@ -1,6 +1,6 @@
-"""A group with its pods: what of it is to start next as one, and what of it must be evicted as one.
+"""A group with its pods: the next pods that start together, and the pods that must be evicted together.
 
-Kept up to date by the fold, so that a cycle finds it ready. Source of the steps: KAI-Scheduler v0.17,
+The fold keeps it up to date, so that a cycle finds it ready. Source of the steps: KAI-Scheduler v0.17,
 `pkg/scheduler/api/podgroup_info/allocation_info.go`.
 """
 

@@ -1,1 +1,1 @@
-"""Events: what is recorded, how it is written, and how old ones are read."""
+"""Events: their payloads, their encoding, and the reading of old ones."""

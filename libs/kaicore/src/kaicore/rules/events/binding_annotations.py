@@ -1,4 +1,4 @@
-"""What a binding writes on its pod."""
+"""The annotations that a binding writes on its pod."""
 
 import json
 

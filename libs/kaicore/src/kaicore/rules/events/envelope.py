@@ -1,4 +1,4 @@
-"""The envelope of an event: where it stands in the log, who appended it, and what caused it."""
+"""The envelope of an event: its place in the log, its author, and its cause."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

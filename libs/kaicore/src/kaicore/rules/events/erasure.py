@@ -1,11 +1,11 @@
-"""What of an event is a pod's personal data, and what stands in its place.
+"""A pod's personal data in events, and its replacement.
 
-A pod's name is replaced by a pseudonym wherever it stands: in the pod's own events, beside its uid in events about
-several pods, and as `namespace/name` in reasons, keys and messages. Values of labels and annotations are replaced in
-the pod's own events. All else stays, so that events mean what they meant.
+A pod's name is replaced by a pseudonym in every place. The places are the pod's own events, the position beside its uid
+in events about several pods, and `namespace/name` in reasons, keys and messages. Values of labels and annotations are
+replaced in the pod's own events. Everything else stays, so events keep their meaning.
 
 Where all else is equal, pods are decided on in the order of their names. So the pseudonym has the name's place among
-the names of the namespace's pods: it begins with what both neighbours have in common, and goes on with the pod's uid.
+the names of the namespace's pods. It begins with the common prefix of both neighbours, and goes on with the pod's uid.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""A fact that changes what a node is accounted to hold: it moves the node's stream, in the same unit.
+"""A fact that changes a node's account: it moves the node's stream, in the same unit.
 
-Every decision about a node is conditional on `node/<name>`. A fact has a stream of its own (`pod/<uid>`, `nrt/<name>`);
-so where it changes the account of a node, a `NodeCharged` goes with it, and no decision that was taken without it is
+Every decision about a node is conditional on `node/<name>`. A fact has a stream of its own (`pod/<uid>`, `nrt/<name>`).
+Where it changes the account of a node, a `NodeCharged` goes with it, and no decision that was taken without it is
 appended after it. Facts that only free a node go without: a decision taken without them is cautious, not wrong.
 """
 

@@ -1,6 +1,6 @@
-"""An observation as it is recorded: the placement, and the event with an id of its own.
+"""The record of an observation: the placement, and the event with an id of its own.
 
-The id is made of what is said of which pod and of the observation before it. So the same report, sent again, is
+The id is derived from the pod, the observed placement and the observation before it. So the same report, sent again, is
 recorded once, and a placement that changes and changes back is recorded each time.
 """
 

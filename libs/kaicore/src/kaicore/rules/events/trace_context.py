@@ -1,8 +1,8 @@
-"""Trace and span ids of events, by the W3C's Trace Context: what they are follows from the event alone.
+"""Trace and span ids of events, by the W3C's Trace Context, derived from the event alone.
 
-So the relay, the API and whoever reads the log give the same event the same ids, and none has to be kept. A span is an
-event. A trace is what the event is about: a pod, from when it was seen until it has ended; for what is about no pod,
-what its correlation names, such as a cycle.
+So the relay, the API and every reader of the log give the same event the same ids, and none has to be stored. A span is
+an event. A trace is the subject of the event: a pod, from its first observation to its end. Where an event is about no
+pod, its trace is its correlation, such as a cycle.
 """
 
 from hashlib import sha256

@@ -1,1 +1,1 @@
-"""When what waits is likely to start: from how long this cluster's pods have run so far, and the engine run forward."""
+"""Forecasts of starts: from the run times of this cluster's pods so far, and the engine run forward."""

@@ -1,7 +1,8 @@
-"""How often forecasts came true: made again at past positions, with the history up to there, and compared with the log.
+"""Calibration of forecasts: they are made again at past positions, from the history up to there, and compared with the
+log.
 
-A group counts from the cycle that first left it waiting. Which groups count is settled by what was known then: those of
-which the forecast did not say that they start at once.
+A group counts from the cycle that first left it waiting. The groups that count are chosen by the knowledge at that
+time: those for which the forecast did not predict an immediate start.
 """
 
 from collections.abc import Sequence

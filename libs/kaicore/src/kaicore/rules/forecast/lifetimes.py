@@ -1,4 +1,4 @@
-"""How long pods go on, by the closest runs of which there are enough."""
+"""Remaining run times of pods, from the most similar runs that are numerous enough."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b

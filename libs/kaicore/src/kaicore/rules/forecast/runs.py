@@ -1,7 +1,7 @@
 """Runs: how long pods ran on their nodes, and how they ended, collected from a log's events.
 
-Pods of one owner that began and ended together are one run: a gang of 64 pods tells once how long such a gang runs. A
-run that was cut short by an eviction, or that goes on, only tells that it lasted at least so long.
+Pods of one owner that began and ended together are one run: a gang of 64 pods counts once as a run of such a gang. A
+run that an eviction cut short, or that still goes on, only shows that it lasted at least so long.
 """
 
 import re

@@ -1,7 +1,8 @@
-"""One scenario: pods end when they are drawn to, and the engine starts what waits, until what is asked about starts.
+"""One scenario: pods end at times that are drawn, and the engine starts waiting pods, until the groups in question
+start.
 
-It is the engine's own first action, on a session of its own: the order of queues and groups, gangs, topology, zones
-and the rooms kept for others count as in a cycle. Nothing is evicted, and nothing new comes.
+It runs the engine's own first action, on a session of its own. The order of queues and groups, gangs, topology, zones
+and the room kept for others count as in a cycle. Nothing is evicted, and no new pods arrive.
 """
 
 import heapq

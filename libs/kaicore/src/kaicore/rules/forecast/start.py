@@ -1,7 +1,7 @@
-"""When groups that wait are likely to start: quantiles over scenarios.
+"""Forecasts of the start of waiting groups: quantiles over scenarios.
 
-Each scenario draws when the pods that run end (`lifetimes`) and runs the engine forward (`scenario`). The same state,
-history and time give the same answer on every machine. How often such answers come true is what a backtest measures.
+Each scenario draws the ends of running pods (`lifetimes`) and runs the engine forward (`scenario`). The same state,
+history and time give the same answer on every machine. A backtest measures how often such forecasts are right.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
-"""How much longer something runs that has run for so long, by the runs of its kind.
+"""The estimated remaining time of a run of a given age, from the runs of its kind.
 
-Kaplan and Meier's estimate (1958): at each length at which runs ended, the share of those still running then that did.
-Runs that were cut short or go on count among those still running for as long as they lasted, and runs that the log
-first saw at some age count from that age on.
+Kaplan and Meier's estimate (1958): at each length at which runs ended, the share of the runs going on at that length
+that ended then. Runs that were cut short or go on count among the ones going on for as long as they lasted. Runs that
+the log first saw at some age count from that age on.
 """
 
 from collections.abc import Iterable

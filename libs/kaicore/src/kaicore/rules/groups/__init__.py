@@ -1,1 +1,1 @@
-"""Groups: which pods start together, whatever object or annotation says so. Rules only."""
+"""Groups: pods that start together, from any object or annotation that defines them. Rules only."""

@@ -1,4 +1,4 @@
-"""Gangs in Koordinator's words: annotations on a PodGroup, or on pods alone.
+"""Gangs in Koordinator's terms: annotations on a PodGroup, or on pods alone.
 
 Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugins/coscheduling`.
 """

@@ -1,4 +1,4 @@
-"""Where in a topology the pods of a group are to be, in KAI's words: annotations of owners and of pods.
+"""Topology constraints of a group in KAI's terms: annotations of owners and of pods.
 
 Source: KAI-Scheduler 0.17, its guides to topology and to segments, `pkg/podgrouper`.
 """

@@ -1,4 +1,4 @@
-"""The kinds of objects that say how pods belong together, each with its API group."""
+"""The kinds of objects that group pods, each with its API group."""
 
 KAI_POD_GROUP = "PodGroup.scheduling.run.ai"
 SIGS_POD_GROUP = "PodGroup.scheduling.sigs.k8s.io"

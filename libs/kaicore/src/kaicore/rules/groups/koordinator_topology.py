@@ -1,4 +1,4 @@
-"""Where in a network a gang is to be, in Koordinator's words: annotations on its PodGroup, or on its pods.
+"""Network topology constraints of a gang in Koordinator's terms: annotations on its PodGroup, or on its pods.
 
 Source: Koordinator 1.8, `apis/extension/coscheduling.go` and `pkg/scheduler/plugins/coscheduling/core`.
 """

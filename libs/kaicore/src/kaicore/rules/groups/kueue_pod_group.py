@@ -1,4 +1,4 @@
-"""Pod groups of Kueue: pods that say themselves how many they are, and start together.
+"""Pod groups of Kueue: pods that declare their own number, and start together.
 
 Source: Kueue, `pkg/controller/jobs/pod` at v0.20.0-devel.
 """

@@ -1,4 +1,4 @@
-"""Where in a topology a pod set is to be, in Kueue's words: annotations on its pod template, or on its pods.
+"""Topology constraints of a pod set in Kueue's terms: annotations on its pod template, or on its pods.
 
 Source: Kueue, `pkg/controller/jobframework/tas_validation.go` and `pkg/controller/tas` at v0.20.0-devel.
 """

@@ -1,6 +1,7 @@
 """A group, made of its source, its pods and the priority classes.
 
-The source says what it says; what it leaves open its oldest pod says, and what that leaves open is as in Kubernetes.
+The source's fields come first. Fields that it leaves empty come from the group's oldest pod, and the rest has the
+defaults of Kubernetes.
 """
 
 from collections.abc import Callable, Iterable

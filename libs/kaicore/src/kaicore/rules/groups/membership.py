@@ -1,9 +1,9 @@
-"""Which group a pod belongs to, and which of its pod sets: the words of every dialect, and nothing behind them.
+"""The group of a pod, and its pod set in that group. Only this module knows the terms of every dialect.
 
 A pod that names a group belongs to that one. Otherwise its owners are followed upwards as far as they are known, and
 the topmost one that stands for groups is its group. Otherwise it is a group of its own, or of its pod group of Kueue.
 
-The order of the dialects, where a pod speaks several: KAI, scheduler-plugins and Koordinator, the native Workload API,
+The order of the dialects, where a pod uses several: KAI, scheduler-plugins and Koordinator, the native Workload API,
 Volcano, LeaderWorkerSet and JobSet by their labels, owners, Kueue's pod groups.
 """
 

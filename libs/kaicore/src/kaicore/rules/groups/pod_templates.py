@@ -1,4 +1,4 @@
-"""A tree of pod sets, each with what its pod template says about topology, in the words of Kueue, Volcano or KAI."""
+"""A tree of pod sets, each with the topology constraints of its pod template, in the terms of Kueue, Volcano or KAI."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

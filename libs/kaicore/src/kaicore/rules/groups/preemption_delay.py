@@ -1,4 +1,4 @@
-"""How long work waits until it may have others evicted, where a pod that is a group of its own says so."""
+"""The preemption delay of a pod that is a group of its own: how long it waits before it may have others evicted."""
 
 from kaicore.errors import InvalidObject
 from kaicore.rules.model.duration import parse_duration

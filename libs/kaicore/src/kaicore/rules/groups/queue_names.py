@@ -1,4 +1,4 @@
-"""By which labels and annotations objects name the queue that pays for them."""
+"""The labels and annotations by which objects name the queue that pays for them."""
 
 from collections.abc import Mapping
 

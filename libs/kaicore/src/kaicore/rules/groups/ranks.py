@@ -1,4 +1,4 @@
-"""Ranks that pods name themselves."""
+"""Ranks that pods declare themselves."""
 
 from kaicore.rules.model.group import RankSource
 from kaicore.rules.model.placement import RANK_ANNOTATION

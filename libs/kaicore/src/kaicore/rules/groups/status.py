@@ -1,4 +1,4 @@
-"""How a group fares, and how each dialect says so in the status of its PodGroup.
+"""The status of a group, and its form in the PodGroup of each dialect.
 
 Sources: Volcano 1.12 (`pkg/scheduler/framework/session.go`, `pkg/scheduler/plugins/gang`), Koordinator 1.8
 (`pkg/scheduler/plugins/coscheduling/controller`), scheduler-plugins 0.31 (`pkg/controllers`), KAI-Scheduler 0.17

@@ -1,6 +1,6 @@
 """All groups of a cluster, kept up to date as sources, pods and priority classes come, change and go.
 
-What happened is told one piece at a time, in any order; the groups depend only on what there is.
+Changes are reported one at a time, in any order; the groups depend only on the present objects.
 """
 
 from bisect import bisect_left, insort

@@ -1,4 +1,4 @@
-"""The tree of a group's pod sets: whether it is well formed, and whether it has what it asks for."""
+"""The tree of a group's pod sets: its validity, and whether its minimum counts are reached."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

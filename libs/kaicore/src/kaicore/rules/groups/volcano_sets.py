@@ -1,4 +1,4 @@
-"""Which set of a Volcano Job, or of a HyperJob, a pod belongs to."""
+"""The pod set of a pod in a Volcano Job or a HyperJob."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Up to which tier of the network pods may be apart, in Volcano's words: fields of objects, or annotations on pods.
+"""Network topology constraints in Volcano's terms: the highest tier within which pods stay, from fields of objects or
+annotations on pods.
 
-Source: Volcano v1.16.0-alpha.1, `NetworkTopologySpec` of `volcano.sh/apis`, and
-`pkg/webhooks/admission/jobs/validate`.
+Source: Volcano v1.16.0-alpha.1, `NetworkTopologySpec` of `volcano.sh/apis`, and `pkg/webhooks/admission/jobs/validate`.
 """
 
 from collections.abc import Mapping

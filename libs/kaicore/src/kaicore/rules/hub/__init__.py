@@ -1,1 +1,3 @@
-"""The hub: which cluster each dispatch is given to, on what lease, and when it may be given to another."""
+"""The hub: the cluster that each dispatch is given to, the lease for that, and the time when it may be given to
+another.
+"""

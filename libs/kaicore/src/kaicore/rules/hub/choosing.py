@@ -1,8 +1,8 @@
-"""Which cluster a dispatch is given to: the best of the offers, by a sum of parts that is recorded with the decision.
+"""The choice of a cluster for a dispatch: the best of the offers, by a sum of parts that is recorded with the decision.
 
-The parts of an offer are from 0 to 100 (`kaicore.rules.events.payloads.Offer`). A cluster whose scheduler would let
-the dispatch wait is not given it: what waits, waits at the hub, which can still choose. Of equal sums the cluster
-whose name comes first is chosen, so the same offers always give the same answer.
+The parts of an offer are from 0 to 100 (`kaicore.rules.events.payloads.Offer`). A cluster with a scheduler that would
+let the dispatch wait does not get it. The dispatch then waits at the hub, which can still choose. Of equal sums the
+first cluster by name is chosen, so the same offers always give the same answer.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a cluster's binder has to do for the hub, and what it may begin."""
+"""The tasks of a cluster's binder for the hub, and the dispatches that it may start."""
 
 from dataclasses import dataclass
 

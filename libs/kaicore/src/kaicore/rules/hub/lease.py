@@ -1,12 +1,12 @@
-"""The lease on which a cluster acts for the hub: how long its holder acts, and how long the hub waits.
+"""The lease under which a cluster acts for the hub: how long its holder acts, and how long the hub waits.
 
 Each side counts by its own clock, and no two clocks are compared. The holder counts from *before* it asked for the
 renewal; the hub counts from *after* it read that the log took it. So the hub's count begins later than the holder's,
-and only the speed of the two clocks matters: where each gains or loses less than `DRIFT_PER_MILLE`, the hub's wait is
+and only the speed of the two clocks matters. Where each gains or loses less than `DRIFT_PER_MILLE`, the hub's wait is
 over after the lease is.
 
-The clocks are ones that are never set: a clock that stands still while a machine sleeps may serve the hub, and none may
-serve the holder (see `kaicore.ledger.bus.leases.clock`).
+The clocks are ones that are never set. A clock that stands still while a machine sleeps may serve the hub, but never
+the holder (see `kaicore.ledger.bus.leases.clock`).
 """
 
 from dataclasses import dataclass

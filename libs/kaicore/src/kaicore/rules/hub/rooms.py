@@ -1,7 +1,8 @@
-"""What clusters have left within one round of choosing: each choice is charged, and the offers after it scored anew.
+"""The remaining room of clusters within one round: each choice is charged, and the later offers are scored anew.
 
-A trial says what would become of a dispatch beside all those before it, had the cluster been given them all. So what
-fits fits wherever those before it go. How much would be left, also of its queue's share, depends on where they went.
+A trial gives the outcome of a dispatch beside all earlier ones, as if the cluster had been given them all. So a
+dispatch that fits does so wherever the earlier ones go. The room that would be left, also of its queue's share, depends
+on where they went.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
-"""What the hub decides next, as units for its log. No I/O, no clock: the time is an argument.
+"""The hub's next decisions, as units for its log. No I/O, no clock: the time is an argument.
 
-Every unit is conditional on the versions that the decision was taken on. So two hubs, or a hub and a binder, may
-decide at the same time, and the log takes one of two decisions that exclude each other.
+Every unit is conditional on the versions that the decision was taken on. So two hubs, or a hub and a binder, may decide
+at the same time, and the log takes one of two decisions that exclude each other.
 """
 
 from collections.abc import Mapping, Sequence

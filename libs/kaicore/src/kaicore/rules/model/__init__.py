@@ -1,1 +1,1 @@
-"""Plain data that every layer speaks: Kubernetes objects reduced to what scheduling needs, integers only."""
+"""Plain data that every layer uses: Kubernetes objects reduced to the fields that scheduling needs, integers only."""

@@ -1,8 +1,8 @@
 """Devices of dynamic resource allocation (DRA): slices, classes and claims, reduced to what an allocation depends on.
 
-Amounts of capacities and counters are thousandths, for Kubernetes compares quantities as they are, fractions included.
-Names of attributes are told in full: `domain/name`, the driver being the domain of those without one. Names of
-capacities are as drivers and claims write them, for they are compared like that.
+Amounts of capacities and counters are thousandths, because Kubernetes compares exact quantities, fractions included.
+Names of attributes are written in full: `domain/name`, with the driver as domain where none is given. Names of
+capacities stay as drivers and claims write them, because Kubernetes compares them in that form.
 """
 
 import msgspec

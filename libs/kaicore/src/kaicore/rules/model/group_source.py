@@ -1,7 +1,7 @@
-"""Sources of groups: objects that say how pods belong together, whatever their dialect, as facts about one object each.
+"""Sources of groups: objects of any dialect that group pods, as facts about one object each.
 
-A group is made of a source, the pods that belong to it, and the priority classes (`kaicore.rules.groups`); a source
-alone is what the API server knows of one object.
+A group is made of a source, the pods that belong to it, and the priority classes (`kaicore.rules.groups`). A source
+alone is the API server's knowledge of one object.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""Namespaces, as far as selectors and admission look at them."""
+"""Namespaces, reduced to the fields that selectors and admission read."""
 
 import msgspec
 

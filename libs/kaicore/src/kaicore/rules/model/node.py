@@ -1,4 +1,4 @@
-"""Nodes and their NUMA topology, reduced to what scheduling needs."""
+"""Nodes and their NUMA topology, reduced to the fields that scheduling needs."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""What a pod holds of a node's NUMA zones."""
+"""The placement of a pod: the amounts that it holds of a node's NUMA zones."""
 
 from enum import StrEnum
 

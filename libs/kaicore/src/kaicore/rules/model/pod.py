@@ -1,4 +1,4 @@
-"""Pods and priority classes, reduced to what scheduling needs."""
+"""Pods and priority classes, reduced to the fields that scheduling needs."""
 
 from enum import StrEnum
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What a pod asks of nodes, and of the pods near it, beyond amounts: Kubernetes' ordinary constraints."""
+"""Constraints of a pod on nodes, and on the pods near it, beyond amounts: Kubernetes' ordinary rules."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""ProvisioningRequests: pods for which an autoscaler is asked for nodes, and how far it has come with them.
+"""ProvisioningRequests: pods for which an autoscaler is asked for nodes, and its progress with them.
 
 Source: kubernetes/autoscaler, cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go (1.34).
 """

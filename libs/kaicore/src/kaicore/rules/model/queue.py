@@ -1,7 +1,7 @@
-"""Queues: who may use how much of a cluster, as a hierarchy.
+"""Queues: shares and limits of a cluster's users, as a hierarchy.
 
 One model for two dialects: the Queues of KAI (`scheduling.run.ai`), and the ClusterQueues, Cohorts and LocalQueues of
-Kueue. Names tell them apart, for all of them live side by side: a KAI Queue goes by its own name, a LocalQueue by
+Kueue. Names distinguish them, because all of them live side by side: a KAI Queue goes by its own name, a LocalQueue by
 `<namespace>/<name>`, the other two by `ClusterQueue/<name>` and `Cohort/<name>` (no namespace has a capital letter).
 """
 

@@ -1,4 +1,4 @@
-"""How a pod's status tells that a kubelet refused to start it."""
+"""Detection of a kubelet's refusal in a pod's status."""
 
 from kaicore.rules.model.pod import Pod
 

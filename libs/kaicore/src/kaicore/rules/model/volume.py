@@ -1,4 +1,4 @@
-"""Persistent volumes, reduced to what decides on which nodes a pod can use them."""
+"""Persistent volumes, reduced to the fields that decide on which nodes a pod can use them."""
 
 import msgspec
 

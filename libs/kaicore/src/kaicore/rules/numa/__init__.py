@@ -1,1 +1,1 @@
-"""What a node's kubelet will say to a pod, told from what the log knows of the node's NUMA zones."""
+"""Prediction of a kubelet's answer to a pod, from what the log records of the node's NUMA zones."""

@@ -1,8 +1,8 @@
 """The kubelet's walk over a pod on one node: compute, admit and allocate one container after another.
 
 Container scope looks at each container in order, init containers and sidecars first, and allocates it before the next.
-Pod scope asks once, for the whole pod, and allocates its containers under that one mask. What an ordinary init
-container holds is lent to the containers after it. CPUs and devices are counted, not told apart (decision 0041).
+Pod scope asks once, for the whole pod, and allocates its containers under that one mask. Resources of an ordinary init
+container are lent to the containers after it. CPUs and devices are counted, not identified (decision 0041).
 
 `admit` is exact for one node; `kaicore.rules.numa.screen` rules nodes out by the thousand.
 

@@ -1,20 +1,20 @@
-"""Whether a kubelet admits a pod whatever it made of the pods before it, and whatever it has freed meanwhile.
+"""Certainty of admission: whether a kubelet admits a pod for every possible outcome of the pods before it.
 
-A kubelet is ahead of what is known of it: it frees what a pod held before the API tells the pod's end, and a pod that
-is not observed yet may have found that room. Nor is the order of pods that come to it together that of the
-decisions: it takes them oldest first (`kubelet.go`, HandlePodAdditions). So until they are observed, pods may be on
-other zones than predicted, and a pod with several containers may find room for one where the others cannot follow.
+A kubelet is ahead of the known state. It frees a pod's resources before the API reports the pod's end, and a pod that
+is not observed yet may have found that room. Pods that reach it together are not handled in the order of the decisions:
+it takes them oldest first (`kubelet.go`, HandlePodAdditions). So until they are observed, pods may be on other zones
+than predicted. A pod with several containers may find room for one where the others cannot follow.
 
-What it can have made of them is followed zone by zone, not pod by pod: each container goes to the lowest zone that has
-room (`policy_single_numa_node.go`; `restricted` among masks of one zone), or to a lower one where those that may end
-leave it room. There the zone has just as much as the container takes, and no more: no kubelet has less, and a
-container that fits then fits always. So there is no need to ask which of the pods end, and when.
+The possible outcomes are followed zone by zone, not pod by pod. Each container goes to the lowest zone that has room
+(`policy_single_numa_node.go`; `restricted` among masks of one zone), or to a lower one where pods that may end leave it
+room. Such a zone has at least as much as the container takes, and counting exactly that is safe: no kubelet has less,
+and a container that fits then fits always. So it does not matter which of the pods end, and when.
 
 Under `best-effort` and `none` no zone needs to have room for all. A kubelet refuses where no zone has the memory, and
 where the node has too few CPUs: of these, init containers that came before may keep more than is accounted (decision
-0033). A best-effort kubelet goes to the lowest zone that has room for all, and where there is none, to any zone that
-has room for the memory; CPUs and devices come from anywhere then, and how many a zone has left is not known any more.
-`none` takes memory of the lowest zone that has it, and the zones of CPUs do not matter.
+0033). A best-effort kubelet goes to the lowest zone that has room for all. Where there is none, it goes to any zone
+that has room for the memory. CPUs and devices come from anywhere then, and the remaining amounts per zone are not known
+any more. `none` takes memory of the lowest zone that has it, and the zones of CPUs do not matter.
 
 Source: Kubernetes v1.36, `pkg/kubelet/kubelet.go`, `pkg/kubelet/cm/topologymanager/policy_single_numa_node.go` and
 `policy_best_effort.go`, `pkg/kubelet/cm/memorymanager/policy_static.go`.

@@ -2,7 +2,7 @@
 
 Rows are nodes, the second axis zones (in order of NUMA id), the third resources. A cell that a node does not have is 0.
 Free capacity is reconstructed (KAI-Scheduler v0.17, `docs/developer/designs/numa-topology/README.md`, Appendix A):
-allocatable - used, where `used` is what the known placements hold, for memory as the memory manager counts it.
+allocatable - used, where `used` is the sum of the known placements, for memory as the memory manager counts it.
 `releasing` is the part that terminating pods hold.
 """
 

@@ -1,9 +1,9 @@
 """KAI-Scheduler's counting rule, kept as a named evaluator (`counting`) to measure the exact one against.
 
 Source: KAI-Scheduler before v0.17, `docs/developer/designs/numa-topology/README.md`. Guaranteed pods only,
-`single-numa-node` and `restricted` only. Of every resource that the zones report, the width is the fewest zones whose
-allocatable suffices, a mask is feasible when what is free suffices, and one common mask of that width must serve all.
-Container scope is greedy, init containers are checked but not accumulated. Known gaps: decision 0004.
+`single-numa-node` and `restricted` only. Of every resource that the zones report, the width is the fewest zones with
+sufficient allocatable amounts, and a mask is feasible when its free amounts suffice. One common mask of that width must
+serve all. Container scope is greedy, init containers are checked but not accumulated. Known gaps: decision 0004.
 """
 
 from kaicore.rules.model.node import TopologyPolicy

@@ -1,4 +1,4 @@
-"""How the static CPU manager spreads CPUs over zones with its option `distribute-cpus-across-numa`, as counts tell.
+"""The static CPU manager's spreading of CPUs over zones (option `distribute-cpus-across-numa`), computed from counts.
 
 Source: Kubernetes v1.37, `pkg/kubelet/cm/cpumanager/cpu_assignment.go`, takeByTopologyNUMADistributed.
 """

@@ -1,4 +1,4 @@
-"""Which CPUs the static CPU manager takes, as far as counts tell.
+"""The static CPU manager's choice of CPUs, as far as counts determine it.
 
 Source: Kubernetes v1.36, `pkg/kubelet/cm/cpumanager/cpu_assignment.go`, takeByTopology.
 """

@@ -1,4 +1,4 @@
-"""What the Topology Manager makes of its providers' hints: one evaluator per policy, behind one interface.
+"""The Topology Manager's merging of its providers' hints: one evaluator per policy, behind one interface.
 
 An evaluator merges the hints for one container (or pod) into one mask. The walk over the containers, each allocated
 before the next is looked at, is the same for all policies (`kaicore.rules.numa.admission`).

@@ -1,4 +1,4 @@
-"""Why a kubelet would not admit a pod: which resource, on which zone, and how much is missing."""
+"""Explanation of a kubelet's refusal: the resource, the zone, and the missing amount."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

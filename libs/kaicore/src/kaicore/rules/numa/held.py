@@ -1,8 +1,8 @@
-"""What a pod can hold of zones at most: a placement record that says more is not believed, wherever it comes from.
+"""The maximum that a pod can hold of zones. A placement record that exceeds it is rejected, wherever it comes from.
 
 A kubelet never gives a container more of a resource than its spec asks for (CPU manager, `policy_static.go`; memory
-manager; device manager, `devicesToAllocate`), and no zone gives more CPUs or memory than it has. Devices are not held
-to what their zone publishes: publishers count healthy ones only, and a pod keeps one that has failed.
+manager; device manager, `devicesToAllocate`), and no zone gives more CPUs or memory than it has. The published number
+of devices of a zone is not a maximum: publishers count healthy ones only, and a pod keeps one that has failed.
 
 Source: Kubernetes v1.36, `pkg/kubelet/cm/cpumanager/policy_static.go`, `pkg/kubelet/cm/memorymanager/policy_static.go`,
 `pkg/kubelet/cm/devicemanager/manager.go`.

@@ -1,11 +1,13 @@
-"""What a pod's ordinary init containers keep until the pod ends, given the zones on which its others were seen.
+"""Resources that a pod's ordinary init containers keep until the pod ends, from the observed zones of its other
+containers.
 
-No podresources API shows it. It is predicted again: the kubelet's walk over the pod (`kaicore.rules.numa.admission`),
-with the containers that were seen held to what they hold. What an init container lends must lie within the zones of
-every later container that asks for the same resource, so where those are known there is hardly a choice: under
-`single-numa-node` and `restricted` the kubelet's own preference settles what is left of it. Under `none` and
-`best-effort` CPUs and devices may come from outside of any mask. Where more than one answer agrees with what was seen,
-what is kept may be on each zone: the likeliest answer is told as `zones`, what a zone may hold beyond it as `spans`.
+No podresources API shows them. They are predicted again by the kubelet's walk over the pod
+(`kaicore.rules.numa.admission`), with the observed containers fixed to their observed zones. The part that an init
+container lends must lie within the zones of every later container that asks for the same resource. So where those are
+known there is hardly a choice: under `single-numa-node` and `restricted` the kubelet's own preference settles the rest.
+Under `none` and `best-effort` CPUs and devices may come from outside of any mask. Where several answers agree with the
+observation, the kept part may be on each zone. The likeliest answer is returned as `zones`, and the amounts that a zone
+may hold beyond it as `spans`.
 """
 
 from collections.abc import Callable, Iterable

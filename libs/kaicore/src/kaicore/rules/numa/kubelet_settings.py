@@ -1,12 +1,12 @@
-"""What a node's kubelet is set to, as far as admission depends on it: inferred from what the node publishes.
+"""The settings of a node's kubelet that affect admission, inferred from the data that the node publishes.
 
 No API shows a kubelet's configuration. A NodeResourceTopology names Topology Manager policy, scope and, by convention,
-options; whether CPUs and memory are aligned follows from whether zones have any to allot, for both publishers take
-their figures from the kubelet's podresources API, which has none without the static CPU manager (or Static memory
-manager). What nothing publishes, such as CPU manager options, is configured per node label
+options. CPUs and memory count as aligned if the zones have any to allot. Both publishers take these figures from the
+kubelet's podresources API, which has none without the static CPU manager (or Static memory manager). Settings that
+nothing publishes, such as CPU manager options, are configured per node label
 (`kaicore.rules.engine.config.KubeletOverride`).
 
-What kubelets of different versions and feature gates do otherwise is in `kaicore.rules.numa.kubelet_versions`.
+Differences between versions and feature gates of kubelets are in `kaicore.rules.numa.kubelet_versions`.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
-"""What kubelets of different versions do otherwise, and which version's rules a node is taken to follow.
+"""Differences between kubelet versions, and the version that a node is assumed to follow.
 
 A node's kubelet is modelled by its minor version (`status.nodeInfo.kubeletVersion`), by the features that it declares
-(`status.declaredFeatures`, since 1.35), and by what is configured or read of its feature gates. A node that reports no
-version follows the reference, 1.36, of which most recorded decisions are; one newer than all versions known here
-follows the newest. `CHANGES` names each difference with its source, and `docs/reference/kubelets.md` is made from it.
+(`status.declaredFeatures`, since 1.35), and by its configured or reported feature gates. A node that reports no version
+follows the reference, 1.36, as most recorded decisions do. A node newer than all versions known here follows the
+newest. `CHANGES` names each difference with its source, and `docs/reference/kubelets.md` is made from it.
 
 Source: Kubernetes v1.31.14 to v1.37.2, `pkg/kubelet/cm` and `pkg/features/kube_features.go`, and the changes merged for
 1.38 until 2026-11.

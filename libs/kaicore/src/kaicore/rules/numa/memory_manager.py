@@ -1,15 +1,15 @@
-"""What the memory manager's Static policy keeps per zone, and the masks that it finds for a request.
+"""The accounts of the memory manager's Static policy per zone, and the masks that it finds for a request.
 
 The rule of memory groups: memory that is taken from several zones ties these zones into one group. While any of it is
 held, each zone of the group serves requests for exactly that group only. A zone that holds memory of its own joins no
 group until that memory is free.
 
-Accounts may hold what no kubelet does: memory of several zones is reserved over pods that leave, and a pod on several
-zones is observed before the end of the one whose memory it got. A zone that is held so in two ways serves no request
-until the first ones are gone.
+Accounts may hold combinations that no kubelet holds. Memory of several zones is reserved over pods that leave, and a
+pod on several zones is observed before the end of the pod that had its memory. A zone that is held in two such ways
+serves no request until the first ones are gone.
 
-A block of several zones is drawn from them in ascending order. It is given back in ascending order too, to whatever is
-reserved there. So the state depends on the order of everything that happened, and is folded block by block.
+A block of several zones is drawn from them in ascending order. It is given back in ascending order too, to any
+reservation there. So the state depends on the order of all events, and is folded block by block.
 
 Source: Kubernetes v1.36, `pkg/kubelet/cm/memorymanager/policy_static.go`.
 """

@@ -1,10 +1,11 @@
-"""Whether a pod's own NUMA policy is kept: by what its kubelet is predicted to do, and by what was observed of it.
+"""Compliance with a pod's own NUMA policy, by the prediction for its kubelet and by the observation of the pod.
 
-Both are judged alike. What of a container the policy concerns (of the whole pod, where the kubelet asks for hints so)
-must come from at most so many zones: one for `single-numa-node`, and for `restricted` as many as the resource that
-needs most zones could ever do with. Of a prediction counts every zone that something *may* come from
-(`kaicore.rules.numa.spans`), of an observation every zone that it names. A device that several zones reach is on each
-of them (the device manager's hints: any of its NUMA nodes will do), so of those one that serves anyway is enough.
+Both are judged alike. The resources of a container under the policy (of the whole pod, where the kubelet asks for hints
+so) must come from a limited number of zones. The limit is one for `single-numa-node`. For `restricted` it is the fewest
+zones that could ever suffice for the resource that needs most zones. In a prediction every zone counts that a resource
+*may* come from (`kaicore.rules.numa.spans`), in an observation every zone that it names. A device that several zones
+reach is on each of them (the device manager's hints: any of its NUMA nodes will do), so one of those that is used
+anyway is enough.
 """
 
 from collections.abc import Iterable, Sequence

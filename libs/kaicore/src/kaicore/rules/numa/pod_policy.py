@@ -1,9 +1,9 @@
-"""A pod's own NUMA policy: what it asks for itself, wherever it runs.
+"""A pod's own NUMA policy: its requirements on zones, independent of the node.
 
-The kubelet's Topology Manager policy is the node's, for all pods alike. On a node whose policy refuses no pod, a pod
-may still want its devices together: it says so by annotations, and is placed only where the kubelet will do so by
-itself. The idea is KAI-Scheduler's (v0.17, `docs/developer/designs/numa-topology/README.md`, "v3"); the annotations are
-ours.
+The kubelet's Topology Manager policy is the node's, for all pods alike. On a node with a policy that refuses no pod, a
+pod may still want its devices together. It declares so by annotations, and is placed only where the kubelet will do so
+by itself. The idea is KAI-Scheduler's (v0.17, `docs/developer/designs/numa-topology/README.md`, "v3"); the annotations
+are ours.
 
 | annotation | values | without it |
 |---|---|---|

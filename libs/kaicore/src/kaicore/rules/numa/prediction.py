@@ -1,4 +1,4 @@
-"""What an admission leaves behind: the placement for the record, by zone names, and the charge, by zone indices."""
+"""The results of an admission: the placement for the record, by zone names, and the charge, by zone indices."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""In which cases the kubelet's managers refuse to allocate, and in which words.
+"""Refusals of the kubelet's managers to allocate: the cases and the messages.
 
 Source: Kubernetes v1.37, `pkg/kubelet/cm/cpumanager/policy_static.go` (enforceSMTAlignment, validatePodScopeResources),
 `pkg/kubelet/cm/memorymanager/policy_static.go`.

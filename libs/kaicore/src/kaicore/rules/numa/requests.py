@@ -1,8 +1,8 @@
-"""What the kubelet aligns of a pod: which amounts of which containers ask its hint providers for zones.
+"""The requests that the kubelet aligns: the amounts of each container that its hint providers are asked about.
 
 Source: Kubernetes v1.36, `pkg/kubelet/cm/` (`devicemanager/topology_hints.go`, `cpumanager/policy_static.go`,
 `memorymanager/policy_static.go`, `topologymanager/scope_pod.go`). The rules hold from Kubernetes 1.29 on, the first
-with sidecars as a default; what changed since is asked of the node's version in `kaicore.rules.numa.kubelet_settings`:
+with sidecars as a default. Later changes depend on the node's version (`kaicore.rules.numa.kubelet_settings`):
 
 - devices are aligned for every QoS class (device manager, `GetTopologyHints`);
 - CPUs are aligned for Guaranteed pods, for containers with a whole number of CPUs (CPU manager, static policy);

@@ -1,7 +1,7 @@
-"""What cycles remember of rows, beside the columns: the copies of one state's columns share it, whenever they are made.
+"""Memory of cycles about rows, kept beside the columns. All copies of one state's columns share it.
 
-Whatever is remembered has all that it depends on in its key, so nothing of it has to be forgotten because something
-changed. A copy of a state to try things on (`kaicore.rules.state.fork`) begins with an empty memory.
+Every entry has all that it depends on in its key, so no change makes an entry outdated. A copy of a state for trials
+(`kaicore.rules.state.fork`) begins with an empty memory.
 """
 
 from typing import Any, NamedTuple

@@ -1,8 +1,8 @@
-"""Which of the nodes that can take a pod serves it best by its zones: 0 to 100.
+"""Scores of nodes by their zones: 0 to 100, for the nodes that can take a pod.
 
 The strategies and their names are those of NodeResourceTopologyMatch (scheduler-plugins @903da7df,
-`pkg/noderesourcetopology/score.go` and `least_numa.go`); the zones are those that the same evaluators predict as
-for the verdict, of all long-running containers together. A score ranks nodes and never leaves one out.
+`pkg/noderesourcetopology/score.go` and `least_numa.go`); The zones are predicted by the same evaluators as the verdict,
+for all long-running containers together. A score ranks nodes and never excludes one.
 """
 
 from enum import StrEnum

@@ -1,8 +1,9 @@
-"""Rules nodes out by the thousand, so that the exact walk (`kaicore.rules.numa.admission`) is asked about few.
+"""A fast screen that rules nodes out by the thousand, so that the exact walk (`kaicore.rules.numa.admission`) sees few.
 
-`may_admit` is never wrong about a node that it rules out. Of a pod with one container and one type of memory, on a node
-whose zones no memory group binds, it is exact: what it does not rule out is admitted (tests/property/test_screen.py).
-Only `single-numa-node` and `restricted` rule out anything here; the other policies refuse rarely.
+A node that `may_admit` rules out is never admissible. It is exact for a pod with one container and one type of memory,
+on a node without memory groups over its zones: such a node is admitted if it is not ruled out
+(tests/property/test_screen.py). Only `single-numa-node` and `restricted` rule out anything here; the other policies
+refuse rarely.
 """
 
 from collections.abc import Iterator

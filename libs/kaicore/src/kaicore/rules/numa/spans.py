@@ -1,10 +1,10 @@
-"""Which zones what a kubelet gives a pod may come from: more than the prediction says where the kubelet has a choice.
+"""The zones that a pod's resources may come from: more than the prediction names where the kubelet has a choice.
 
 - Memory is bound to all zones of its blocks' masks.
-- CPUs and devices of which the prediction is certain come from the zones that it names.
+- CPUs and devices with a certain prediction come from the zones that it names.
 - Otherwise they come from the zones of the merged hint, if it has enough of them, and else from any zone: the device
   manager draws from an unordered set.
-- Only under policy `none` the packing of the static CPU manager is relied on, for there nothing else tells anything.
+- The packing of the static CPU manager is relied on only under policy `none`, where no other information exists.
 """
 
 from functools import reduce

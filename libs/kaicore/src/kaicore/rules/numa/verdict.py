@@ -1,4 +1,4 @@
-"""What a kubelet makes of a pod: what each container gets of which zones, or why the pod is refused."""
+"""A kubelet's verdict about a pod: the zones and amounts of each container, or the reason of the refusal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What one pod holds of one node's zones, by zone index."""
+"""The amounts that one pod holds of one node's zones, by zone index."""
 
 from collections import Counter
 

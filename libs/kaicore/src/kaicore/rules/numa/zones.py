@@ -1,4 +1,4 @@
-"""One node's zones as plain numbers: what an admission walks over, and changes as it goes."""
+"""One node's zones as plain numbers, which an admission walks over and changes."""
 
 import msgspec
 

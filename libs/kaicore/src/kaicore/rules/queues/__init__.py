@@ -1,1 +1,1 @@
-"""Queues as rules: who is owed how much, who goes next, and what work is not to start, whatever is free."""
+"""Rules of queues: their fair shares, their order, and the work that must not start whatever is free."""

@@ -1,10 +1,10 @@
-"""What queues use, kept while a cycle decides: charged and taken back in time that depends on the depth only.
+"""Accounts of queues while a cycle decides: charging and taking back cost time in proportion to the depth only.
 
 Charging and taking back are each other's inverses, to the unit, in any order and nesting.
 
-A queue that keeps part of its quota from others (`QueueTree.kept`) counts towards its ancestors' limits with that part
-even while it uses less: `held` is that figure. Where no queue keeps anything, it equals `used`. This makes of Kueue's
-lending limits what they are there (`facts` and decision 0082).
+A queue may keep part of its quota from others (`QueueTree.kept`). That part counts towards its ancestors' limits even
+while it uses less: `held` is that figure. Where no queue keeps anything, it equals `used`. This reproduces Kueue's
+lending limits (`facts` and decision 0082).
 """
 
 from collections.abc import Iterable, Mapping

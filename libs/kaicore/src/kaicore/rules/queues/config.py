@@ -1,4 +1,4 @@
-"""What an operator sets about fairness between queues."""
+"""Settings of an operator about fairness between queues."""
 
 import msgspec
 

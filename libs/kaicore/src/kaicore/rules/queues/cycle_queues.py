@@ -1,4 +1,4 @@
-"""Queues as a cycle asks about them: by group and by what it requests, with everything charged put back on demand."""
+"""Queues in a cycle, by group and by requests, with every charge put back on demand."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

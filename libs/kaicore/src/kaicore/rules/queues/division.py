@@ -1,9 +1,9 @@
 """The division of a cluster between its queues: each one's fair share of every resource, exact to the unit.
 
-Every resource is divided by itself, from the roots down: what a queue gets is what its children divide.
+Every resource is divided by itself, from the roots down: the share of a queue is divided between its children.
 
 1. Each queue is given its quota, as far as it asks for it.
-2. What is left goes to the queues that ask for more, those of higher priority first, in proportion to their weights,
+2. The rest goes to the queues that ask for more, those of higher priority first, in proportion to their weights,
    over and over while some queue needs less than the proportion gives.
 3. Each queue is given whole units. The units that rounding left over go, one each, to the queues that rounding cut
    most, then to the older queue, then by uid and name.
@@ -12,7 +12,7 @@ Past use shifts the proportions: a queue that used more of the cluster than its 
 less gets more, `k` times the difference (`weight + k * (weight - use)`, both as parts of one, never below 0).
 
 Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/resource_division/resource_division.go`. Decision 0081
-tells where this one differs, and why.
+lists the differences and their reasons.
 """
 
 from collections.abc import Sequence

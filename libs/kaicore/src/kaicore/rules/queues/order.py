@@ -1,4 +1,4 @@
-"""Which queue's work is next: where a queue stands among its siblings.
+"""The order of queues among their siblings, which decides the queue with the next work.
 
 At each level of the hierarchy the queues below one parent stand in an order; from the roots down, the first of each
 level leads to the next work.

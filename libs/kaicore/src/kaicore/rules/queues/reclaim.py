@@ -1,11 +1,11 @@
-"""When a queue may have work of another queue evicted.
+"""The right of a queue to have work of another queue evicted.
 
-What counts is where the two part: the topmost ancestors that differ (or the queues themselves). The reclaimer's side
-must have a right to what it asks for, the victim's side must hold more than it may keep, and taking must not turn the
-tables. A resource that the reclaimer does not ask for gives it no right to anything.
+The comparison is made where the two part: the topmost ancestors that differ (or the queues themselves). The reclaimer's
+side must have a right to its requests, the victim's side must hold more than it may keep, and taking must not reverse
+the roles. A resource that the reclaimer does not ask for gives it no right to anything.
 
 Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/reclaimable/reclaimable.go` and
-`reclaimable/strategies/strategies.go`. Decision 0081 tells where this differs.
+`reclaimable/strategies/strategies.go`. Decision 0081 lists the differences.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What queues count: every resource under its own name, and all kinds of GPUs together as `gpu`.
+"""The resources that queues count: each under its own name, and all kinds of GPUs together as `gpu`.
 
 KAI's Queues give quotas of `cpu`, `memory` and `gpu`; Kueue's of resources by their full names. Work is counted both
 ways, and a queue looks at those that it names.

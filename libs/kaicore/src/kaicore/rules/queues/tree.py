@@ -1,4 +1,4 @@
-"""The hierarchy of a cluster's queues, made of what each of them says of itself.
+"""The hierarchy of a cluster's queues, built from the queues' own specs.
 
 Queues are numbered, parents before their children and equals by name, and resources are numbered too: shares, accounts
 and orders are lists over these numbers. A queue that cannot be used, because its parent does not exist or it is its own

@@ -1,9 +1,9 @@
-"""How much queues used over time, by the hour, from the log's own clock; and what of it counts at a given time.
+"""Use of queues over time, by the hour, from the log's own clock; and its weighted sum at a given time.
 
-What is stored does not depend on how it is weighed: windows and half-lives are settings of the reader, so the same
-history answers a what-if with others. Everything is a whole number: amounts (memory and hugepages in MiB) times
-milliseconds, weights in 2**-32. Use of the current hour counts in full, that of an hour n before counts 0.5**(n /
-half-life), and nothing from before the window does.
+Stored figures do not depend on the weighting. Windows and half-lives are settings of the reader, so the same history
+answers a what-if with others. Everything is a whole number: amounts (memory and hugepages in MiB) times milliseconds,
+weights in 2**-32. Use of the current hour counts in full, that of an hour n before counts 0.5**(n / half-life), and
+nothing from before the window counts.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,1 +1,1 @@
-"""Why pods wait: what cycles record and what people read."""
+"""Reasons for which pods wait, as cycles record them and people read them."""

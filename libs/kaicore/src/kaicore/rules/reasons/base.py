@@ -1,4 +1,4 @@
-"""What all reasons have in common, and the words that several of them need."""
+"""The base of all reasons, and the words that several of them need."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Why pods wait that use resource claims: dynamic resource allocation."""
+"""Reasons of pods that use resource claims: dynamic resource allocation."""
 
 from typing import ClassVar
 

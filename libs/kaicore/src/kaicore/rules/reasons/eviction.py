@@ -1,4 +1,4 @@
-"""Why no pods are evicted or moved for a group, and what it waits for where some are."""
+"""Reasons for which no pods are evicted or moved for a group, and for which it waits where some are."""
 
 from typing import ClassVar, Self, TypeAlias
 

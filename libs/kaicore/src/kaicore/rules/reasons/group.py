@@ -1,4 +1,4 @@
-"""Why a pod waits because of itself or of its group, whatever nodes there are."""
+"""Reasons in a pod itself or in its group, independent of nodes."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Why nodes are not for a pod: the node rules of Kubernetes, and room."""
+"""Reasons in nodes that cannot take a pod: the node rules of Kubernetes, and room."""
 
 from typing import ClassVar
 

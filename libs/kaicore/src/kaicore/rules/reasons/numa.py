@@ -1,4 +1,4 @@
-"""Why kubelets would not give a pod the zones that it needs: their Topology Manager's rules, and the pod's own."""
+"""Reasons for which kubelets would not give a pod its zones: the Topology Manager's rules, and the pod's own."""
 
 from typing import ClassVar
 

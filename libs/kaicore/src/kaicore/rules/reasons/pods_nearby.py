@@ -1,4 +1,4 @@
-"""Why nodes are not for a pod: the pods that are there, and volumes."""
+"""Reasons in nodes that cannot take a pod because of the pods there, or because of volumes."""
 
 from typing import ClassVar
 

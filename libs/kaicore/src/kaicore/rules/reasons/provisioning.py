@@ -1,4 +1,4 @@
-"""What stands between a group and the nodes that it needs and that are not there: a ProvisioningRequest."""
+"""Reasons of a group that waits for missing nodes: the progress of a ProvisioningRequest."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Why a queue does not let work start, or not have others evicted. Where KAI has a word for one, it is the code."""
+"""Reasons for which a queue does not let work start, or not evict others. Where KAI has a word, it is the code."""
 
 from typing import ClassVar
 

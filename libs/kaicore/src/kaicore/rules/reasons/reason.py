@@ -1,6 +1,6 @@
-"""Why a pod waits: any of the reasons that cycles record and that answers, conditions and events say in words.
+"""The union of all reasons that cycles record. Answers, conditions and events put them into words.
 
-The union is told apart by `code`. A new member raises the schema version of the events that carry reasons, for older
+The tag of the union is `code`. A new member raises the schema version of the events that carry reasons, because older
 programs cannot read it.
 """
 

@@ -1,4 +1,4 @@
-"""What would make a group schedulable: no reasons, but told beside them and in the same shape."""
+"""Changes that would make a group schedulable. They are no reasons, but are reported beside them in the same form."""
 
 from msgspec import field
 

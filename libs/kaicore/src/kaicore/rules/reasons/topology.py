@@ -1,4 +1,4 @@
-"""Why a group waits because of what it asks of a network topology, whatever nodes are free."""
+"""Reasons in a group's network topology constraints, independent of free nodes."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Why a group waits because no domain of its network topology has room for it."""
+"""The reason of a group for which no domain of its network topology has room."""
 
 from kaicore.rules.reasons.base import CodedReason, plural
 

@@ -1,1 +1,1 @@
-"""How work is shared by several members: who of them is live, and who owns what."""
+"""Sharing of work among members: their liveness, and the owner of each key."""

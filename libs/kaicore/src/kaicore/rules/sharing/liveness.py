@@ -1,9 +1,9 @@
-"""Which members are live, as one of them sees it.
+"""Liveness of members, as one of them observes it.
 
 A member renews its record again and again. An observer counts it as live until it has not seen the record renewed for
-the record's duration, **by the observer's own clock**: no two clocks are compared, so a clock that is wrong does no
-harm; only one that runs too fast or too slow does, by as much as its rate is off. A record that is no longer there
-without having been withdrawn, because the store lost it, counts like one that is not renewed.
+the record's duration, **by the observer's own clock**. No two clocks are compared, so a wrong clock does no harm. Only
+a clock that runs too fast or too slow does, by as much as its rate is off. A record that is gone without having been
+withdrawn, because the store lost it, counts like one that is not renewed.
 """
 
 from collections.abc import Iterable

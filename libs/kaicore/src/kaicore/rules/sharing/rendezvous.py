@@ -1,4 +1,4 @@
-"""Who of several members owns a key, by rendezvous hashing.
+"""Ownership of keys among several members, by rendezvous hashing.
 
 Each member has a weight for each key, and the greatest weight owns the key. All who see the same members agree without
 asking each other. When a member goes, only its own keys move, and they spread over the others; when one joins, it takes

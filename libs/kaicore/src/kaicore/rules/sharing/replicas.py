@@ -1,8 +1,8 @@
-"""Replicas of a shard: what they are called, and when the log's list of them is to change.
+"""Replicas of a shard: their names, and the rule for changing the log's list of them.
 
 The list of a shard's replicas is in the log (`ReplicasChanged`), and every cycle's append names its version. So within
-one version of the list each group has one owner, and what a replica decides by an older one is refused as a whole. Who
-is live (`kaicore.rules.sharing.liveness`) only tells when the list should be another one.
+one version of the list each group has one owner, and a replica's decisions by an older version are refused as a whole.
+Liveness (`kaicore.rules.sharing.liveness`) only shows when the list should change.
 """
 
 from collections.abc import Collection

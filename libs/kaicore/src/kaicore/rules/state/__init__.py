@@ -1,1 +1,1 @@
-"""What the log says now: the fold of events into the state that cycles, replays and explanations work on."""
+"""The state of a cluster: the fold of its log's events. Cycles, replays and explanations work on it."""

@@ -1,8 +1,8 @@
-"""Whether an observation changes what a pod's node is accounted to hold: only then it moves the node's stream.
+"""Comparison of an observation with a pod's present charge: only a difference moves the node's stream.
 
-Most observations are what was predicted, and a decision that was taken without them is as good as with them. So the
-charge of a pod is compared as the state makes it of what is known before and after; memory, which is drawn from the
-zones in the order in which pods came, is compared by its blocks.
+Most observations equal the prediction, and a decision that was taken without them is as good as with them. So the
+state's charges of the pod, with and without the observation, are compared. Memory is drawn from the zones in the order
+in which pods came, so it is compared by its blocks.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Predictions against observations: the one rule by which counters, read models, audits and pages count them.
+"""Predictions against observations: the one counting rule of counters, read models, audits and pages.
 
 A prediction is a decision with zones for at least one container. It counts for the node and the time of the decision,
-whenever the pod is observed. The last observation that is believed counts, and replaces the one before it.
+whenever the pod is observed. The last accepted observation counts, and replaces the one before it.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How an observed placement compares with the predicted one: container by container, zone by zone."""
+"""Comparison of an observed placement with the predicted one: container by container, zone by zone."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum

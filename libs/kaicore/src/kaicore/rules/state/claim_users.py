@@ -1,4 +1,4 @@
-"""Which pods use which claims: persistent volume claims, or resource claims."""
+"""The pods that use each claim: persistent volume claims, or resource claims."""
 
 from collections.abc import Collection, Iterable
 

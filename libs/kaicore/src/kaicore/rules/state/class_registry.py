@@ -1,4 +1,4 @@
-"""The classes of the pods there are."""
+"""The classes of the existing pods."""
 
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.model.pod import Pod

@@ -1,8 +1,8 @@
-"""What pods are to each other, and what else in the cluster decides about them.
+"""Rules between pods, and the other objects of the cluster that constrain pods.
 
-Namespaces, volumes and disruption budgets as facts tell of them; which selections select which pods; and the marks that
-charged pods leave on their nodes (`kaicore.rules.engine.constraints.pod_marks`). Without rules that look at pods it
-does next to nothing.
+Namespaces, volumes and disruption budgets, from facts; the pods that each selection selects; and the marks that charged
+pods leave on their nodes (`kaicore.rules.engine.constraints.pod_marks`). Without rules that look at pods it does next
+to nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,10 +1,10 @@
-"""The state of one cluster, folded from its log: the only way it changes.
+"""The state of one cluster, folded from its log. Folding is the only way to change it.
 
 `fold` is deterministic: the same events give the same state on any machine, and a state restored from a snapshot goes
 on exactly like the one that was saved. Nothing here reads a clock; where time matters it is the event's recorded time.
 
 An event about a pod changes the pod's entry as the table says (`transitions`), and the indexes are derived from the
-entry before and after (`pod_indexes`). An event about anything else is taken over by what it is about.
+entry before and after (`pod_indexes`). The registry of its subject handles any other event.
 """
 
 from collections.abc import Callable, Iterable, Sequence

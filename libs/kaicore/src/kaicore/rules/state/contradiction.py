@@ -1,4 +1,4 @@
-"""When an observed placement contradicts the predicted one: not where it only settles what the prediction left open."""
+"""Contradiction between an observed placement and the predicted one. Settling an open part is no contradiction."""
 
 from collections.abc import Iterable
 from enum import StrEnum

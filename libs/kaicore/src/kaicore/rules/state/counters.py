@@ -1,4 +1,4 @@
-"""Counts over a whole log: what reports and metrics say of decisions and of what became of them."""
+"""Counts over a whole log: decisions and their outcomes, for reports and metrics."""
 
 from collections.abc import Callable
 from typing import Any

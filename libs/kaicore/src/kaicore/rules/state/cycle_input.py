@@ -1,4 +1,4 @@
-"""What a cycle decides on, taken from the state: which pods wait, which are due, and which nodes are excluded."""
+"""The input of a cycle, taken from the state: the waiting pods, the due pods, and the excluded nodes."""
 
 from collections.abc import Container
 

@@ -1,17 +1,17 @@
-"""A cycle as events: run it on a state, and record what it was decided on, what it decided, and why not more.
+"""A cycle as events: it is run on a state, and its input position, its decisions and its reasons are recorded.
 
 The events of one cycle are one append. Each batch of decisions (`kaicore.rules.engine.decisions`) is one unit of it: a
 gang's start, or a preemptor's room and its victims. A unit is conditional on the versions that all its pods and nodes
-had in the state, so that a stale batch is dropped as a whole and the others stand, but for those that were decided on
-what it charges to their nodes: which zones a kubelet gives a pod depends on the pods that come before it. Devices that
-several nodes can use, and claims that several pods can use, have streams of their own for that. The append as a whole
-is conditional on the shard's cycle stream, so that of two schedulers that both believe to lead a shard only one appends
+had in the state. So a stale batch is dropped as a whole. The others stand, except those that were decided on the
+charges of the stale one to their nodes: the zones of a pod depend on the pods that come before it. Devices that several
+nodes can use, and claims that several pods can use, have streams of their own for that. The append as a whole is
+conditional on the shard's cycle stream. So of two schedulers that both believe to lead a shard only one appends
 anything.
 
 A shard may have replicas (`kaicore.rules.state.share`). Each has a cycle stream of its own, and its append is also
 conditional on the list of replicas, so that no group has two owners. An eviction is then conditional on all running
-pods of the victim's group, and one that takes back a queue's work on that no other one did since: another replica may
-have taken from the same gang, or from the same queue.
+pods of the victim's group, because another replica may have taken from the same gang. An eviction that takes back a
+queue's work is conditional on no other such eviction since, because another replica may have taken from the same queue.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Device classes, slices and resource claims of a cluster, and what they mean for the pods that use them.
+"""Device classes, slices and resource claims of a cluster, and their effect on the pods that use them.
 
 A claim has its devices by a fact (`status.allocation`) or, until that is seen, by the decision that gave them to it for
 a pod. Either way they are counted once, so that no other claim gets them.

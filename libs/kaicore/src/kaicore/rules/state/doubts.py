@@ -1,7 +1,7 @@
-"""What the log does not tell for certain of a node's zones: pods not observed yet, and pods that may end.
+"""Uncertainty in the log about a node's zones: pods that are not observed yet, and pods that may end.
 
-A pod that has run for a while is taken to stay in the moment in which another one is decided on. Of those that run for
-seconds, some end in that moment, and their kubelet frees what they hold before the API tells it (decision 0112).
+A pod that has run for a while is assumed to stay in the moment in which another one is decided on. Of those that run
+for seconds, some end in that moment, and their kubelet frees their resources before the API reports it (decision 0112).
 """
 
 from kaicore.rules.engine.constraints.doubts import EndingPods

@@ -1,9 +1,9 @@
-"""A kubelet is ahead of the API: it frees what a pod held up to two seconds before the API tells the pod's end.
+"""Early releases: a kubelet frees a pod's resources up to two seconds before the API reports the pod's end.
 
-An admission meanwhile finds more free than the log knows of, and may give other zones than predicted. Two questions are
-answered here, both by the kubelet's walk over the pod once more, on the account as it must have been then. Was that why
-an observation contradicts its prediction? And, when an end is told, which pods that no exporter has observed yet may
-have found it freed already: until they are observed, they may be on either zones.
+An admission in that time finds more free than the log knows of, and may give other zones than predicted. This module
+answers two questions, both by repeating the kubelet's walk over the pod on the account of that moment. Was an early
+release the reason of an observation that contradicts its prediction? And, when an end is reported, which unobserved
+pods may have found the resources already free? Until they are observed, they may be on either zones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,8 +1,8 @@
-"""Extended resources that device classes stand for: which these are, and how much of them each node offers.
+"""Extended resources that device classes stand for, and the amount that each node offers of them.
 
-A node whose kubelet has no such resource offers the devices of the class that it can use, as if they were so much of
-the resource. So queues, scores and totals count them; which devices a pod gets is decided beside that. A node whose
-kubelet has the resource, by a device plugin, offers that alone.
+A node with a kubelet that has no such resource offers the devices of the class that it can use, as if they were so much
+of the resource. So queues, scores and totals count them; the devices of a pod are decided beside that. A node with a
+kubelet that has the resource, by a device plugin, offers that alone.
 
 Source: kube-scheduler 1.37, plugin DynamicResources; `extendedresourcecache` of `k8s.io/dynamic-resource-allocation`.
 """

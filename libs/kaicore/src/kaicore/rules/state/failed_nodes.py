@@ -1,4 +1,4 @@
-"""Which nodes have failed for groups with a topology constraint, and the pods that are on them."""
+"""Nodes that have failed for groups with a topology constraint, and the pods on them."""
 
 from collections.abc import Mapping
 

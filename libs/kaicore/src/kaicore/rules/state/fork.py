@@ -1,7 +1,8 @@
-"""A copy of a state to try things on: what never changes is shared, everything else is copied.
+"""A copy of a state for trials: immutable parts are shared, everything else is copied.
 
-What is frozen, and all that is in pods' entries, is replaced and never changed (`ClusterState` itself copies an entry
-before a change as shallowly). A state as bytes and back is a copy as well, but takes several times as long.
+Frozen objects, and the values in pods' entries, are replaced and never changed (`ClusterState` itself makes such a
+shallow copy of an entry before a change). Encoding a state as bytes and decoding it is a copy as well, but takes
+several times as long.
 """
 
 import gc

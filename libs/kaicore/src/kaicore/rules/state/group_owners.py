@@ -1,8 +1,8 @@
-"""The waiting groups by who decides about them, kept from one look to the next.
+"""The waiting groups by the replica that decides about them, kept between cycles.
 
-Who decides about a group depends on the group, its pods, and the groups that it starts together with; and on the list
-of replicas, the queues, and the node pool: the *basis*. So as long as the basis stays, only groups that have changed
-are looked at again.
+The owner of a group depends on the group, its pods, and the groups that it starts together with. It also depends on the
+list of replicas, the queues, and the node pool: the *basis*. While the basis is unchanged, only changed groups are
+evaluated again.
 """
 
 from collections.abc import Callable, Mapping

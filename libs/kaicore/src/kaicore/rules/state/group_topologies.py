@@ -1,4 +1,4 @@
-"""What groups ask of the network topologies that there are, for one cycle."""
+"""Topology requests of groups for one cycle, resolved against the existing network topologies."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What must hold of a state after every event: all indexes are what the pods' entries make of them.
+"""Invariants of a state after every event: all indexes equal those rebuilt from the pods' entries.
 
 The indexes are built anew, from the same facts and the same entries, and compared with those that the fold keeps. The
 property tests do this after each event.

@@ -1,10 +1,10 @@
-"""What pods hold of their nodes and zones, by the best record there is of each, and what no record tells.
+"""Charges of pods to their nodes and zones, from the best record of each, and the gaps that no record fills.
 
-Memory is drawn in the order in which pods came, as kubelets draw it: where an earlier pod's memory turns out to be
-another than was thought, all that came after it on that node are charged again.
+Memory is drawn in the order in which pods came, as kubelets draw it. Where an earlier pod's memory differs from the
+assumed one, all later pods on that node are charged again.
 
-Records may tell of memory that no kubelet holds together: of zones that serve two groups. What is given back then is
-not given back by the kubelet's rule, which knows no such zones: what is left is charged again in order.
+Records may name memory that no kubelet holds together: of zones that serve two groups. Such zones are unknown to the
+kubelet's rule for giving back, so after a release the remaining pods are charged again in order.
 """
 
 from functools import partial

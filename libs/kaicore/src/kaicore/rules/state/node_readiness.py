@@ -1,4 +1,4 @@
-"""Which nodes may have failed, as the log tells: nodes that are not ready, and nodes deleted with pods on them."""
+"""Nodes that may have failed, according to the log: nodes that are not ready, and nodes deleted with pods on them."""
 
 from collections.abc import Collection
 

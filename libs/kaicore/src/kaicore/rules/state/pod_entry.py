@@ -1,4 +1,4 @@
-"""A pod in the state: its stage, what is known of it, and what it is charged with."""
+"""A pod in the state: its stage, its facts, and its charges."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""Everything that follows from the pods' entries, derived in one place.
+"""The indexes that follow from the pods' entries, derived in one place.
 
 `PodIndexes.update` gets an entry as it was before an event and as it is after it, and brings every index up to date:
 classes, charges of nodes and zones, groups, workloads, waiting and nominated pods, queue usage. No other code does.

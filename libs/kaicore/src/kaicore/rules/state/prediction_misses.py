@@ -1,8 +1,8 @@
-"""Why placements were observed otherwise than predicted. Some causes are known only seconds later.
+"""Causes of placements that were observed otherwise than predicted. Some causes are known only seconds later.
 
-A kubelet may be ahead of the API server: that shows when the API server reports the end of the pods whose zones the
-kubelet had freed. A report may show half of an admission: that shows when the whole is reported. So a miss stays open
-for a while, and is counted under one cause in the end.
+A kubelet may be ahead of the API server: that shows when the API server reports the end of the pods that held the
+zones. A report may show half of an admission: that shows when the whole is reported. So a miss stays open for a while,
+and is counted under one cause in the end.
 """
 
 from collections.abc import Iterable, Mapping

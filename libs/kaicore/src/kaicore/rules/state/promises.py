@@ -1,9 +1,9 @@
-"""Was anything of a node ever promised twice? The rule that decisions are held to, as a function over a log.
+"""Check for resources of a node that were promised twice: the rule for all decisions, as a function over a log.
 
-At every `PodPlaced` the zones and the node that it charges must have what all that the log knew to be there holds, this
-pod included. What no scheduler could know at that position is no violation: that a kubelet had freed something before
-the API told of it, that a pod without a decision came to a node, that a node shrank. The facts that tell of such a
-thing are told apart, by the position at which the log learned of it.
+At every `PodPlaced` the charged zones and the node must have room for all pods that the log knew to be there, this pod
+included. Facts that no scheduler could know at that position are no violation: a kubelet freed something before the API
+reported it, a pod without a decision came to a node, a node shrank. Facts that report such a case are recognized by the
+position at which the log learned of it.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The ProvisioningRequests of a cluster, and which of them stand for groups that wait."""
+"""The ProvisioningRequests of a cluster, and those of them that stand for waiting groups."""
 
 import msgspec
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""The queues of a cluster, and what their pods use.
+"""The queues of a cluster, and the use of their pods.
 
 Usage is counted under the queue name that pods have, also while no such queue exists. Which queue of the hierarchy a
 name means is looked up when a cycle asks.

@@ -1,4 +1,4 @@
-"""When and what a cycle reports of queues: those that have changed, not more often than configured."""
+"""A cycle's reports of queues: those that have changed, not more often than configured."""
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import QueuesReported

@@ -1,7 +1,7 @@
-"""What queues are owed at a point in time, and their accounts for a cycle, from the state.
+"""The shares of queues at a point in time, and their accounts for a cycle, from the state.
 
-What is divided is what the cluster's ready nodes have, less what other schedulers' pods hold, and less what work holds
-whose queue does not exist.
+The divided amount is the capacity of the cluster's ready nodes, less the pods of other schedulers, and less work in
+queues that do not exist.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the pods of a queue use and wait for, and what they used over time.
+"""Use of a queue's pods: present use, waiting requests, and use over time.
 
 Counted by the fold, so that a cycle does not count pods.
 """

@@ -1,4 +1,4 @@
-"""Why pods wait, as cycles last recorded it: once per class, and once per group."""
+"""The last recorded reasons for which pods wait: once per class, and once per group."""
 
 from collections.abc import Collection
 from typing import Any

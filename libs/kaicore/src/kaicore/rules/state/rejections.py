@@ -1,4 +1,4 @@
-"""Which kubelets rejected pods of which classes, so that a node is not offered the same class again for nothing."""
+"""Rejections by kubelets, by node and class of pods, so that a node is not offered the same class again in vain."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What would make waiting pods schedulable, worked out when it is asked (`kaicore.rules.engine.explain.remedies`)."""
+"""Remedies for waiting pods, computed on request (`kaicore.rules.engine.explain.remedies`)."""
 
 from functools import cached_property
 

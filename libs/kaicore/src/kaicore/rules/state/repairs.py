@@ -1,9 +1,9 @@
-"""Pods on zones that their own NUMA policy forbids: which are evicted when, and why that never becomes a loop.
+"""Pods on zones that their own NUMA policy forbids: the order of their evictions, and the bound that prevents a loop.
 
-A replacement has a new uid, so what keeps it from being evicted in turn is folded from the log per owner and class:
-each decision to evict a pod adds the pod's node to a list, and the next pod that the owner makes of that class takes it
-from there. A pod that replaces another is never evicted, whatever zones it gets. If it ends before it has succeeded, it
-puts the node back, for its own replacement. So there are never more evictions than pods that an owner would have made
+A replacement has a new uid, so the protection from its own eviction is folded from the log per owner and class. Each
+decision to evict a pod adds the pod's node to a list. The next pod that the owner creates of that class takes it from
+there. A pod that replaces another is never evicted, whatever zones it gets. If it ends before it has succeeded, it puts
+the node back, for its own replacement. So there are never more evictions than pods that an owner would have created
 without any.
 """
 

@@ -1,10 +1,10 @@
-"""Replay: fold the log again, run every recorded cycle again, and compare what it records with what was recorded.
+"""Replay: the log is folded again, every recorded cycle is run again, and the results are compared with the record.
 
-A recorded cycle names the position, the configuration and the clock it was decided on, so the same events must come
-out: the cycle with its reasons, its reports, and every decision. A batch that the cycle decided and that the log does
-not hold must have been stale: one of the streams that it was conditional on has moved on between the cycle's input and
-its record, or it follows a batch that was stale. Anything else is a difference. What another version of the engine
-decided may come out otherwise: that is told apart.
+A recorded cycle names the position, the configuration and the clock it was decided on, so the same events must result:
+the cycle with its reasons, its reports, and every decision. A batch that the cycle decided and that the log does not
+hold must have been stale. Either one of its conditional streams has moved on between the cycle's input and its record,
+or it follows a stale batch. Anything else is a difference. Another version of the engine may have decided otherwise:
+such differences are listed separately.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a replay found: where the log and a second run of its cycles part."""
+"""The report of a replay: the differences between the log and a second run of its cycles."""
 
 from collections import Counter
 from collections.abc import Iterable

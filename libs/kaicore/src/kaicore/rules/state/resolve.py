@@ -1,9 +1,9 @@
-"""Placement records, which name zones, into charges on a node's columns.
+"""Conversion of placement records, which name zones, into charges on a node's columns.
 
-An observation wins over a prediction. What ordinary init containers leave with the pod, which podresources never shows,
-is taken from the prediction also then, or from the one that was made again where the first was contradicted; unless the
-observation has it from the kubelet's state files. A record
-that names a zone that the node does not have is of no use as a whole, and the next best one is taken.
+An observation wins over a prediction. podresources never shows what ordinary init containers leave with the pod. That
+part is taken from the observation if it has it from the kubelet's state files. Otherwise it is taken from the
+prediction, or from the repeated prediction where the first was contradicted. A record with a zone that the node does
+not have is ignored as a whole, and the next best one is taken.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Which live pods each selection selects, kept up to date pod by pod and selection by selection.
+"""The live pods that each selection selects, kept up to date pod by pod and selection by selection.
 
 Only selections that some class uses are known, so without such rules this costs next to nothing. A selection that names
 values of a label looks only at pods with these values, and a pod only at selections that name its values.

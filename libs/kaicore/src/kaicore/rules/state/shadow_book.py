@@ -1,4 +1,4 @@
-"""What shadows last decided about the pods of other schedulers; nothing that is accounted depends on it."""
+"""The last decisions of shadows about the pods of other schedulers. No account depends on them."""
 
 from collections.abc import Container
 

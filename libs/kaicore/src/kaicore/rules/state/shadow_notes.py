@@ -1,4 +1,4 @@
-"""What a shadow decided about a pod of another scheduler, for people."""
+"""Notes for people about a shadow's decision on a pod of another scheduler."""
 
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, reasons_in_short, waiting_reasons
 from kaicore.rules.reasons.reason import Reason

@@ -1,4 +1,4 @@
-"""A shadow's cycle replayed: run on the state that it was decided on, and compared with what was recorded of it."""
+"""Replay of a shadow's cycle: it is run on the state that it was decided on, and compared with the record."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

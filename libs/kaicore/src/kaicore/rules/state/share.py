@@ -1,12 +1,12 @@
-"""Which groups a replica of a shard decides about, by the state and the list of replicas in the log.
+"""The groups that a replica of a shard decides about, by the state and the list of replicas in the log.
 
-Each group has one owner among the replicas, by rendezvous hashing (`kaicore.rules.sharing.rendezvous`) of what it
-shares with other groups, so that groups that could break a rule together have the same one:
+Each group has one owner among the replicas, by rendezvous hashing (`kaicore.rules.sharing.rendezvous`) of a key that it
+shares with other groups. So groups that could break a rule together have the same owner:
 
 1. Groups in queues with a limit, and groups that cannot be preempted in queues with a quota, are owned by the topmost
    queue above them that has either: its account, and those below it, are charged by one replica only.
-2. Groups whose pods have required rules about other pods (affinity, anti-affinity, spreading) are owned by namespace.
-3. All others are owned by their own key; groups that start together by the first of their keys.
+2. Groups with pods under required rules about other pods (affinity, anti-affinity, spreading) are owned by namespace.
+3. All others are owned by their own key; groups that start together, by the first of their keys.
 """
 
 from collections.abc import Iterable, Mapping, Set

@@ -1,6 +1,7 @@
-"""A state as bytes and back: a cache that makes starting fast, and that can be deleted at any time.
+"""A state as bytes and back: a cache for a fast start, which can be deleted at any time.
 
-The schema is part of a snapshot's name: a program never reads one of another shape, it folds from further back instead.
+The schema is part of a snapshot's name: a program never reads a snapshot of another schema, but folds from further
+back.
 """
 
 from typing import Any, TypeVar

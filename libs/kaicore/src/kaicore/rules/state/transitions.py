@@ -1,7 +1,7 @@
-"""The table of stages and events: what each event about a pod changes in the pod's entry.
+"""The table of stages and events: the change of a pod's entry by each event.
 
-A change is a small function that changes the entry and nothing else. What follows from the entry (`PodIndexes`) is
-derived from it before and after. An event that the table does not have for a stage changes nothing.
+A change is a small function that changes the entry and nothing else. The indexes (`PodIndexes`) are derived from the
+entry before and after. An event that the table does not have for a stage changes nothing.
 `docs/reference/pod-stages.md` prints the table.
 """
 

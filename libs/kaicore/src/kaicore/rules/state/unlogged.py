@@ -1,4 +1,4 @@
-"""Events that are folded to a state though no log has them: to try things on a copy, or to simulate."""
+"""Events without a log that are folded into a state: for trials on a copy, or for simulation."""
 
 from kaicore.rules.events.codec import unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent

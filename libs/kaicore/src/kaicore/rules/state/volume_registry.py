@@ -1,4 +1,4 @@
-"""Claims, volumes and storage classes of a cluster, and what they mean for the pods that use them.
+"""Claims, volumes and storage classes of a cluster, and their effect on the pods that use them.
 
 Source: kube-scheduler's plugins VolumeBinding, VolumeZone and VolumeRestrictions.
 """

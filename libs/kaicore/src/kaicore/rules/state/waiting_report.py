@@ -1,7 +1,7 @@
-"""What a cycle records of the pods that it leaves waiting: under what their reasons are to be found.
+"""A cycle's record of the pods that it leaves waiting: the keys under which their reasons are found.
 
-Reasons are recorded once for a class and once for a group. The class as which a pod is decided on, and its group,
-follow from the whole state. The binder, which tells pods why they wait, does not have that, and need not.
+Reasons are recorded once for a class and once for a group. The class of a pod in a decision, and its group, follow from
+the whole state. The binder writes these reasons on pods. It does not have the state, and need not.
 """
 
 from collections.abc import Collection

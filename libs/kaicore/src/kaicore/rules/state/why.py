@@ -1,4 +1,4 @@
-"""Why a pod is where it is, or nowhere: its story, from the log alone."""
+"""The story of a pod from the log alone: its events, its place, and the reasons for which it waits."""
 
 from collections import Counter
 from collections.abc import Sequence

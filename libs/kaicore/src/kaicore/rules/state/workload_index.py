@@ -1,4 +1,4 @@
-"""All groups with their pods, kept up to date as pods are folded: what a cycle would otherwise count up each time."""
+"""All groups with their pods, kept up to date as pods are folded, so that a cycle need not count them."""
 
 from collections.abc import Iterable
 

@@ -1,1 +1,1 @@
-"""Network topology: trees of domains over the nodes, from whatever defines them."""
+"""Network topology: trees of domains over the nodes, from any kind of definition."""

@@ -1,7 +1,7 @@
-"""Where the pods of a set are, in the form of Kueue's `topologyAssignment`.
+"""The topology assignment of a set's pods, in the form of Kueue's `topologyAssignment`.
 
-Source: Kueue v0.20.0-devel, apis/kueue/v1beta2/workload_types.go (`TopologyAssignment`: slices, whose values are kept
-as a common prefix and suffix with roots) and apis/kueue/v1beta1/workload_types.go (domains one by one).
+Source: Kueue v0.20.0-devel, apis/kueue/v1beta2/workload_types.go (`TopologyAssignment`: slices, with values stored as a
+common prefix and suffix with roots) and apis/kueue/v1beta1/workload_types.go (domains one by one).
 """
 
 from collections.abc import Iterable, Sequence

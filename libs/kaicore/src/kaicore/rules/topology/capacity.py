@@ -1,4 +1,4 @@
-"""What rows of nodes, and with them the domains of a topology, have left: places for pods of one shape, whole nodes."""
+"""Remaining capacity of rows of nodes, and of the domains of a topology: slots for pods of one shape, whole nodes."""
 
 import numpy as np
 from numpy.typing import NDArray

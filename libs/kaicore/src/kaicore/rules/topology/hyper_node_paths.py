@@ -1,4 +1,4 @@
-"""Where a node is in the topology that HyperNodes define."""
+"""The path of a node in the topology that HyperNodes define."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Where a node is in a topology that is defined by labels."""
+"""The path of a node in a topology that is defined by labels."""
 
 from collections.abc import Mapping
 

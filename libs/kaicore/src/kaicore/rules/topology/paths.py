@@ -1,4 +1,4 @@
-"""What a tree is made from: something that tells where each node is."""
+"""The source of a tree: an object that gives the path of each node."""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -1,13 +1,13 @@
-"""Looks up what a group's topology constraints name: the topology, and the levels.
+"""Resolution of a group's topology constraints: the named topology, and the named levels.
 
 A level is known by its name, its aliases and its labels, in exactly this spelling; the level of single nodes by the
-hostname's label too. A group is placed on one topology: the one that its sets name; else the only one of the kind that
-they mean, or of several the one that has all levels; else, where no kind is meant, a label of nodes. In Kueue's words
-it is that of a flavor of the group's queue, the first in the queue's order that has all levels.
+hostname's label too. A group is placed on one topology. That is the one that its sets name; else the only one of the
+requested kind, or of several the one that has all levels; else, where no kind is requested, a label of nodes. In
+Kueue's terms it is the topology of a flavor of the group's queue, the first in the queue's order that has all levels.
 
-What names no level asks for nothing where there is no topology of its kind.
+Where there is no topology of its kind, a constraint without a known level asks for nothing.
 
-Of HyperNodes a number stands for the highest tier up to it, as `highestTierAllowed` does; above all tiers it asks for
+For HyperNodes a number stands for the highest tier up to it, as `highestTierAllowed` does. Above all tiers it asks for
 nothing (Volcano pkg/scheduler/api/hyper_node_info.go, v1.16.0-alpha.1).
 """
 

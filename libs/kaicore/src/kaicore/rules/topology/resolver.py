@@ -1,4 +1,4 @@
-"""Looks up what groups name of topologies, what is alike once."""
+"""Resolves the topology names of groups; equal names are resolved once."""
 
 from collections.abc import Sequence
 

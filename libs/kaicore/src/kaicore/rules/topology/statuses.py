@@ -1,4 +1,4 @@
-"""What the statuses of objects that define topologies say, in the words of their projects.
+"""Statuses of objects that define topologies, in the terms of their projects.
 
 Sources: Volcano v1.16.0-alpha.1 (`HyperNodeStatus` in staging/src/volcano.sh/apis/pkg/apis/topology/v1alpha1),
 Koordinator v1.8.0 (`makeStatus` in pkg/scheduler/frameworkext/networktopology/tree_manager.go).

@@ -1,4 +1,4 @@
-"""The tree of a topology's domains over the nodes that there are."""
+"""The tree of a topology's domains over the existing nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

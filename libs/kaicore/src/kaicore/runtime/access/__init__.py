@@ -1,1 +1,3 @@
-"""Who asks over HTTP, and what he may see: keys and tokens, scopes, browsers' sessions (docs/how-to/api.md)."""
+"""Access over HTTP: identification of callers, and their rights. Keys and tokens, scopes, browsers' sessions
+(docs/how-to/api.md).
+"""

@@ -1,4 +1,4 @@
-"""The access file: hashes of keys, each with scopes, and issuers of tokens; read again when it changes."""
+"""The access file: hashes of keys, each with scopes, and issuers of tokens. It is read again when it changes."""
 
 import os
 from datetime import UTC, datetime

@@ -1,8 +1,8 @@
-"""Who a request comes from: a key, a browser's session, or nobody where that is allowed.
+"""The caller of a request: a key, a browser's session, or nobody where that is allowed.
 
-An API whose address is printed for a browser is reached by every program of the machine, and by web pages that have
-their name point to it. So even on one machine a caller proves himself, unless the operator says `anonymous`; and an
-anonymous API of one machine answers only those who call it by a loopback name.
+Every program of the machine can reach an API with an address that is printed for a browser. So can web pages that have
+their name point to it. So even on one machine a caller must authenticate, unless the operator sets `anonymous`. An
+anonymous API of one machine answers only callers that use a loopback name.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Issuers of tokens that an access file names, and what a token's claims give.
+"""Issuers of tokens that an access file names, and the rights that a token's claims give.
 
-Apart from checking tokens (`kaicore.runtime.access.oidc`), whose libraries a process without issuers need not
-import.
+They are kept apart from the check of tokens (`kaicore.runtime.access.oidc`), because a process without issuers need not
+import its libraries.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Tokens of identity providers: JWTs, checked by the keys that an issuer publishes (OpenID Connect Discovery 1.0).
 
-The access file names issuers, and which claim gives which scopes. Keys are fetched when a token comes whose key is not
-known yet, and anew each hour; a token with a key that nobody has makes an issuer be asked at most every ten seconds.
+The access file names issuers, and the claim that gives each scope. Keys are fetched when a token comes with an unknown
+key, and anew each hour. Tokens with a key that nobody has make an issuer be asked at most every ten seconds.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Scopes: which clusters, and which namespaces of them, a caller may see."""
+"""Scopes: the clusters, and the namespaces of them, that a caller may see."""
 
 import re
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Logins of browsers: a token that is used once becomes a cookie.
 
-Both are signed with a secret of the API's own, and nothing is kept of them but which tokens were used and which
-sessions were logged out. A session of a key ends with the key: each request looks it up. One of an identity provider's
-token ends with the token, or when its issuer is taken out of the access file.
+Both are signed with a secret of the API's own. Only used tokens and logged out sessions are stored. A session of a key
+ends with the key: each request looks it up. A session of an identity provider's token ends with the token, or when its
+issuer is removed from the access file.
 """
 
 import fcntl

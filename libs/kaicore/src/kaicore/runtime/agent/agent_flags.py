@@ -1,4 +1,4 @@
-"""An agent's flags: loaded only where there are any, for argparse takes 0.4 MB and a DaemonSet sets variables."""
+"""An agent's flags. Loaded only where there are any: argparse takes 0.4 MB, and a DaemonSet sets variables."""
 
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, BooleanOptionalAction
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client for few requests to few servers, on connections that are kept; h11 speaks the protocol."""
+"""An HTTP/1.1 client for few requests to few servers, on connections that are kept. h11 implements the protocol."""
 
 import asyncio
 import ssl

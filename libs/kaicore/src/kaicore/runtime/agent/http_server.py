@@ -1,4 +1,4 @@
-"""What an agent tells of itself over HTTP: `/healthz`, `/readyz` and `/metrics`, as services answer them."""
+"""Health and metrics of an agent over HTTP: `/healthz`, `/readyz` and `/metrics`, as services answer them."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""A random number for waits (`kaicore.backoff.jittered`), without `random`: that takes 0.2 MB (decision 0500)."""
+"""A random number for waits (`kaicore.backoff.jittered`), without `random`, which takes 0.2 MB (decision 0500)."""
 
 import os
 

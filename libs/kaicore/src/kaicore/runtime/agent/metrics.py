@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms as Prometheus reads them (text format 0.0.4), with what an agent needs of them.
+"""Counters, gauges and histograms in Prometheus' text format 0.0.4, reduced to the needs of an agent.
 
 The client library does the same and takes 5 MB of an agent's 30; names and meaning of its methods are kept.
 """

@@ -1,4 +1,4 @@
-"""Run an agent as a process: as `kaicore.runtime.service.process` runs a service, with less memory."""
+"""Runs an agent as a process: as `kaicore.runtime.service.process` runs a service, with less memory."""
 
 import asyncio
 import gc

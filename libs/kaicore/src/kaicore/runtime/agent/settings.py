@@ -1,6 +1,7 @@
 """Settings of an agent: flags and `KAI_…` variables as services have them, without pydantic.
 
-A field is annotated with its type and `msgspec.Meta`, whose constraints are checked and whose description is shown.
+A field is annotated with its type and `msgspec.Meta`. The constraints of `Meta` are checked, and its description is
+shown.
 """
 
 import os

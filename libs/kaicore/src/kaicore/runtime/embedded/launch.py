@@ -1,4 +1,4 @@
-"""Becomes a server: the last thing that runs in the child before the server's own program does.
+"""Becomes a server: the last code that runs in the child before the server's own program.
 
 `subprocess` could do most of this, but the parent-death signal must be asked for after the change of user, which clears
 it, and code between fork and exec of a process with threads can deadlock. So this is a program of its own, which knows

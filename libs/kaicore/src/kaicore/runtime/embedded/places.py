@@ -1,4 +1,4 @@
-"""Who runs an embedded server, and where that user can reach programs and data.
+"""The user that runs an embedded server, and the places where that user can reach programs and data.
 
 Postgres refuses to run as root. As root it is therefore run as `nobody`, and nothing of the machine is changed for
 that: no user is made and no directory's mode is touched. A virtual environment below `/root` is out of reach for

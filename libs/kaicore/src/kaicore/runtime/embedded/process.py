@@ -1,13 +1,13 @@
 """A server as a child process: started once, never twice on the same data, and never outliving us.
 
-What tells a live server from the leftovers of a dead one is an `flock` on a file beside the data. The server inherits
-it, and so do its own children: the lock is free when the last of them is gone, whatever way they went, and no process
-id that another process has now can deceive us. After a `kill -9` of Postgres the next start waits until the orphaned
+An `flock` on a file beside the data distinguishes a live server from the leftovers of a dead one. The server inherits
+it, and so do its own children: the lock is free when the last of them is gone, however they ended. A process id that
+another process has now cannot mislead us. After a `kill -9` of Postgres the next start waits until the orphaned
 backends have noticed, as Postgres itself demands.
 
-On Linux the server is told to stop when the thread that started it ends, so start it from a thread that stays, such as
-the main one. On other systems a server outlives a parent that is killed; the next start on the same data then says
-which process that is.
+On Linux the server is signalled to stop when the thread that started it ends, so start it from a thread that stays,
+such as the main one. On other systems a server outlives a parent that is killed; the next start on the same data then
+names that process.
 """
 
 import asyncio

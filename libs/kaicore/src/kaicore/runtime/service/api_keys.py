@@ -1,7 +1,7 @@
-"""Keys with which callers prove to the API who they are.
+"""Keys by which callers authenticate to the API.
 
-A key is 256 random bits, so its SHA-256 need not be salted or slow: nobody can try them all. The API is given hashes
-only (`docs/how-to/api.md`), and whoever reads its file learns no key.
+A key is 256 random bits, so its SHA-256 need not be salted or slow: nobody can try them all. The API has hashes only
+(`docs/how-to/api.md`), so a reader of its file learns no key.
 """
 
 import hashlib

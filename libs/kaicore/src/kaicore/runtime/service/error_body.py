@@ -1,4 +1,4 @@
-"""The one shape in which our HTTP servers say what is wrong."""
+"""The one form of error bodies in our HTTP servers."""
 
 import msgspec
 

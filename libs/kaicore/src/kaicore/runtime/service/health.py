@@ -1,4 +1,4 @@
-"""What a service tells of itself over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`."""
+"""Health and metrics of a service over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple

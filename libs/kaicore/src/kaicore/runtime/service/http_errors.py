@@ -1,4 +1,4 @@
-"""FastAPI applications say what is wrong as all our servers do, also where FastAPI itself or a failure answers."""
+"""Error answers of FastAPI applications in the form of all our servers, also from FastAPI itself or after a failure."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus

@@ -1,8 +1,8 @@
-"""What an HTTP client may cost before it has authenticated: bytes, time and connections.
+"""Limits on an HTTP client before it has authenticated: bytes, time and connections.
 
-uvicorn's own protocol waits for the end of a header as long as it takes and keeps all of it, so that one client without
-a token can make a service deaf. Here a connection has a deadline for each step of a request, a request has a size, and
-when there are too many connections, the one that has kept us waiting for longest makes room.
+uvicorn's own protocol waits without limit for the end of a header and keeps all of it, so that one client without a
+token can block a service. Here a connection has a deadline for each step of a request, and a request has a maximum
+size. When there are too many connections, the one that has kept us waiting for longest is closed.
 """
 
 import asyncio

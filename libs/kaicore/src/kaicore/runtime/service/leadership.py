@@ -1,11 +1,12 @@
-"""Of several instances of a service one leads, and the others stand ready: one way for every service that has a leader.
+"""Leadership among several instances of a service: one leads, and the others stand ready. Every service with a leader
+uses this rule.
 
-A lease on the bus says who leads (`kaicore.ledger.bus.leases`). The others take over when it was not renewed for its
+A lease on the bus names the leader (`kaicore.ledger.bus.leases`). The others take over when it was not renewed for its
 duration, and at once when the leader gives it up, which it does as soon as its work has ended after SIGTERM. The lease
-is a hint: what must not happen twice is kept by the log, which refuses an instance that another one has followed.
+is a hint. The log prevents double work: it refuses an instance after another one has taken over.
 
-Without an answer from the bus no instance can tell which one leads. Then a leader goes on. An instance that has heard
-of no leader since it started begins after `ALONE_S`: it may be the only one. One that has heard of another waits
+Without an answer from the bus no instance knows which one leads. Then a leader goes on. An instance that has heard of
+no leader since it started begins after `ALONE_S`: it may be the only one. One that has heard of another waits
 `BLIND_S`, and one that the log has refused waits for the bus; so two that cannot hear each other take over from each
 other once at most.
 """

@@ -1,8 +1,8 @@
-"""The event log as a service has it: waited for at the start, looked after as long as it is used.
+"""A service's access to the event log: it waits for the log at the start, and watches it as long as it is used.
 
-`/readyz` says within five seconds when the log's server does not answer, even one that keeps its connections and says
-nothing, and whether or not the service has anything to ask it. A service that is to stop waits no longer than a second
-or two for a log that is away: it can do no more for it than the next start will.
+`/readyz` reports within five seconds when the log's server does not answer. That includes a server that keeps its
+connections and says nothing, and a service that has no query at the time. A service that is to stop waits no longer
+than a second or two for an absent log: it can do no more for it than the next start will.
 """
 
 import asyncio

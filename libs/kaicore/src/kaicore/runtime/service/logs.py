@@ -1,8 +1,7 @@
 """Structured logs: one JSON object a line on stderr, or aligned text on a terminal.
 
-Lines that say the same are limited: a client that can make a service say something, such as why it refuses a request,
-could fill the disk with it otherwise. Lines say the same if their level and event are equal, whatever their other
-fields.
+Equal lines are limited. Otherwise a client that makes a service log something, such as the refusal of a request, could
+fill the disk. Lines are equal if their level and event are equal, whatever their other fields.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Run a service as a process: one event loop, a health server, and a clean end on SIGTERM or SIGINT.
+"""Runs a service as a process: one event loop, a health server, and a clean end on SIGTERM or SIGINT.
 
 A supervisor that names itself in `KAI_PARENT_PID` is not outlived, however it ends: on Linux the kernel sends the
 service SIGTERM when its parent dies.

@@ -1,7 +1,7 @@
-"""What a service does with its outbox: ask patiently before it begins, append beside its work, flush in the end.
+"""A service's outbox: patient questions before it begins, appends beside its work, and a flush in the end.
 
-The outbox (`kaicore.ledger.log.outbox`) appends. Here it becomes part of a service: the service's health says whether
-the log answers, and a service that stops gives the log some seconds to take what it does not have yet.
+The outbox (`kaicore.ledger.log.outbox`) appends. Here it becomes part of a service. The service's health reports
+whether the log answers, and a service that stops gives the log some seconds to take the remaining units.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Settings of a service: from the environment (`KAI_…`) or from flags of the same names.
 
-Flags are spelled as `kai` spells its own: `--kebab-case`, written out in full, and `--x` or `--no-x` for what is on or
-off.
+Flags are spelled as in `kai` itself: `--kebab-case`, written out in full, and `--x` or `--no-x` for switches.
 """
 
 import sys

@@ -1,1 +1,1 @@
-"""Processes that this one starts: a run from start to end, what it prints, and who starts it again."""
+"""Supervision of child processes: a run from start to end, its output, and its restart."""

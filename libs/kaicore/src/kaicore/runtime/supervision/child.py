@@ -1,7 +1,7 @@
-"""One run of a process that we start: wait until it is ready, wait for its end, stop it.
+"""One run of a child process: wait until it is ready, wait for its end, stop it.
 
-A process that has ended is never signalled, for its id may be another process's by then. It is a `subprocess.Popen`
-and not one of asyncio's: a server may be started in one event loop and stopped in another.
+A process that has ended is never signalled, for its id may be another process's by then. It is a `subprocess.Popen` and
+not one of asyncio's: a server may be started in one event loop and stopped in another.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What a process prints: into a file that does not grow without end, and its last lines kept at hand.
+"""The output of a process: a file of bounded size, and its last lines in memory.
 
-The process writes into a pipe of ours, not into the file: so the file can be put aside when it is large without a line
-lost, a full disk costs lines and not the process, and the last words are those of this run.
+The process writes into a pipe of ours, not into the file. So a large file can be rotated without losing a line, a full
+disk costs lines and not the process, and the last lines are those of this run.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What is to run always is started again when it ends, after a pause that doubles with each failure."""
+"""A supervisor: a process that always runs is restarted when it ends, after a pause that doubles with each failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,17 +1,18 @@
-"""Members and leases: who is there, and who does what only one should do. On NATS, and seconds old at most.
+"""Members and leases: the live processes of a role, and the one process that holds a task. On NATS, and seconds old at
+most.
 
-**A lease is a hint for liveness, and never what safety rests on.** Its holder may be paused between looking at
-his clock and acting, so two may believe to hold it. What must not happen twice is kept apart by the conditional append
-in Postgres: an append names the version of a stream (`cycle/<shard>`, `node/<name>`, `group/<key>`), and only one of
-two appends finds it. A lease only spares the loser's work, and tells the others when to take over.
+**A lease is a hint for liveness, and safety never depends on it.** Its holder may be paused between reading its clock
+and acting, so two may believe that they hold it. The conditional append in Postgres prevents double work: an append
+names the version of a stream (`cycle/<shard>`, `node/<name>`, `group/<key>`), and only one of two appends finds it. A
+lease only spares the loser's work, and shows the others when to take over.
 
-What a store is, `port` tells: names with small values, and writes that are conditional on the revision of what they
+`port` defines a store: names with small values, and writes that are conditional on the revision of the value that they
 replace. `NatsLeaseStore` keeps them in the bucket `kai-leases` of JetStream (one for all clusters), `MemoryLeaseStore`
-in memory. `tests/contract/test_leases.py` holds both to the same. On a store there are two things:
+in memory. `tests/contract/test_leases.py` runs the same tests on both. Two things are built on a store:
 
-- `Members`: a process announces itself under a role, renews that, and sees which others are live. It is what shards
-  share groups by, and binders nodes (`kaicore.rules.sharing.rendezvous.owner(key, members.live())`).
-- `Lease`: at most one process holds a name. It is what a standby waits for.
+- `Members`: a process announces itself under a role, renews that, and sees which others are live. Shards share groups
+  by it, and binders share nodes (`kaicore.rules.sharing.rendezvous.owner(key, members.live())`).
+- `Lease`: at most one process holds a name. A standby waits for it.
 
 ```python
 store = await NatsLeaseStore.open(nats_url, name="kai-relay")
@@ -44,10 +45,11 @@ machine sleeps.
   one that has just started takes it, and until the old holder's next renewal, which is refused, two believe to hold it.
   Revisions begin at the time of day, so tokens grow also then.
 - *paused, or unreachable for all*: no renewal comes. A holder's lease runs out by its own clock. A member sees the
-  others run out and is alone with itself: each may take all work, and the conditional appends keep one of each; or it
-  goes on with what it knew, for `Members.fresh` tells. When the store answers again, all records count anew.
-- *partitioned*: who is cut off is alone, as above; the others take over its work after its duration. Both work; what
-  comes second to Postgres is refused.
+  others run out and sees only itself. It may take all work, and the conditional appends keep one of each. Or it goes on
+  with the members that it knew, because `Members.fresh` says that they are out of date. When the store answers again,
+  all records count anew.
+- *partitioned*: a member that is cut off sees only itself, as above. The others take over its work after its duration.
+  Both work; the second append to Postgres is refused.
 - *slow*: a renewal that comes late counts from when it was sent.
 """
 

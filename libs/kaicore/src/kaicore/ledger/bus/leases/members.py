@@ -1,4 +1,4 @@
-"""Who is there under a role; see `kaicore.ledger.bus.leases`."""
+"""The live members of a role; see `kaicore.ledger.bus.leases`."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Members and leases in a bucket of JetStream's key-value store, which is a stream: `nats kv ls kai-leases` shows it.
+"""Members and leases in a bucket of JetStream's key-value store, which is a stream. `nats kv ls kai-leases` lists it.
 
 Writes are conditional on the last sequence of their subject, and the sequence is the revision. A bucket that has to be
 made, also after the server lost it, begins at the time of day in microseconds, so that revisions go on growing.

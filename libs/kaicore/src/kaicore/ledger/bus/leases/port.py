@@ -1,6 +1,6 @@
-"""The port to the store of members and leases: what every implementation promises.
+"""The port to the store of members and leases: the promises of every implementation.
 
-`tests/contract/test_leases.py` holds every implementation to this.
+`tests/contract/test_leases.py` checks every implementation against it.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What an entry of a member or a lease says."""
+"""The value of a member's or a lease's entry."""
 
 from collections.abc import Mapping
 

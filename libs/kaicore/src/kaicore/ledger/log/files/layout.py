@@ -1,4 +1,4 @@
-"""How an exported log lies in its file: members of gzip, each a whole number of lines of JSON.
+"""The layout of an exported log's file: members of gzip, each a whole number of lines of JSON.
 
 | member | lines |
 |---|---|
@@ -6,7 +6,7 @@
 | state | one, only where the file does not begin with event 1: the state's bytes in Base64, as a string |
 | bundles | an event each, in order, as `kaicore.rules.events.codec.encode_event` writes it |
 | footer | one: `Footer` |
-| end | none; its extra field says where the footer is |
+| end | none; its extra field has the footer's offset |
 
 So `zcat` shows all of it, and a reader finds an event without unpacking what is before it. The same events give the
 same lines on every machine; the digest in the footer is over all lines before it.

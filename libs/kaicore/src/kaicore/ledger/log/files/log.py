@@ -1,4 +1,4 @@
-"""An exported log as an event log that can be read and not written."""
+"""An exported log as a read-only event log."""
 
 import asyncio
 from bisect import bisect_left

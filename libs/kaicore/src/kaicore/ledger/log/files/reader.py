@@ -1,4 +1,4 @@
-"""Reads an exported log: any bundle of it, without what is before it; and says where a file is damaged."""
+"""Reads an exported log: any bundle of it, without the data before it. Reports the place of damage in a file."""
 
 import zlib
 from base64 import b64decode

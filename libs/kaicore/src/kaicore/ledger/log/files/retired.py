@@ -1,4 +1,4 @@
-"""Retired months read as if still in the log: their files (`kaicore.ledger.log.archiving`), then what is left.
+"""Retired months read like a part of the log: their files (`kaicore.ledger.log.archiving`), then the remaining log.
 
 A month's CSV can only be read from its beginning. So it is written once into an exported log, in a directory of the
 caller's; each event must continue the chain, and the last one is that of the month's seal. From then on any event is

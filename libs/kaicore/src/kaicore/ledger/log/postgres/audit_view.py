@@ -1,4 +1,4 @@
-"""A cluster's log as it lies in the tables, for `kaicore.ledger.log.audit`; nothing of it is trusted to be a log."""
+"""A cluster's log as it lies in the tables, for `kaicore.ledger.log.audit`. Nothing is assumed about its validity."""
 
 from collections.abc import AsyncIterator, Mapping
 

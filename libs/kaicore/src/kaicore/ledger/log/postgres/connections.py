@@ -1,15 +1,15 @@
-"""Connections to the log's Postgres: a small pool, session settings that the log relies on, and patience.
+"""Connections to the log's Postgres: a small pool, the session settings that the log relies on, and retries.
 
-A connection that breaks is not the caller's business as long as the server comes back soon: work is repeated on a new
+A broken connection does not concern the caller as long as the server comes back soon. Work is repeated on a new
 connection, which is safe because reading changes nothing and appending is idempotent. Only when the server stays away
-does the caller learn of it, as `LogUnavailable`.
+does the caller get `LogUnavailable`.
 
-A server that keeps its connections and says nothing, such as a stopped process or one behind a network that swallows
-everything, is hung up on: its socket is shut down, which ends whatever waits for it. psycopg by itself waits for ever,
-and so does cancelling what waits, because psycopg first has the server cancel it.
+A server may keep its connections and say nothing, such as a stopped process or one behind a network that drops packets.
+Its socket is then shut down, which ends every wait for it. psycopg by itself waits for ever. So does a cancellation of
+the wait, because psycopg first has the server cancel it.
 
-Only time counts in which we would have heard an answer. While the process computes between two turns of its event loop,
-as a replay does, or gets no CPU, the server's answer lies unread.
+Only time in which an answer could have been read counts. While the process computes between two turns of its event
+loop, as a replay does, or gets no CPU, the server's answer lies unread.
 """
 
 import asyncio

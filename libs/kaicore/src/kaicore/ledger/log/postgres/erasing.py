@@ -1,8 +1,8 @@
 """Erasing a pod's personal data from a cluster's log, in one transaction; the chain can be verified as before.
 
 Events that hold something of it get other subjects and bodies, with a mark (`kaicore.ledger.log.chain`); a
-`FieldsErased` at the log's end names each with its mark. Caches of states are emptied, and what was kept with retired
-months is redacted. `PostgresLog.erase` is the way in; here psycopg's exceptions come through.
+`FieldsErased` at the log's end names each with its mark. Caches of states are emptied, and snapshots that were kept
+with retired months are redacted. `PostgresLog.erase` is the way in; here psycopg's exceptions come through.
 """
 
 from collections.abc import AsyncIterator, Sequence

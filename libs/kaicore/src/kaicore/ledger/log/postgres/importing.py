@@ -1,7 +1,7 @@
-"""Takes an exported log into a database, as it was: positions, hashes, ids and times.
+"""Imports an exported log into a database unchanged: positions, hashes, ids and times.
 
-It is appended in portions, each a transaction that locks the cluster's head first, like any append. So it may be
-stopped anywhere, and goes on where the log ends when it is called again.
+It is appended in portions, each a transaction that locks the cluster's head first, like any append. So it can be
+stopped anywhere, and continues at the log's end when it is called again.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The event log in Postgres; `docs/explanation/log.md` says how it works and what it guarantees."""
+"""The event log in Postgres. `docs/explanation/log.md` describes its function and guarantees."""
 
 import asyncio
 import logging

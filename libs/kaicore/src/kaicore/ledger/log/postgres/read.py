@@ -1,4 +1,4 @@
-"""Queries over a cluster's log, made so that each reads along one index and stops at its limit."""
+"""Queries over a cluster's log. Each reads along one index and stops at its limit."""
 
 from typing import Any
 

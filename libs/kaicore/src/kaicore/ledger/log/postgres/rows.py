@@ -1,4 +1,4 @@
-"""Events as rows: how a batch is sent in one statement, and how rows become events again."""
+"""Events as rows: a batch as one statement, and rows back into events."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,1 +1,1 @@
-"""What a cycle does, one action after the other: allocate, consolidate, reclaim, preempt, stale gangs, repair."""
+"""The actions of a cycle, in order: allocate, consolidate, reclaim, preempt, stale gangs, repair."""

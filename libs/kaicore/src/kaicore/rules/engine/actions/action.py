@@ -1,4 +1,4 @@
-"""What all actions of a cycle have in common."""
+"""The base of all actions of a cycle."""
 
 from abc import ABC, abstractmethod
 

@@ -1,4 +1,4 @@
-"""Start what fits, by the order of queues and, within a queue, of groups.
+"""The action Allocate: starts groups that fit, by the order of queues and, within a queue, of groups.
 
 A gang starts as a whole or not at all. Pods above its minimum follow step by step, each in the order of queues at that
 time. Before a group takes room, room is made for groups of higher priority that do not fit and have a right to it

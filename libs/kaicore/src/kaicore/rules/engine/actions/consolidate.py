@@ -1,4 +1,4 @@
-"""Move running pods so that something fits. Every pod that is moved has another place."""
+"""The action Consolidate: moves running pods so that a group fits. Every moved pod has another place."""
 
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,9 +1,9 @@
-"""What the actions have in common that have running pods evicted: consolidate, reclaim, preempt.
+"""The base of the actions that evict running pods: consolidate, reclaim, preempt.
 
-They differ in which pods they may evict (`kaicore.rules.engine.victims.rules`). All keep the same rules: nothing is
-evicted unless all that is to start at once provably fits afterwards, zones included; a gang goes as a whole or keeps
-its minimum; budgets, minimum runtimes and delays are honoured; the room is reserved for the preemptor. No pod is
-evicted for what fits as soon as pods that leave anyway are gone.
+They differ in the pods that they may evict (`kaicore.rules.engine.victims.rules`). All keep the same rules. Nothing is
+evicted unless the whole step provably fits afterwards, zones included. A gang goes as a whole or keeps its minimum.
+Budgets, minimum runtimes and delays are honoured. The room is reserved for the preemptor. No pod is evicted for a step
+that fits as soon as pods that already leave are gone.
 """
 
 from collections import Counter

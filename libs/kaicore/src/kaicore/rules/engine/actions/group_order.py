@@ -1,4 +1,4 @@
-"""The dynamic order of groups that the actions share: the first queue, and in it the first group."""
+"""The dynamic order of groups that the actions share: the first queue, and within it the first group."""
 
 import heapq
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Make way for higher priority within a queue."""
+"""The action Preempt: evicts pods of lower priority within a queue."""
 
 from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.config import Action

@@ -1,12 +1,13 @@
-"""Ask for nodes: a ProvisioningRequest for each group that no node there is, and no eviction, lets start.
+"""The action Provision: asks an autoscaler for nodes. A ProvisioningRequest is made for each group that neither an
+existing node nor an eviction lets start.
 
 Two phases, as in Kueue's ProvisioningRequest admission check (kubernetes-sigs/kueue, pkg/controller/admissionchecks/
-provisioning, v0.20.0-devel): the queue lets the group start, then nodes are asked for, and only when they are there it
-is placed, in whatever topology they then make. A request that came to nothing is followed by another after a back-off.
+provisioning, v0.20.0-devel): the queue lets the group start, then nodes are requested. The group is placed only when
+they exist, in the topology that they then form. A failed request is followed by another after a back-off.
 
-A request stands until its group has started, is gone, or needs more than was asked for. What is asked for is what must
-start at once. Pods that start one by one have none unless they choose a class: their condition PodScheduled is enough
-for an autoscaler.
+A request stands until its group has started, is gone, or needs more than was requested. The request covers the pods
+that must start at once. Pods that start one by one have none unless they choose a class: their condition PodScheduled
+is enough for an autoscaler.
 """
 
 import re

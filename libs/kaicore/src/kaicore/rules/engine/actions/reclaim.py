@@ -1,4 +1,4 @@
-"""Take back from other queues what they use beyond their fair share."""
+"""The action Reclaim: takes back the resources that other queues use beyond their fair share."""
 
 from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.config import Action

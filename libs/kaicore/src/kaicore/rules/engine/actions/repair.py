@@ -1,4 +1,6 @@
-"""Evict pods on zones that their own NUMA policy does not allow, one by one where a successor has a better node."""
+"""The action Repair: evicts pods on zones that their own NUMA policy forbids, one by one, where a successor has a
+better node.
+"""
 
 import numpy as np
 

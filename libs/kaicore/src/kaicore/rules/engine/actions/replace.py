@@ -1,9 +1,9 @@
-"""What a cycle does first: pods on failed nodes are placed anew beside the others of their group.
+"""The first action of a cycle: pods on failed nodes are placed anew beside the others of their group.
 
-For groups with a topology constraint. All failed nodes of a group are seen to at once. Their pods go near those that
-stay; where that does not do, the slices and the sub-groups that are broken move as a whole. What is found is charged in
-each cycle until the successors are there, so that no other pod gets it. Where there is no place, the group waits for
-one, or ends as a whole and starts anew (`replace_fail_fast`).
+It applies to groups with a topology constraint, and handles all failed nodes of a group at once. The pods go near those
+that stay. Where that is impossible, the broken slices and sub-groups move as a whole. The new places are charged in
+each cycle until the successors exist, so that no other pod gets them. Where there is no place, the group waits for one,
+or ends as a whole and starts anew (`replace_fail_fast`).
 
 Source: Kueue v0.20.0-devel, KEP-2724 (node replacement), pkg/controller/tas/node_controller.go and
 pkg/cache/scheduler/tas_flavor_snapshot.go; it replaces one node at a time.

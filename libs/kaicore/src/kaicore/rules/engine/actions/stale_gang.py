@@ -1,4 +1,5 @@
-"""The last action: gangs that have been below their minimum for too long end, since they only hold what others need.
+"""The last action: gangs that have been below their minimum for too long are ended, because they only hold resources
+that others need.
 
 Source: KAI-Scheduler v0.17.0, pkg/scheduler/actions/stalegangeviction. A gang of which a pod has succeeded is about to
 end by itself and is left alone, and so is a gang that starts together with it: neither runs on without the other.

@@ -1,1 +1,1 @@
-"""Which nodes a class of pods may go to, and which of them it would rather have."""
+"""Constraints and preferences of a class of pods about nodes."""

@@ -1,7 +1,8 @@
-"""The filters of a class of pods: the one list that decides which nodes may take a pod and tells why others may not.
+"""The filters of a class of pods: the one list that decides which nodes may take a pod and gives the reasons of the
+others.
 
 Filters that no charge of a cycle changes are masks, ANDed once to the eligible rows. The others are evaluated for the
-rows that are left, when they are asked.
+remaining rows, on request.
 """
 
 from collections.abc import Callable, Iterator, Mapping

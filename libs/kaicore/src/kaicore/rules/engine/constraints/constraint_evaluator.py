@@ -1,4 +1,4 @@
-"""What the ordinary Kubernetes rules say of a class: rows that they refuse, and which of the others they prefer."""
+"""The ordinary Kubernetes rules of a class: the rows that they refuse, and the preferred ones among the others."""
 
 import numpy as np
 

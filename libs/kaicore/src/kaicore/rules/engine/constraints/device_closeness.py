@@ -1,9 +1,9 @@
-"""Which of the rows that have devices for a class's claims serve it best by them, and which do not serve it.
+"""Ranking of rows by the devices that a class's claims would get there, and exclusion of rows with unsuitable devices.
 
-Of each row it is known which devices a pod would get there, and on which NUMA zones the kubelet is expected to put the
-rest of it. Rows are compared by what of `firstAvailable` they have, by how close the devices are to the pod's CPUs, and
-by whether they break up something that is whole. A pod whose own NUMA policy leaves nodes out gets devices that are
-close, or none.
+Two facts are known of each row: the devices that a pod would get there, and the NUMA zones on which the kubelet is
+expected to put the rest of the pod. Rows are compared by their alternative of `firstAvailable`, by the closeness of the
+devices to the pod's CPUs, and by whether they break up a whole. A pod with a NUMA policy of its own that excludes nodes
+gets devices that are close, or none.
 
 Source of the first: kube-scheduler 1.37, `plugins/dynamicresources`, `computeScore`. The others are ours.
 """

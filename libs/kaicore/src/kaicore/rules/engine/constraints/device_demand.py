@@ -1,4 +1,4 @@
-"""What a pod's resource claims ask of its node, worked out from claims, device classes and what decisions gave."""
+"""The demands of a pod's resource claims on its node, from claims, device classes and the allocations of decisions."""
 
 import msgspec
 

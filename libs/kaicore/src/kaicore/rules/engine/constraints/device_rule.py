@@ -1,7 +1,7 @@
-"""Devices for claims that are not allocated yet: which rows have them free, and which ones a pod gets there.
+"""Devices for claims that are not allocated yet: the rows that have them free, and the devices that a pod gets there.
 
-A row is asked once, and again when something of its pools was given or taken back. Rows whose pools answer alike are
-not told apart: each is searched for itself, for devices differ in what expressions may look at.
+A row is evaluated once, and again after devices of its pools were given or taken back. Rows with equal pools are not
+merged: each is searched by itself, because devices differ in attributes that expressions may read.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Devices of all nodes, and which claims have them, as a cycle gives them out and takes them back.
+"""Devices of all nodes and the claims that have them, as a cycle gives them out and takes them back.
 
-`NodeColumns` has the supply beside its marks. Facts and decisions of earlier cycles say what is free as a cycle begins.
-Where pods use no claims it is empty, and nothing is asked of it.
+`NodeColumns` has the supply beside its marks. Facts and decisions of earlier cycles define the free devices at the
+beginning of a cycle. Where pods use no claims it is empty and never read.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What is not certain of nodes while a cycle decides: pods that have not been observed yet, and pods that may end."""
+"""Uncertainty about nodes while a cycle decides: pods that have not been observed yet, and pods that may end."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
-"""On which nodes the ResourceFlavors of its queue let a pod go.
+"""The nodes that the ResourceFlavors of a pod's queue allow.
 
-As in Kueue, what a pod asks for is of a flavor, and the pod runs on nodes with that flavor's labels, whose taints are
-tolerated by the pod or by the flavor. Which flavor that is, is found out by placing: any of the queue's flavors of a
-resource will do whose taints the pod tolerates.
+As in Kueue, the requests of a pod belong to a flavor. The pod runs on nodes with that flavor's labels, and the pod or
+the flavor must tolerate their taints. Placement determines the flavor: any of the queue's flavors of a resource is
+possible if the pod tolerates its taints.
 """
 
 from collections.abc import Iterable, Mapping

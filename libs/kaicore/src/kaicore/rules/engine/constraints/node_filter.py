@@ -1,7 +1,7 @@
-"""A rule of a class of pods about nodes: which nodes fail it, and what is told of those that fail it first.
+"""A rule of a class of pods about nodes: the nodes that fail it, and the reason for those that fail it first.
 
-A class has one list of filters. A node may take a pod if it fails none of them; if it fails some, the first is its
-reason. So what is decided and what is told cannot drift apart.
+A class has one list of filters. A node may take a pod if it fails none of them. If it fails some, the first is its
+reason. So decisions and reported reasons cannot differ.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

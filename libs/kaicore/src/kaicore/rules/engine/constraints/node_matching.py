@@ -1,4 +1,4 @@
-"""Which nodes a class of pods may go to at all, whatever is free there: the node rules of Kubernetes, over columns."""
+"""Static eligibility of nodes for a class of pods, whatever is free there: Kubernetes' node rules over columns."""
 
 import numpy as np
 

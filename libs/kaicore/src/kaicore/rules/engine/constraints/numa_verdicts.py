@@ -1,4 +1,4 @@
-"""What kubelets make of one class of pods, with a memory: nodes that are alike are asked once."""
+"""Predicted verdicts of kubelets about one class of pods, with a memory: equal nodes are evaluated once."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What placed pods leave on their nodes for the rules of others, counted per row.
+"""Marks that placed pods leave on their nodes for the rules of others, counted per row.
 
 A mark is a text: a selection that selects the pod, a term that it carries, a host port, a claim. `NodeColumns` has the
 marks of all charged pods beside their amounts. A cycle works on a copy, where `charge` and its inverse keep the sums

@@ -1,8 +1,8 @@
-"""What a class would rather have: kube-scheduler's preferences, over all rows at once.
+"""Preferences of a class: kube-scheduler's scoring rules, over all rows at once.
 
 Preferred node affinity, preferred pod affinity both ways, `ScheduleAnyway` spread and `PreferNoSchedule` taints. Each
-is brought to 0 to 100 over the rows that can take the pod, and weighed as kube-scheduler does by default. Integers
-only: where the original takes a logarithm, this takes it in fixed point.
+is scaled to 0 to 100 over the rows that can take the pod, with kube-scheduler's default weights. Integers only: where
+the original takes a logarithm, this takes it in fixed point.
 """
 
 from functools import lru_cache

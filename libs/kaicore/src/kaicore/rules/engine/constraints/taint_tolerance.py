@@ -1,7 +1,8 @@
-"""Which nodes' taints are tolerated for a class of pods: by the pods themselves, or by a flavor of their queue.
+"""Toleration of nodes' taints for a class of pods: by the pods themselves, or by a flavor of their queue.
 
-What a flavor tolerates is written on no pod by us (Kueue does so when it admits a workload). So it counts where taints
-only keep pods from being scheduled; a kubelet refuses, and the cluster evicts, what does not tolerate `NoExecute`.
+kai-ledger does not write a flavor's tolerations on pods (Kueue does so when it admits a workload). So they count where
+taints only keep pods from being scheduled. A pod that does not tolerate `NoExecute` is refused by a kubelet and evicted
+by the cluster.
 """
 
 from collections.abc import Iterator

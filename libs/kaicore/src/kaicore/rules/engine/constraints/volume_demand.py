@@ -1,4 +1,4 @@
-"""What a pod's volumes ask of its node, worked out from claims, volumes and storage classes."""
+"""The demands of a pod's volumes on its node, from claims, volumes and storage classes."""
 
 import msgspec
 

@@ -1,10 +1,10 @@
-"""Volumes for claims that wait for their first consumer: which rows have some left, and which ones a pod gets there.
+"""Volumes for claims that wait for their first consumer: the rows that have some left, and the volumes of a pod there.
 
-Source: kube-scheduler's plugin VolumeBinding. On a node, claims that ask for less choose first, each the smallest
-volume that will do, of equals the first by name; a claim that finds none is provisioned, where its class does that.
+Source: kube-scheduler's plugin VolumeBinding. On a node, claims that ask for less choose first. Each takes the smallest
+sufficient volume, of equals the first by name. A claim that finds none is provisioned, where its class does that.
 
-Rows from which the same volumes can be used are one group and looked at once; a volume that is given out is of
-consequence only to its groups.
+Rows from which the same volumes can be used are one group and evaluated once. A volume that is given out affects only
+its groups.
 """
 
 from collections.abc import Callable, Iterable, Sequence

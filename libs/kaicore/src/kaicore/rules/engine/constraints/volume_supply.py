@@ -1,7 +1,8 @@
-"""Volumes made beforehand that no claim has, and which of them are given out.
+"""Existing volumes without a claim, and those of them that are given out.
 
-`NodeColumns` has the supply beside its marks. Facts and decisions of earlier cycles say what is free as a cycle begins;
-in its own copy a cycle gives volumes to the pods that it places, and takes them back as it takes back placing.
+`NodeColumns` has the supply beside its marks. Facts and decisions of earlier cycles define the free volumes at the
+beginning of a cycle. In its own copy a cycle gives volumes to the pods that it places, and takes them back when it
+undoes a placement.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Filters by zones: whether the kubelet admits a pod, and whether it does so as the pod's own policy asks."""
+"""Filters by zones: admission by the kubelet, and admission in the way that the pod's own policy asks for."""
 
 from collections.abc import Iterator
 

@@ -1,1 +1,1 @@
-"""Why a pod waits, and what would change it."""
+"""Explanations: the reasons for which a pod waits, and changes that would let it start."""

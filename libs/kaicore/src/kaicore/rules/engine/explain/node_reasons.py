@@ -1,4 +1,4 @@
-"""Why nodes cannot take a pod of a class: for each node the first filter that it fails, counted."""
+"""Reasons of nodes that cannot take a pod of a class: for each node the first filter that it fails, counted."""
 
 from collections.abc import Iterable
 from typing import cast

@@ -1,6 +1,6 @@
-"""Which reasons are recorded with what: with a class, with those of a class that start one by one, or with a group.
+"""Assignment of recorded reasons: to a class, to the pods of a class that start one by one, or to a group.
 
-Thousands of pods that start alone wait for the same reasons, so these are told once (decision 0003).
+Thousands of pods that start alone wait for the same reasons, so these are recorded once (decision 0003).
 """
 
 from collections.abc import Iterable, Mapping

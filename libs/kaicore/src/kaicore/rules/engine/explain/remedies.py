@@ -1,9 +1,9 @@
-"""When a group that waits would become schedulable: if it asked for less, or after other pods have ended.
+"""Remedies for a waiting group: smaller requests, or the end of other pods, after which it would be schedulable.
 
-Worked out for each question, from what a cycle would decide on, so that a cycle pays nothing for it. Everything that
-is said was tried: the whole of what is to start next was placed under the change, zones and rules about other pods
-included, on the nodes as they are with the room that is kept for others. It is about room and the bounds of queues;
-whose turn it is when the room is there is the next cycle's to decide.
+They are computed for each question from a cycle's input, so a cycle pays nothing for them. Every remedy was tried: the
+whole next step was placed under the change, on the present nodes with the room that is kept for others. Zones and rules
+about other pods were included. A remedy is about room and the bounds of queues; the next cycle decides who gets the
+room.
 """
 
 from bisect import bisect_left

@@ -1,4 +1,4 @@
-"""The same pod asking for less of one resource: which amounts a user would write, and the class that it would be of."""
+"""A pod with a smaller request of one resource: the amounts that a user would write, and the pod's class with them."""
 
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which of the recorded reasons hold for a pod that waits, and how a pod's condition and events say them."""
+"""The recorded reasons that apply to a waiting pod, and their wording in the pod's condition and events."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""Putting pods on nodes: the nodes as columns, the classes of pods, and what a simulation does to them."""
+"""Placement of pods on nodes: the nodes as columns, the classes of pods, and trial operations on them."""

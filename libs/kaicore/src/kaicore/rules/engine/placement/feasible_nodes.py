@@ -1,4 +1,4 @@
-"""One class of pods against all nodes: who could take one, who is best, and why the others cannot.
+"""One class of pods against all nodes: the nodes that can take a pod, the best one, and the reasons of the others.
 
 Evaluated once per cycle and class; afterwards only the rows that were charged meanwhile are evaluated again.
 """

@@ -1,7 +1,7 @@
-"""All nodes as columns, updated in place as events are folded; a cycle works on its own copy.
+"""All nodes as columns, updated in place as events are folded. A cycle works on its own copy.
 
-A row belongs to a name for good. Free is allocatable - used; `releasing` is the
-part of `used` that terminating pods still hold, for such a pod holds its amounts until it is gone.
+A row belongs to a name for good. Free is allocatable - used. `releasing` is the part of `used` that terminating pods
+still hold, because such a pod holds its amounts until it is gone.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
-"""The nodes at two times: now, and when all pods that leave are gone.
+"""The nodes at two times: now, and after all terminating pods are gone.
 
-Allocation places pods on the nodes as they are now. Victims are sought, and room is reserved, on the nodes as they will
-be. Source: KAI-Scheduler v0.17.0, pkg/scheduler/framework/statement.go (`Allocate` and `Pipeline`).
+Allocation places pods on the nodes at the first time. Victims are sought, and room is reserved, on the nodes at the
+second. Source: KAI-Scheduler v0.17.0, pkg/scheduler/framework/statement.go (`Allocate` and `Pipeline`).
 """
 
 from collections.abc import Callable, Iterable

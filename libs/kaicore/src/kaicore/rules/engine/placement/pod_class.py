@@ -1,4 +1,4 @@
-"""Classes: pods with equal requests and constraints are evaluated once."""
+"""Classes of pods: pods with equal requests and constraints are evaluated once."""
 
 from hashlib import sha256
 

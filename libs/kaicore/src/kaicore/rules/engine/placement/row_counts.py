@@ -1,7 +1,7 @@
-"""How many pods of a class each node takes as it is now, if it gets no others.
+"""The number of pods of a class that each node takes in its present state, without other new pods.
 
-What is free of a node as a whole is divided. Where kubelets bind zones, pods are put on one node of each kind until it
-refuses one: what the kubelet's choice of zones leaves is not told otherwise.
+The free amounts of a node as a whole are divided. Where kubelets bind zones, pods are put on one node of each kind
+until it refuses one: the zones that the kubelet leaves free are not known otherwise.
 """
 
 from collections.abc import Callable

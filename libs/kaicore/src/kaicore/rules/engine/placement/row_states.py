@@ -1,7 +1,7 @@
-"""Numbers for what nodes are like in a cycle, so that what is once found out of a node holds for all that are like it.
+"""Numbers for the states of nodes in a cycle, so that a result about one node holds for all equal nodes.
 
-A large cluster has few kinds of nodes, and a cycle takes each through the same states: what a class of pods meets on a
-node, and what becomes of the node when a pod is charged to it, depends on nothing but that state.
+A large cluster has few kinds of nodes, and a cycle takes each through the same states. The fit of a class of pods on a
+node depends on nothing but that state. The same holds for the node's next state after a pod is charged to it.
 """
 
 import msgspec

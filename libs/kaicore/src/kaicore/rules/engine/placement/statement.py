@@ -1,12 +1,12 @@
-"""What a cycle does to the nodes, and how it is taken back: placing, evicting and putting back, in any nesting.
+"""The operations of a cycle on the nodes, and their rollback: placing, evicting and putting back, in any nesting.
 
-Each operation keeps how its node was before: two rows of numbers. Rolling back restores them, so it is exact whatever
-happened in between, also for memory, whose manager gives back otherwise than it takes.
+Each operation keeps the previous state of its node: two rows of numbers. Rolling back restores them. So it is exact
+whatever happened in between, also for memory, which its manager gives back in another way than it takes it.
 
-A victim that is put back is tried where it was first. A kubelet does not move a running pod, so "where it was" is not
-another placement on the same zones: it means that the eviction never happens. `stays_put` therefore takes the eviction
-out and does again what came after it on that node. If all of that comes out the same, the pod stays; if not, nothing
-has changed, and any other place for it is a real move.
+A victim that is put back is tried first at its old place. A kubelet does not move a running pod, so "its old place" is
+not another placement on the same zones: it means that the eviction never happens. `stays_put` therefore removes the
+eviction and repeats all later operations on that node. If all results are the same, the pod stays. If not, nothing has
+changed, and any other place for it is a real move.
 """
 
 from array import array

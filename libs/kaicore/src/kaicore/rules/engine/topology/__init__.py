@@ -1,1 +1,1 @@
-"""Placing groups in network topologies: what is asked of the search, and the nodes as it sees them."""
+"""Placing groups in network topologies: the requests to the search, and the nodes in its view."""

@@ -1,4 +1,4 @@
-"""What groups ask of topologies in one cycle, and where their pods are by now."""
+"""Topology requests of groups in one cycle, and the present places of their pods."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""A group's topology constraints, with the tree that they are about."""
+"""A group's topology constraints, with the tree that they refer to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

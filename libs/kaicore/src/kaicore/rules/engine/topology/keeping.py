@@ -1,4 +1,4 @@
-"""Whether pods are where a request lets them be, told from where they are alone."""
+"""Check that the places of pods satisfy a request's topology constraints, from the places alone."""
 
 from collections.abc import Iterator, Mapping
 

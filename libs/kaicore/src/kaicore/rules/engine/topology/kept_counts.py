@@ -1,4 +1,4 @@
-"""How many pods of a class each row takes, kept between searches: only rows that changed are counted again."""
+"""The number of pods of a class that each row takes, kept between searches: only changed rows are counted again."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
-"""The place of a pod among the pods of its set: its own, or that in which it came.
+"""The rank of a pod among the pods of its set: its own, or its order of arrival.
 
-Pods that this log placed have the ranks of its decisions. Of others, as in a cluster that is adopted while jobs run,
-the pod's own word counts. Where that is missing too, slices are taken to be where their pods are.
+Pods that this log placed have the ranks of its decisions. For others, as in a cluster that is adopted while jobs run,
+the rank in the pod itself counts. Where that is missing too, slices are derived from the places of their pods.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What of groups is asked of the topology search: their pods in order of rank, and what runs of them already."""
+"""Requests of groups to the topology search: their pods in order of rank, and their running pods."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

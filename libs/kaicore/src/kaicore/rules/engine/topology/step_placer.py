@@ -1,4 +1,4 @@
-"""Places what starts at once: groups with topology constraints by the search, other pods by the best node for each."""
+"""Places a step: groups with topology constraints by the search, other pods by the best node for each."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

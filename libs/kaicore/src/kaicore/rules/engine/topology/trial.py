@@ -1,4 +1,4 @@
-"""The nodes as the topology search sees them: a placer's rows, on which pods are put on trial."""
+"""The nodes in the view of the topology search: a placer's rows, on which pods are put on trial."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,6 @@
-"""Pods that are placed in one go in a network topology: by the search, where they were planned, or were nominated."""
+"""Pods that are placed together in a network topology: by the search, at their planned places, or at their nominated
+ones.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,1 +1,1 @@
-"""Which running pods are to leave so that others can start, and what that costs."""
+"""Victims: running pods that leave so that others can start, and the cost of that."""

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many more pods a cycle may evict of those that are under one."""
+"""PodDisruptionBudgets: the number of further pods under each that a cycle may evict."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,7 @@
-"""Which pods may be evicted for a group, and which pods have to go together.
+"""Candidates: the pods that may be evicted for a group, and the pods that have to go together.
 
-A gang is never left below its minimum: it goes as a whole, and with it all gangs that start together with it. What
-that costs is `kaicore.rules.engine.victims.eviction_cost`.
+A gang is never left below its minimum: it goes as a whole, and with it all gangs that start together with it. The cost
+is in `kaicore.rules.engine.victims.eviction_cost`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,9 +1,9 @@
 """Victims for a group with a topology constraint: domain by domain, the cheapest first, each proven by the search.
 
-In a domain the search sees what rows have free, and of the rows where evicting costs least also what their victims
-hold. It puts the pods on trial, and where a row lacks room victims go as they are needed. Rows are added, the cheapest
-first, until all fits or all rows of the domain are in. So what comes out is placed, with its zones, on the nodes as
-they will be. KAI-Scheduler v0.17.0 cannot do this in a packed domain (issue 1591).
+In a domain the search sees the free amounts of all rows. On the rows with the lowest eviction cost it also sees the
+amounts of their victims. It puts the pods on trial, and where a row lacks room victims go as they are needed. Rows are
+added, the cheapest first, until all pods fit or all rows of the domain are in. So the result is placed, with its zones,
+on the future nodes. KAI-Scheduler v0.17.0 cannot do this in a packed domain (issue 1591).
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Running groups whose end may make room for others, as columns over their pods by node."""
+"""Running groups, as columns over their pods by node. The end of one may make room for others."""
 
 from collections.abc import Sequence
 

@@ -1,14 +1,14 @@
-"""What it costs to have pods evicted: one integer, so that costs add up and compare.
+"""The cost of evicting pods: one integer, so that costs add up and compare.
 
 Four figures, each above all that come after it:
 
-1. the rank of the priority among all candidates, times how bad the end is (`Ending`);
-2. how many pods go;
-3. how much they hold: of each pod the largest part that it holds of what the largest node has of a resource, in
-   ten-thousandths, rounded up. Pod slots do not count. So of two victims the smaller goes where both suffice;
-4. how many minutes they have run, up to `MOST_MINUTES` for pods that go together.
+1. the rank of the priority among all candidates, times the severity of the end (`Ending`);
+2. the number of pods that go;
+3. their size: of each pod its largest share of any resource of the largest node, in ten-thousandths, rounded up. Pod
+   slots do not count. So of two victims the smaller goes where both suffice;
+4. the minutes that they have run, up to `MOST_MINUTES` for pods that go together.
 
-What costs the same goes by name, first name first.
+Equal costs are ordered by name, first name first.
 """
 
 from enum import IntEnum

@@ -1,8 +1,8 @@
-"""Failures that Jobs bear: an eviction may count as one, and no Job is to fail unnoticed by our evictions.
+"""Failures that Jobs allow: an eviction may count as one, and our evictions must not make a Job fail unnoticed.
 
 An eviction counts unless the Job's pod failure policy ignores disruptions (`kaicore.kube.job_failures`). Each Job is an
-account: what its limit leaves, less the evictions that were decided and are not over yet. The Job may have counted one
-of those already; then the account says one less than there is, until its pod is gone.
+account: the failures that its limit still allows, less the decided evictions that are not over yet. The Job may have
+counted one of those already; then the account is one too low until its pod is gone.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,13 +1,13 @@
-"""Moving running groups so that something else fits: who may be moved, and whether it is worth it.
+"""Moving running groups so that another group fits: the groups that may be moved, and whether the move is worth it.
 
-Gain and cost are both told in ten-thousandths of the largest node
-(`kaicore.rules.engine.victims.eviction_cost.PodSizes`): what starts, against what is moved. A group of several pods
-that ends as a whole counts twice, for all of it begins anew at once. Moving is worth it when the gain is more than the
-cost.
+Gain and cost are both in ten-thousandths of the largest node (`kaicore.rules.engine.victims.eviction_cost.PodSizes`):
+the started pods against the moved ones. A group of several pods that ends as a whole counts twice, because all of it
+begins anew at once. A move is worth it when the gain exceeds the cost.
 
-A group that was moved stays for a while (`EngineConfig.consolidate_cooldown_us`), by the log: nothing gets done by what
-is moved again and again. So does one of which pods were to go for any other reason, or could not be evicted. A pod that
-is a group of its own is told by its owner, and only one that was made since then stays: it is what was moved.
+A moved group stays for a while (`EngineConfig.consolidate_cooldown_us`), by the log: work that is moved again and again
+makes no progress. The same holds for a group with pods that were evicted for any other reason, or could not be evicted.
+A pod that is a group of its own is identified by its owner, and only pods created since then stay: they are the moved
+ones.
 """
 
 from kaicore.rules.engine.gang_planner import Steps, members_of

@@ -1,7 +1,7 @@
-"""The cheapest victims on one node whose eviction lets the node take a pod.
+"""The cheapest victims on one node that let the node take a pod.
 
-What a node needs is worked out once for nodes that are alike. Which sets of victims are tried is bounded by
-`EngineConfig.search_steps`.
+The needs of a node are computed once for equal nodes. `EngineConfig.search_steps` bounds the sets of victims that are
+tried.
 """
 
 from collections.abc import Iterator, Sequence

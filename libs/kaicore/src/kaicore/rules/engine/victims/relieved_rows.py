@@ -1,10 +1,10 @@
-"""What is remembered of rows without some of their pods, from search to search and from cycle to cycle.
+"""Memory of rows without some of their pods, from search to search and from cycle to cycle.
 
 On a full cluster every cycle asks for victims on the same nodes again, and few of these have changed. Whether a row
-takes a pod once some of its own pods are gone depends on: what the row is like with all that is charged to it, what
-those pods hold there, the order in which they go, what the pod asks for, and the shard's settings. All of that is in
-the keys here, so that nothing has to be forgotten for being out of date. Times are in none of them: no answer depends
-on one. What looks beyond the row (rules about other pods, volumes) is never remembered.
+takes a pod once some of its own pods are gone depends on: the state of the row with all its charges, the amounts of
+those pods there, the order in which they go, the requests of the pod, and the shard's settings. The keys here contain
+all of that, so no entry ever becomes outdated. They contain no times, because no answer depends on one. Rules that look
+beyond the row (about other pods, volumes) are never remembered.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Victims that can stay: after all that is to start was placed, those that are not needed are put back."""
+"""Reprieve: after the whole step was placed, victims that are not needed are put back."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
-"""Room for what is to start: one or more searches for victims, until those found may really be exchanged for it.
+"""Room for a step: one or more searches for victims, until the victims may really be exchanged for it.
 
-What a search finds fits. Whether it may be had for that price is asked afterwards, of all victims together: queues may
-refuse the exchange as a whole, and pods that are to be moved must fit elsewhere and be worth it. If not, the search
-begins anew without the victims that were refused.
+Search results fit. Whether the exchange is allowed is checked afterwards, for all victims together. Queues may refuse
+the exchange as a whole, and pods that are to be moved must fit elsewhere and be worth it. If not, the search begins
+anew without the refused victims.
 """
 
 from collections.abc import Sequence

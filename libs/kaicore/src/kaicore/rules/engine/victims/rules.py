@@ -1,4 +1,4 @@
-"""What tells one evicting action from another: which pods it may evict, for which groups, and at what price."""
+"""The rules of each evicting action: the pods that it may evict, the groups that it evicts for, and the price."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""The groups that run and may be preempted, by what says which queue and priority they are of."""
+"""The running groups that may be preempted, indexed by queue and priority."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property

@@ -1,17 +1,17 @@
-"""Which pods to evict so that all of a group fits: the search, on the nodes as they will be.
+"""The search for pods to evict so that all of a group fits, on the future nodes.
 
-Everything is tried on the future's nodes (`kaicore.rules.engine.placement.node_timeline`): victims are taken off, the
-preemptor is placed with its zones, and victims that are not needed after all are put back where they were. So what
-comes out is known to fit.
+Everything is tried on the future nodes (`kaicore.rules.engine.placement.node_timeline`). Victims are removed, the
+preemptor is placed with its zones, and unneeded victims are put back at their old places. So the result is known to
+fit.
 
-1. Place pod by pod. Where one fits no node, evict where that costs least; only nodes are looked at whose lowest
-   possible cost is below the best that is known. While a limit of the preemptor's queue, or of one above it, is in the
-   way, only pods are evicted that also make room below it.
+1. Place pod by pod. Where one fits no node, evict at the lowest cost. Only nodes with a lowest possible cost below the
+   best known one are searched. While a limit of the preemptor's queue, or of one above it, is in the way, only pods are
+   evicted that also make room below it.
 2. If a limit is still in the way, evict the pods that relieve it most cheaply. Where that fails, because the pods below
    the limit are not where room is needed, do this first.
 3. Put back the victims that are not needed, the dearest first.
 
-What an eviction costs, and which pods go together, is in `kaicore.rules.engine.victims.candidates`.
+The cost of an eviction, and the pods that go together, are in `kaicore.rules.engine.victims.candidates`.
 """
 
 import heapq

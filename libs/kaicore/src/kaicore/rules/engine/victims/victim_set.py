@@ -1,4 +1,4 @@
-"""Running pods that are evicted together, and what that costs."""
+"""Running pods that are evicted together, and the cost of that."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What all payloads are."""
+"""The base class of all payloads."""
 
 import msgspec
 

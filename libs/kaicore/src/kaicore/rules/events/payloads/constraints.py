@@ -1,4 +1,4 @@
-"""Facts about the other objects that decide where pods may go, and which may be evicted."""
+"""Facts about the other objects that decide which nodes pods may use, and which pods may be evicted."""
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.model.disruption import PodDisruptionBudget

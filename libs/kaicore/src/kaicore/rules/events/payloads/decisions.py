@@ -1,4 +1,4 @@
-"""What a cycle decides about pods and nodes."""
+"""Decisions of a cycle about pods and nodes."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Devices and the claims that pods use them by (dynamic resource allocation): facts, and what decisions gave."""
+"""Devices and the resource claims of pods (dynamic resource allocation): facts, and the allocations of decisions."""
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice

@@ -1,4 +1,4 @@
-"""Records of what the log's owner erased from it or set aside."""
+"""Records of data that the log's owner erased or set aside."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What the hub's own log records: clusters, leases, and which cluster each dispatch is given to."""
+"""Records of the hub's own log: clusters, leases, and the cluster of each dispatch."""
 
 from enum import StrEnum
 

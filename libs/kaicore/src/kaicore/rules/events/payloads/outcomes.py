@@ -1,4 +1,4 @@
-"""What became of decisions at the API server."""
+"""Outcomes of decisions at the API server."""
 
 from kaicore.rules.events.payloads.base import Payload
 

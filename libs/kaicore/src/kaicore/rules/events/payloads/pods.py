@@ -1,4 +1,4 @@
-"""Facts about pods: as the API server has them, and as their kubelets run them."""
+"""Facts about pods: from the API server, and from the kubelets that run them."""
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.model.placement import Placement

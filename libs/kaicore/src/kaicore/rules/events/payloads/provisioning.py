@@ -1,4 +1,4 @@
-"""ProvisioningRequests: facts about them, what cycles decide about them, and what became of that."""
+"""ProvisioningRequests: facts about them, decisions of cycles about them, and the outcomes."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Facts about queues, and how they stand."""
+"""Facts about queues, and their accounts."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What a shadow decides about the pods of another scheduler. It is never carried out."""
+"""Decisions of a shadow about the pods of another scheduler. They are never carried out."""
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.events.payloads.decisions import EvictionDecided, PodNominated, PodPlaced

@@ -1,4 +1,4 @@
-"""What a cycle records of the pods that it leaves waiting."""
+"""Records of a cycle about the pods that it leaves waiting."""
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.reasons.reason import Reason

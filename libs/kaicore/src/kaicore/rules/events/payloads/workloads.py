@@ -1,4 +1,4 @@
-"""Facts about what pods belong to, and about their priorities."""
+"""Facts about the owners and groups of pods, and about priorities."""
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.model.group_source import GroupSource

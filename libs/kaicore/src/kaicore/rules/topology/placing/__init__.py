@@ -1,1 +1,1 @@
-"""Placing pods of sets on a topology: which domains, and how many pods in each."""
+"""Placing pods of sets on a topology: the choice of domains, and the number of pods in each."""

@@ -1,4 +1,4 @@
-"""Which domains may take a set, by the counts, and in which order they are tried."""
+"""Candidate domains for a set, by the counts, and the order in which they are tried."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

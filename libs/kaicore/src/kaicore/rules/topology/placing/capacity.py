@@ -1,4 +1,4 @@
-"""How many pods of a class each domain takes, from the nodes up."""
+"""The number of pods of a class that each domain takes, from the nodes up."""
 
 from dataclasses import dataclass
 

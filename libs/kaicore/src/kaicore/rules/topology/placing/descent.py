@@ -1,4 +1,4 @@
-"""From a domain down to the spots: how many pods each gets."""
+"""The descent from a domain to its spots: the number of pods that each gets."""
 
 from dataclasses import dataclass
 

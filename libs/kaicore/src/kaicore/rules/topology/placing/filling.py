@@ -1,4 +1,4 @@
-"""Pods over domains: each part of several shares goes to its own domains, all shares at once."""
+"""Distribution of pods over domains: each part of several shares goes to its own domains, all shares at once."""
 
 import numpy as np
 

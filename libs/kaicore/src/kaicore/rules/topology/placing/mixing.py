@@ -1,4 +1,4 @@
-"""Pods of several classes on the same nodes: which of each where, found exactly while that is little work.
+"""Pods of several classes on the same nodes: an exact search for the combination, while that is little work.
 
 One class after the other may block itself: the last leader takes the place of two workers where another node had room
 for it beside them.

@@ -1,4 +1,4 @@
-"""What is to be placed on a topology, and the nodes as the search sees them.
+"""A placement request on a topology, and the nodes in the view of the search.
 
 The search knows no pods, classes or filters: it asks `Room` how many pods a node takes, and puts pods there on trial.
 Levels are numbers, 0 for the widest of `TopologyColumns.levels`.

@@ -1,4 +1,4 @@
-"""The search: sets of pods into domains, each tried with pods before it is chosen."""
+"""The search: sets of pods into domains. Each domain is tried with pods before it is chosen."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which domains the pods of sets share once they have been placed."""
+"""The domains that the pods of sets share once they have been placed."""
 
 from collections.abc import Mapping
 

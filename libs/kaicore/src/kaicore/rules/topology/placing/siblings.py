@@ -1,4 +1,6 @@
-"""The sets and pods in one set that have been placed so far: what they attract, and which domains they close."""
+"""The sets and pods of one set that have been placed so far: the pods that they attract, and the domains that they
+close.
+"""
 
 from dataclasses import dataclass, field
 

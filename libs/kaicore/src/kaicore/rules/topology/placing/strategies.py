@@ -1,4 +1,4 @@
-"""The strategies by name: how one algorithm chooses among domains that all have room."""
+"""The strategies by name: rules of one algorithm for choosing among domains that all have room."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""A request as the search goes about it: depths for levels, pods by class, sets that are alike as one batch."""
+"""A request prepared for the search: depths for levels, pods by class, equal sets as one batch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
