@@ -181,7 +181,7 @@ ROWS = (
     ),
     Row(
         "devices that several nodes can use, claims that several pods use, under several replicas and shards",
-        "given once ([0490](../decisions/0490-shared-devices-have-streams-of-their-own.md))",
+        "given once ([0460](../decisions/0460-devices-by-our-own-search.md))",
         (
             "tests/property/test_devices_once.py"
             "::test_replicas_that_decide_at_once_give_no_device_of_a_pool_of_all_nodes_twice",
@@ -198,7 +198,7 @@ ROWS = (
     Row(
         "claims that are made for PodGroups from templates (`DRAWorkloadResourceClaims`, off by default up to 1.37)",
         "shared by the pods of the group, and reserved for each of them; Kubernetes reserves it for the PodGroup "
-        "([0554](../decisions/0554-claims-of-pod-groups-are-shared-claims.md))",
+        "([0460](../decisions/0460-devices-by-our-own-search.md))",
         (
             f"{_UNIT}/test_allocating.py::test_pods_of_a_pod_group_share_the_claim_that_was_made_for_it_and_its_node",
             f"{_UNIT}/test_allocating.py::test_pod_gets_no_claim_of_a_template_that_is_another_pod_groups",

@@ -2,7 +2,7 @@
 
 A page links code by file and symbol, `[text](../libs/kaicore/src/kaicore/errors.py#KaiError)`, relative to itself as
 everywhere in Markdown. The site has a page for each file that is linked so. The link leads to the line on which the
-symbol is defined when the site is built. `decision 0102` in a page's prose becomes a link to that decision.
+symbol is defined when the site is built. `decision 0100` in a page's prose becomes a link to that decision.
 
 The glossary ends with the public classes of kaicore, a line each, which are read from the code when the site is built.
 

@@ -22,7 +22,7 @@ _GATES = """Feature gates are as the version has them by default, unless the nod
 _AGREEMENT = Path(__file__).parents[1] / "tests/fidelity/recorded/agreement.json"
 
 _RECORDED = """A version's own CPU, memory, device and Topology Manager were asked about made-up nodes and pods
-(`python -m tests.fidelity.kubelet_recorder`, decision 0501), and what they decided compared with what the model of that
+(`python -m tests.fidelity.kubelet_recorder`, decision 0450), and what they decided compared with what the model of that
 version foretells. *By the version before* is how many verdicts the model of the minor version before gets right, and
 *why* what it does not know. 1.36 is recorded by a kubelet as a whole, too (`make fidelity`)."""
 

@@ -196,7 +196,7 @@ def main() -> int:
     arguments = parser.parse_args()
     early = [one for one in arguments.versions if arguments.resizes and int(one.split(".")[1]) < FIRST_RESIZED_MINOR]
     if early:
-        parser.error(f"--resizes: {', '.join(early)}: resizes in place are on by default since 1.33 (decision 0605)")
+        parser.error(f"--resizes: {', '.join(early)}: resizes in place are on by default since 1.33 (decision 0452)")
     for version in arguments.versions:
         if arguments.resizes:
             print(write_resizes(version))

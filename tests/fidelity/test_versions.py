@@ -296,7 +296,7 @@ def test_cpus_of_uncore_caches_leave_the_split_open() -> None:
 def test_a_device_that_a_pod_holds_is_promised_to_no_other(version: str) -> None:
     """kubernetes/kubernetes#137534: a kubelet before 1.38 may take it for free, and then does not refuse the other pod.
 
-    That depends on the instant of a List of podresources (decision 0560), so the model is the same in both.
+    That depends on the instant of a List of podresources (decision 0450), so the model is the same in both.
     """
     cluster = Cluster()
     cluster.add_node("n1", amounts(cpu=8, memory=32, gpu=1), kubelet_version=version)

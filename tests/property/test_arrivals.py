@@ -66,7 +66,7 @@ class Node:
 def test_a_pod_that_is_let_in_for_certain_is_let_in_whatever_ends_before_and_between(
     layout: Any, kubelet: tuple[str, str], running: Any, coming: Any, seed: int
 ) -> None:
-    # How a container that needs several zones is split is not followed (decision 0180).
+    # How a container that needs several zones is split is not followed (decision 0112).
     if not coming or any(needs_several_zones(request_of(drawn), layout) for drawn in coming):
         return
     node, last = Node(layout, *kubelet), coming[-1]

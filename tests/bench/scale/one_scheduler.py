@@ -92,7 +92,7 @@ def nodes(count: int) -> list[NewEvent]:
 
 
 def waiting_pods(count: int) -> list[NewEvent]:
-    """Pods of one GPU, of 40 classes, just created: for a moment they wait for other replicas (decision 0522)."""
+    """Pods of one GPU, of 40 classes, just created: for a moment they wait for other replicas (decision 0404)."""
     made, now = [], int(time.time())
     for number in range(count):
         one = pod(f"p{number:06}", created_at=now, **shape(number))

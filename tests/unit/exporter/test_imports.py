@@ -26,7 +26,7 @@ PUBLISHING = {"cython_runtime", "xxhash", "yaml"}
 #: Large modules of Python's own that come in unseen.
 TOO_LARGE = {"email", "html", "http.client", "http.server", "json", "multiprocessing", "sqlite3", "unittest", "xml"}
 
-#: Smaller ones that it has only where it must: for flags, a supervisor, a misspelt word, a secret (decision 0585).
+#: Smaller ones that it has only where it must: for flags, a supervisor, a misspelt word, a secret (decision 0500).
 NOT_AT_FIRST = {"argparse", "ctypes", "difflib", "hmac", "random", "typing_extensions"}
 
 

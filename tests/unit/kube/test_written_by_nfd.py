@@ -1,4 +1,4 @@
-"""Objects that nfd-topology-updater v0.19.0 itself wrote to a kube-apiserver 1.37.2 (decision 0606).
+"""Objects that nfd-topology-updater v0.19.0 itself wrote to a kube-apiserver 1.37.2 (decision 0405).
 
 Its machine and kubelet are those of `test_written_by_rte`, with one more pod that shares CPUs and has memory of node 1.
 The second object is the first one with a method that RTE left in it, updated when no pod was listed any more.

@@ -1,7 +1,7 @@
 """The API server as an exporter needs it: get, create and patch one object, on the connection that `HttpClient` keeps.
 
 `kaicore.kube.client` does the same and more, with aiohttp, which is a quarter of what an exporter may weigh (decision
-0545).
+0500).
 """
 
 from typing import Protocol, Self

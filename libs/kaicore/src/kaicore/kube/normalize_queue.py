@@ -1,4 +1,4 @@
-"""Queues of KAI and of Kueue from the wire into the one model. Decisions 0080 and 0082 define the mapping."""
+"""Queues of KAI and of Kueue from the wire into the one model. Decision 0080 define the mapping."""
 
 from collections.abc import Iterable
 

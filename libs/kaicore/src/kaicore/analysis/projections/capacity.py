@@ -4,7 +4,7 @@ A free GPU is *stranded* where too little CPU or memory is left beside it. "Besi
 zones are published. "Too little" is less than the median that GPU pods now use for each of their GPUs. Where no pod
 holds a GPU, it is less than one CPU or 1 GiB. Waiting pods, queues and topologies do not matter: such pods as run here
 cannot use the GPU. On a node that is not ready or cordoned a GPU is out of service, and not stranded. The dashboard,
-the read models and what-if over history count by this one rule (decision 0481).
+the read models and what-if over history count by this one rule (decision 0480).
 """
 
 from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 Container scope looks at each container in order, init containers and sidecars first, and allocates it before the next.
 Pod scope asks once, for the whole pod, and allocates its containers under that one mask. Resources of an ordinary init
-container are lent to the containers after it. CPUs and devices are counted, not identified (decision 0041).
+container are lent to the containers after it. CPUs and devices are counted, not identified (decision 0004).
 
 `admit` is exact for one node; `kaicore.rules.numa.screen` rules nodes out by the thousand.
 

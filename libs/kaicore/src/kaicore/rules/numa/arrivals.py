@@ -12,7 +12,7 @@ and a container that fits then fits always. So it does not matter which of the p
 
 Under `best-effort` and `none` no zone needs to have room for all. A kubelet refuses where no zone has the memory, and
 where the node has too few CPUs: of these, init containers that came before may keep more than is accounted (decision
-0033). A best-effort kubelet goes to the lowest zone that has room for all. Where there is none, it goes to any zone
+0004). A best-effort kubelet goes to the lowest zone that has room for all. Where there is none, it goes to any zone
 that has room for the memory. CPUs and devices come from anywhere then, and the remaining amounts per zone are not known
 any more. `none` takes memory of the lowest zone that has it, and the zones of CPUs do not matter.
 
@@ -147,7 +147,7 @@ class _Step:
         lends: what it takes is lent on to the steps after it.
         need: by resource.
         besides: what it may take though as much is lent: of an odd number of CPUs the last may come from a core that is
-            half free (decision 0033). It is not needed.
+            half free (decision 0004). It is not needed.
     """
 
     lends: bool

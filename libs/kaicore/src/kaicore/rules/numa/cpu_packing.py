@@ -44,7 +44,7 @@ class CoreCounts:
 
     Which CPUs an init container lends decides what later containers take over: an even request takes whole cores and
     leaves a lent half of a broken one alone. No API shows CPU ids of init containers, so how many cores are broken is
-    not known for certain; each number that is possible makes a world of its own (decisions 0041, 0033).
+    not known for certain; each number that is possible makes a world of its own (decision 0004).
 
     Attributes:
         free_whole, free_single: free, with and without their sibling.

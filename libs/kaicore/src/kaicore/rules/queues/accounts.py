@@ -4,7 +4,7 @@ Charging and taking back are each other's inverses, to the unit, in any order an
 
 A queue may keep part of its quota from others (`QueueTree.kept`). That part counts towards its ancestors' limits even
 while it uses less: `held` is that figure. Where no queue keeps anything, it equals `used`. This reproduces Kueue's
-lending limits (`facts` and decision 0082).
+lending limits (`facts` and decision 0080).
 """
 
 from collections.abc import Iterable, Mapping

@@ -11,7 +11,7 @@ Every resource is divided by itself, from the roots down: the share of a queue i
 Past use shifts the proportions: a queue that used more of the cluster than its weight is owed gets less, one that used
 less gets more, `k` times the difference (`weight + k * (weight - use)`, both as parts of one, never below 0).
 
-Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/resource_division/resource_division.go`. Decision 0081
+Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/resource_division/resource_division.go`. Decision 0080
 lists the differences and their reasons.
 """
 

@@ -5,7 +5,7 @@ side must have a right to its requests, the victim's side must hold more than it
 the roles. A resource that the reclaimer does not ask for gives it no right to anything.
 
 Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/reclaimable/reclaimable.go` and
-`reclaimable/strategies/strategies.go`. Decision 0081 lists the differences.
+`reclaimable/strategies/strategies.go`. Decision 0080 lists the differences.
 """
 
 from collections.abc import Sequence
