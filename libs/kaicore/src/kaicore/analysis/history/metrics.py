@@ -1,7 +1,7 @@
 """Figures that compare scheduling policies: pure functions of samples and waiting times.
 
 Source of the five with names in capitals: "Kant: An Efficient Unified Scheduling System for Large-Scale AI Clusters"
-(ZTE, arXiv 2510.01256). Each function documents its exact computation; docs/decisions/0300 lists our own additions.
+(ZTE, arXiv 2510.01256). Each function documents its exact computation; decision 0295 lists our own additions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
