@@ -179,6 +179,9 @@ async def test_a_stack_restored_to_a_moment_of_the_past_goes_on_and_promises_not
         await client.delete("/api/v1/namespaces/default/pods/before-1")
     await stack.until(bound(4, "after"))
     await stack.check()
+    # The log grows beyond the event that was sealed.
+    await stack.create(*(pod_manifest(f"later-{n}", cpu="1", memory="1Gi", gpu="8") for n in range(12)))
+    await stack.until(lambda state: len(ours(state, "later")) == 12)
 
     # Seals show that the log ends otherwise than it did, and that what is before the restored point is what it was.
     said = kai(stack, "audit", "verify", "--against", str(seals), code=1)

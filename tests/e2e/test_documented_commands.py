@@ -46,7 +46,7 @@ MEANINGS = (
     # What reaches a hub elsewhere; the demonstration's is in its data directory.
     (r" …$", ""),
     (r"http://127\.0\.0\.1:8080", "$DEMONSTRATION_API"),
-    (r"postgresql://…", "$OWNERS_URL"),
+    (r"postgresql://…|\$RESTORED_URL", "$OWNERS_URL"),
     (r"research/(train|prep)-0", "default/never-fits"),
     (r"^kai simulate -$", "kai dump --cluster demo | kai simulate -"),
     # One file is submitted in several ways.
@@ -69,9 +69,11 @@ MEANINGS = (
     (r"--from A --to B", "--from 1 --to 200"),
     (r"MOMENT MOMENT", "100 200"),
     (r"02:50Z 02:55Z", "100 200"),
-    (r"MOMENT\b", "200"),
+    (r"(?:MOMENT|POSITION)\b", "200"),
+    (r"\bREASON\b", "forged"),
     (r"--at -2h", "--at -1s"),
     (r"-1m end", "-1s end"),
+    (r"(?<=--profile )FILE", "demo24"),
     (r"\bFILE\b", "team.yaml"),
     (r"\bDIR\b", "trace"),
     (r"NAMESPACE/NAME", "default/never-fits"),
@@ -358,6 +360,7 @@ def beside(demonstration: Shell) -> Iterator[Shell]:
         shell = Shell(here)
         (here / ".kai").mkdir()
         shutil.copytree(demonstration.here / "trace", here / "trace")
+        shutil.copy(demonstration.here / "settings.yaml", here)
         (server,) = [line for _, line in LONG if line.startswith("kai-apiserver")]
         with shell.running(server, until=GOES_ON["kai-apiserver"]):
             yield shell

@@ -55,6 +55,7 @@ PLACEHOLDERS = {
     "SCHEDULER": "kai-scheduler",
     "MOMENT": "200",
     "POSITION": "200",
+    "REASON": "forged",
     "SERVICE": "relay",
     "PROFILE": "demo24",
     "FILES…": "a.yaml",

@@ -71,7 +71,7 @@ def quarantine_text(events: Sequence[QuarantinedEvent]) -> str:
     others = f" and {len(events) - 1} more" if len(events) > 1 else ""
     return (
         f"event {first.position} ({first.type} on {first.stream}, by {first.actor}) cannot be decoded{others}: nothing "
-        f"is decided about it until `kai audit set-aside {first.position} --reason …`"
+        f"is decided about it until `kai audit set-aside {first.position} --reason REASON`"
     )
 
 

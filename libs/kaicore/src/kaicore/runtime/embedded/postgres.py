@@ -256,6 +256,8 @@ class EmbeddedPostgres(EmbeddedServer):
                         verb, sql.Identifier(role), sql.Literal(self._password(role))
                     )
                 )
+        # A server that starts is not to wait for its standby: what is set here is set at each start.
+        await connection.execute("SET synchronous_commit = local")
         for statement in (*_ROLE_SETTINGS, f"ALTER DATABASE {_DATABASE} OWNER TO {_OWNER}"):
             await connection.execute(statement)
 
