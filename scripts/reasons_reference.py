@@ -17,7 +17,6 @@ from kaicore.rules.reasons import (
     reason,
     remedy,
     topology,
-    topology_room,
 )
 from kaicore.rules.reasons.base import CodedReason
 
@@ -55,7 +54,6 @@ _PARTS: dict[ModuleType, str] = {
     numa: "NUMA zones",
     group: "The pod and its group",
     topology: "Network topologies",
-    topology_room: "Room in network topologies",
     queue: "Queues",
     eviction: "Eviction and moving",
     provisioning: "Nodes that an autoscaler makes",

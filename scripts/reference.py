@@ -15,7 +15,7 @@ import api_reference
 import devices_reference
 import kai_api.app
 import kai_webhook.app
-import kaicore.ledger.log.metrics
+import kaicore.ledger.log.snapshots
 import kaicore.runtime.service.http_limits
 import kubelets_reference
 import reasons_reference
@@ -35,9 +35,9 @@ from kai_relay.sealing import SealMetrics
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_watcher.metrics import WatcherMetrics
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.kube.kinds import KINDS
-from kaicore.kube.resources import Resource
-from kaicore.ledger.feed.metrics import FeedMetrics
+from kaicore.kube.kinds.table import KINDS
+from kaicore.kube.wire.resources import Resource
+from kaicore.ledger.feed.observer import FeedMetrics
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import codec, payloads
@@ -167,7 +167,7 @@ def metrics() -> str:
 def _registered() -> dict[str, Iterable[Collector]]:
     collectors_by_service: dict[str, Iterable[Collector]] = {
         "Every process with an HTTP server": [kaicore.runtime.service.http_limits._REFUSED],  # noqa: SLF001
-        "Every process that reads the log": [kaicore.ledger.log.metrics.DISCARDED],
+        "Every process that reads the log": [kaicore.ledger.log.snapshots.DISCARDED],
         "Every service of which one instance leads": [LEADS],
     }
 
@@ -288,9 +288,10 @@ def kinds() -> str:
         )
     return f"""# Kinds
 
-Every kind of objects that the watcher follows, in this order. Each is one row of the table in `kaicore.kube.kinds`; of
-several versions the first that is served is read. A version of an object that says something new is recorded as the
-first of the two [events](events.md), its end as the second, both on the stream in the last column but one.
+Every kind of objects that the watcher follows, in this order. Each is one row of the table in
+`kaicore.kube.kinds.table`; of several versions the first that is served is read. A version of an object that says
+something new is recorded as the first of the two [events](events.md), its end as the second, both on the stream in the
+last column but one.
 
 {table(("kind", "API group", "versions", "scope", "events", "stream", ""), rows)}
 """

@@ -5,18 +5,18 @@ from collections.abc import Iterable
 from enum import Enum
 
 from kai_api.main import ApiSettings
-from kai_apiserver.settings import ApiServerSettings
+from kai_apiserver.main import ApiServerSettings
 from kai_binder.settings import BinderSettings
 from kai_exporter.settings import ExporterSettings
 from kai_fleet.main import FleetSettings
-from kai_hub.settings import HubSettings
-from kai_ingest.settings import IngestSettings
+from kai_hub.main import HubSettings
+from kai_ingest.main import IngestSettings
 from kai_operator.settings import OperatorSettings
 from kai_projector.main import ProjectorSettings
-from kai_relay.settings import RelaySettings
+from kai_relay.main import RelaySettings
 from kai_scheduler.main import SchedulerSettings
-from kai_watcher.settings import WatcherSettings
-from kai_webhook.settings import WebhookSettings
+from kai_watcher.main import WatcherSettings
+from kai_webhook.main import WebhookSettings
 from kaicore.runtime.agent.settings import AgentSettings, settings_of
 from kaicore.runtime.service import ServiceSettings
 from pydantic_core import PydanticUndefined

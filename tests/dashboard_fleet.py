@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.deciding.shadow import decide_in_shadow, shadow_config
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Unit
@@ -12,7 +13,6 @@ from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, Topolog
 from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.pod_entry import Stage
-from kaicore.rules.state.shadow import decide_in_shadow, shadow_config
 
 from tests.devices import add_claim, add_slice, devices, exactly, from_template, gpu, slice_document, using
 from tests.factory import amounts, pod

@@ -3,9 +3,13 @@
 from typing import Any
 
 import msgspec
-from kaicore.kube.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
-from kaicore.kube.normalize_device import normalize_device_class, normalize_slice, normalize_taint_rule
-from kaicore.kube.normalize_resource_claim import normalize_resource_claim
+from kaicore.kube.normalize.device import (
+    normalize_device_class,
+    normalize_resource_claim,
+    normalize_slice,
+    normalize_taint_rule,
+)
+from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
 from kaicore.rules.events import payloads
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, PodClaim, ResourceClaim, ResourceSlice
 from kaicore.rules.model.pod import Pod

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
-from kaicore.rules.state.decide import decide
 
 from tests.ledger import Ledger
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import yaml
-from kaicore.kube.group_kinds import group_kind
-from kaicore.kube.losses import Lost, unheard
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.resources import PODS
+from kaicore.kube.kinds.table import group_kind
+from kaicore.kube.normalize.losses import Lost, unheard
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import PODS
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import Group, PodSet
 from kaicore.rules.model.group_source import GroupSource

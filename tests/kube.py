@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 from kai_apiserver.server import ApiServer, ApiServerOptions
-from kaicore.kube.access import AccessSource, plain_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import AccessSource, plain_access
+from kaicore.kube.api.client import KubeClient
 
 Json = dict[str, Any]
 

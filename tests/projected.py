@@ -8,7 +8,7 @@ from kaicore.analysis.projections.projection import HOUR_US, MINUTE_US, Projecti
 from kaicore.analysis.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.factory import Cluster, amounts, pod

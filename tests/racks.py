@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.kinds import KAI_POD_GROUP, SIGS_POD_GROUP
+from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate

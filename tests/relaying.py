@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kai_relay.cluster_relay import RelayOptions
 from kai_relay.metrics import RelayMetrics
-from kai_relay.readiness import BUS, Readiness
-from kai_relay.relay import Relay
+from kai_relay.relay import BUS, Readiness, Relay, RelayOptions
 from kaicore.ledger.bus import MemoryBus
 from kaicore.ledger.bus.wire import from_message
 from kaicore.rules.events.envelope import Event

@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kaicore.rules.deciding.cycle_input import idle
+from kaicore.rules.deciding.decide import Proposal, decide
+from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import PodPlaced, ReplicasChanged
 from kaicore.rules.sharing.replicas import replica_shard, replicas_stream
-from kaicore.rules.state.cycle_input import idle
-from kaicore.rules.state.decide import Proposal, decide
-from kaicore.rules.state.share import Share
 
 from tests.ledger import Ledger
 

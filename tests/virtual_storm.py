@@ -19,15 +19,15 @@ from kai_fleet.nodes import NodeSpec, expand
 from kai_fleet.nrt import NrtBuilder
 from kai_fleet.profile import parse_profile
 from kai_fleet.wire import PodObject
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.normalize_topology import normalize_topology
-from kaicore.kube.objects import PodObject as WatchedPod
-from kaicore.kube.objects import TopologyObject
+from kaicore.kube.normalize.node import normalize_topology
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.objects import PodObject as WatchedPod
+from kaicore.kube.wire.objects import TopologyObject
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.rules.state.contradiction import contradiction
-from kaicore.rules.state.decide import decide
+from kaicore.rules.state.agreement import contradiction
 
 from tests.factory import Cluster, node
 

@@ -17,7 +17,7 @@ from kaicore.ledger.log.partitions import Month
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.cluster_state import ClusterState

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 
 from kai_scheduler.collecting import look_at_new
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.bench.figures import Figure, figure

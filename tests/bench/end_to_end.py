@@ -20,8 +20,8 @@ from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory
 from kai_cli.stack import ClusterSpec, Stack
 from kaicore.analysis.inquiry.log_states import events_of
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Event

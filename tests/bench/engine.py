@@ -10,17 +10,17 @@ from typing import Any
 
 import msgspec
 from kai_scheduler.collecting import look_at_new
+from kaicore.rules.deciding.decide import Proposal, decide
+from kaicore.rules.deciding.remedies import StateRemedies
 from kaicore.rules.engine import cycle_record
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.events import payloads
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
 from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Container, QosClass
 from kaicore.rules.model.quantity import CPU, MEMORY
-from kaicore.rules.state.decide import Proposal, decide
-from kaicore.rules.state.remedies import StateRemedies
 
 from tests.bench.figures import Figure, figure
 from tests.factory import amounts, pod

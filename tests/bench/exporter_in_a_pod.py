@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from kai_exporter.main import main
-from kaicore.kube import service_account
+from kaicore.kube.api import service_account
 
 if __name__ == "__main__":
     service_account.SERVICE_ACCOUNT = Path(os.environ["BENCH_SERVICE_ACCOUNT"])

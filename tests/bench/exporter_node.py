@@ -21,8 +21,8 @@ from aiohttp import web
 from kai_apiserver.http.tls import certificate_files
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.topology_publisher import PATH
-from kaicore.kube.access import plain_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import plain_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.kube.podresources import AllocatableResourcesResponse
 
 from tests.bench.figures import Figure, figure

@@ -21,8 +21,8 @@ from kai_fleet.profile import load_profile
 from kai_fleet.running import running_fleet
 from kai_fleet.state_files import StateFiles
 from kaicore.kube import podresources as api
-from kaicore.kube.access import AccessSource, plain_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import AccessSource, plain_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.service import configure_logging
 
 from tests.bench.figures import Figure, figure

@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import psycopg
-from kai_cli.replay_processes import replay_in_processes
+from kai_cli.replaying import replay_in_processes
 from kai_cli.source import LogSource
-from kaicore.analysis.inquiry.ranges import Range
+from kaicore.analysis.inquiry.moments import Range
 from kaicore.analysis.inquiry.replay import halves, replay_log
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.reader import LogFile

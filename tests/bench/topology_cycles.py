@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 from kai_scheduler.collecting import look_at_new
+from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Container, QosClass
 from kaicore.rules.model.quantity import CPU, MEMORY
-from kaicore.rules.state.decide import Proposal, decide
 
 from tests.bench.figures import Figure, figure
 from tests.workloads import Workloads

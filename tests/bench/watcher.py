@@ -14,12 +14,12 @@ from pathlib import Path
 
 import msgspec
 from kai_apiserver.process import ApiServerProcess
-from kaicore.kube.access import plain_access
-from kaicore.kube.client import KubeClient
-from kaicore.kube.facts import Facts
-from kaicore.kube.kinds import POD
-from kaicore.kube.reflector_core import ListPage, ReflectorCore
-from kaicore.kube.resources import PODS as POD_RESOURCE
+from kaicore.kube.api.access import plain_access
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.reflector_core import ListPage, ReflectorCore
+from kaicore.kube.kinds.facts import Facts
+from kaicore.kube.kinds.table import POD
+from kaicore.kube.wire.resources import PODS as POD_RESOURCE
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog

@@ -14,16 +14,16 @@ import yaml
 from kai_cli.load import Loader
 from kaicore.analysis.history.reading import read_history
 from kaicore.analysis.history.results import RunResult, places_of, result_of
+from kaicore.analysis.inquiry.audit import promises_of
 from kaicore.analysis.inquiry.log_states import events_of
-from kaicore.analysis.inquiry.promises import promises_of
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.analysis.shadow.report import ShadowReport
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import PodObserved
-from kaicore.rules.model.rejection import is_kubelet_rejection
+from kaicore.rules.model.pod import is_kubelet_rejection
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.beside.peers import KAI_SCHEDULER, KUBE, QUEUE, TOPOLOGY_AWARE, kai_definitions, kai_queues, run_peer

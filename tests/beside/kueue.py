@@ -17,8 +17,8 @@ import msgspec
 import yaml
 from kai_cli.load import Loader
 from kaicore.errors import ClusterUnavailable
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 
 from tests.beside.control_plane import Program
 from tests.beside.programs import KUEUE, required, sources

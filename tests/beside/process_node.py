@@ -22,7 +22,7 @@ from urllib.request import urlopen
 import msgspec
 import yaml
 from kaicore.errors import ApiStatus
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 
 from tests.beside.service_names import ServiceNames
 

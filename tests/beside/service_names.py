@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 
 Json = dict[str, Any]
 

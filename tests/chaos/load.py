@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from kaicore.errors import ClusterError
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 
 from tests.chaos.world import World
 from tests.e2e.live_stack import pod_manifest

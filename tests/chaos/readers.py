@@ -8,8 +8,7 @@ from typing import Any
 import aiohttp
 import psycopg
 from kaicore.analysis.projections.building import Builder
-from kaicore.analysis.projections.store import ViewStore
-from kaicore.analysis.projections.tables import OF_GENERATIONS
+from kaicore.analysis.projections.store import OF_GENERATIONS, ViewStore
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.chaos.recording import Recorder

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from kaicore.rules.deciding.why import zones_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.state.why import zones_text
 
 _NEVER = 1 << 60
 
@@ -78,7 +78,7 @@ class Rejections:
     It could not in three cases only. When the pod was decided on, another one that was there had run for five seconds
     and it was not observed: ingest or its node's exporter was down, and where it is was guessed. Or another one that
     had run for a minute ended between the decision and the kubelet's verdict. Or no exporter had reported anything yet:
-    until one does, what is not observed is taken to be as predicted (`kaicore.rules.state.doubts`).
+    until one does, what is not observed is taken to be as predicted (`kaicore.rules.deciding.cycle_input`).
     """
 
     all: list[Rejection] = field(default_factory=list)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.audit import promises_of
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import BusUnavailable, ClusterError
 from kaicore.ledger.bus import NatsBus

@@ -21,8 +21,8 @@ import pytest
 import yaml
 from kai_cli.load import Loader
 from kai_cli.manifests import read_manifests
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.embedded import embedded_url_of
 
 from tests.chaos.test_clusters_lost import job

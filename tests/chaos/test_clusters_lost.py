@@ -16,8 +16,8 @@ import msgspec
 import pytest
 from kai_cli import cluster_commands, dispatch_commands
 from kai_cli.paths import RunningCluster
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, running

@@ -23,8 +23,8 @@ from kai_cli.ports import Ports
 from kai_cli.processes import KeptServer, ProcessSpec, SupervisedProcess
 from kai_cli.webhook_certificates import make_certificate
 from kaicore.errors import KaiError
-from kaicore.kube.access import AccessSource, configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import AccessSource, configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 

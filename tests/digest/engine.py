@@ -10,22 +10,29 @@ from typing import Any
 
 import msgspec
 from kai_binder.resource_claims import allocation_document
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig, PlacementStrategy
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_event, encode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.device import Allocation, PodClaim
-from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Container, ContainerKind, Owner, Pod, QosClass, Toleration
-from kaicore.rules.model.pod_rules import ClaimUse, HostPort, PodRules, PodTerm, PreferredPods, SpreadConstraint
+from kaicore.rules.model.pod_rules import (
+    ClaimUse,
+    HostPort,
+    PodDisruptionBudget,
+    PodRules,
+    PodTerm,
+    PreferredPods,
+    SpreadConstraint,
+)
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import Cluster, topology

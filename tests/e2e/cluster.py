@@ -21,8 +21,8 @@ from urllib.request import urlopen
 import msgspec
 import yaml
 from kaicore.errors import ApiStatus
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 
 Json = dict[str, Any]
 

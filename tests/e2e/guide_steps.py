@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import yaml
 from kai_cli.load import Loader
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json

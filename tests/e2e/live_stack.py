@@ -16,11 +16,11 @@ import msgspec
 import psycopg
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
-from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.audit import promises_of
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import LogUnavailable
-from kaicore.kube.access import AccessSource, configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import AccessSource, configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog

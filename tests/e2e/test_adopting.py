@@ -16,8 +16,8 @@ import pytest
 import yaml
 from kai_cli.load import Loader
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.client import KubeClient
-from kaicore.kube.object_paths import ObjectPaths
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.object_paths import ObjectPaths
 from kaicore.kube.shipped_crds import shipped_crds
 from kaicore.rules.state.cluster_state import ClusterState
 

@@ -14,9 +14,9 @@ import yaml
 from kai_cli.load import Loader
 from kai_cli.manifests import read_manifests
 from kaicore.errors import ApiStatus
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
-from kaicore.kube.object_paths import ObjectPaths
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.object_paths import ObjectPaths
 
 from scripts import chart
 from tests.e2e.cluster import PATIENCE_S, Cluster, foreign_kubeconfig

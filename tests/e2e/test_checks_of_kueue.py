@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json
 from tests.e2e.live_stack import LiveStack, pod_manifest, running

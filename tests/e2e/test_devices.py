@@ -14,7 +14,7 @@ import pytest
 import yaml
 from kai_apiserver import demonstration
 from kaicore.errors import ApiStatus
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 

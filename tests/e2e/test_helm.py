@@ -25,8 +25,8 @@ import yaml
 from kai_cli.webhook_certificates import make_certificate
 from kaicore.errors import ApiStatus
 from kaicore.kube import podresources
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.beside.process_node import ProcessNode

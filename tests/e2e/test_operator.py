@@ -18,9 +18,9 @@ import msgspec
 import pytest
 import yaml
 from kaicore.errors import ApiStatus
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
-from kaicore.kube.object_paths import ObjectPaths
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.object_paths import ObjectPaths
 from kaicore.kube.operands.names import API_VERSION, OPERAND_KINDS
 
 from scripts import chart

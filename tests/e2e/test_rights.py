@@ -14,11 +14,10 @@ import pytest
 import yaml
 from kai_watcher.optional_resources import served_version
 from kaicore.errors import ApiStatus
-from kaicore.kube.client import KubeClient
-from kaicore.kube.group_kinds import GROUP_KINDS
-from kaicore.kube.kinds import KINDS
-from kaicore.kube.normalize_storage import SELECTED_NODE_ANNOTATION
-from kaicore.kube.resources import OptionalResource
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.kinds.table import GROUP_KINDS, KINDS
+from kaicore.kube.normalize.storage import SELECTED_NODE_ANNOTATION
+from kaicore.kube.wire.resources import OptionalResource
 
 from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 import pytest
 import yaml
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import Json, foreign_kubeconfig

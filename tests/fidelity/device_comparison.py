@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
-from kaicore.kube.device_objects import AllocationWire
-from kaicore.kube.normalize_resource_claim import read_allocation
+from kaicore.kube.normalize.device import read_allocation
+from kaicore.kube.wire.devices import AllocationWire
 from kaicore.rules.devices.allocation import ClaimToServe, allocate
 from kaicore.rules.devices.holdings import Holdings
 from kaicore.rules.devices.pools import PoolId, PoolSlice, pool_slice, pools_of_node

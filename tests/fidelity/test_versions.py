@@ -6,7 +6,7 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig, KubeletOverride
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.model.pod import Pod, QosClass
-from kaicore.rules.numa.cpu_distribution import Spreading, distribute
+from kaicore.rules.numa.cpu_packing import Spreading, distribute
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.kubelet_versions import CHANGES, NEWEST_MINOR, REFERENCE_MINOR, PodLevel, kubelet_model
 from kaicore.rules.reasons.reason import Reason

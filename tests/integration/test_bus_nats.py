@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from kaicore.errors import BusUnavailable
-from kaicore.ledger.bus import Limits, Message, NatsBus, pull
+from kaicore.ledger.bus import Limits, Message, NatsBus, jetstream
 from kaicore.ledger.bus import connection as connection_module
 from kaicore.ledger.bus.connection import Connection, Outgoing
 
@@ -29,7 +29,7 @@ def messages(first: int, last: int, *, size: int = 1) -> list[Message]:
 async def test_a_request_that_ran_out_is_made_again(
     bus: NatsBus, cluster_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "_REQUEST_NS", 50_000_000)
+    monkeypatch.setattr(jetstream, "_REQUEST_NS", 50_000_000)
     subscription = await bus.subscribe(cluster_name, after=0)
     for last in range(1, 4):
         # Longer than the request stands, which nothing tells us.
@@ -43,7 +43,7 @@ async def test_a_request_that_ran_out_is_made_again(
 async def test_requests_end_at_their_limit_of_bytes_and_go_on(
     bus: NatsBus, cluster_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull, "_WINDOW_BYTES", 1)
+    monkeypatch.setattr(jetstream, "_WINDOW_BYTES", 1)
     subscription = await bus.subscribe(cluster_name, after=0)
     await bus.publish(cluster_name, messages(1, 60, size=1 << 20))
     positions: list[int] = []

@@ -9,10 +9,10 @@ import pytest
 from kai_cli.dump import Dump
 from kai_cli.manifests import read_located
 from kaicore.analysis.simulation import read_world, simulate
-from kaicore.kube.access import plain_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import plain_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 
 from tests.kube import PODS, Api, simulated
 

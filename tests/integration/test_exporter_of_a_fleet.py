@@ -10,8 +10,8 @@ import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.main import export
 from kai_exporter.settings import ExporterSettings
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.resources import PODS
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import SpanAmount, ZoneAmount

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.audit import promises_of
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import NotMigrated
 from kaicore.ledger.log.audit import verify

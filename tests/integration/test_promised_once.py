@@ -6,12 +6,12 @@ import pytest
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Stale, Unit, derived_id
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.promises import PromiseCheck
 
 from tests.factory import amounts, node, pod, topology

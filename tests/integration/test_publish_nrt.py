@@ -16,10 +16,10 @@ from kai_exporter.node_topology import Machine, node_topology, pods_fingerprint,
 from kai_exporter.pod_messages import decode_allocatable
 from kai_exporter.topology_publisher import DIGEST_ANNOTATION, PATH, Published, TopologyPublisher
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
-from kaicore.kube import service_account
-from kaicore.kube.normalize_topology import normalize_topology
+from kaicore.kube.api import service_account
+from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.podresources import AllocatableResourcesResponse, ContainerMemory, PodResources
-from kaicore.kube.resources import TOPOLOGIES
+from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.numa.kubelet_settings import infer_settings
 from kaicore.rules.numa.kubelet_versions import PodLevel

@@ -10,8 +10,7 @@ from kaicore.analysis.projections import building
 from kaicore.analysis.projections.building import Builder, GenerationStore
 from kaicore.analysis.projections.questions import ReadModels
 from kaicore.analysis.projections.rows import PodHistory, RowChanges
-from kaicore.analysis.projections.store import Superseded, ViewStore
-from kaicore.analysis.projections.tables import METADATA, POD_HISTORY
+from kaicore.analysis.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
 from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog

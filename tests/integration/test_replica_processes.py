@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate

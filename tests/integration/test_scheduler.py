@@ -15,15 +15,15 @@ from kaicore.analysis.inquiry.log_states import restored
 from kaicore.ledger.log import trail
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from prometheus_client import CollectorRegistry, generate_latest
 

@@ -16,7 +16,7 @@ from kai_webhook.app import make_app as webhook
 from kaicore.analysis.dispatching.hub_log import HubLog
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import ClusterUnavailable, ConfigurationError
-from kaicore.kube.access import configured_access
+from kaicore.kube.api.access import configured_access
 from kaicore.ledger.bus.nkeys import Nkey
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.payloads import ClusterRegistered

@@ -14,7 +14,7 @@ from kai_hub.hub import STATE, Hub, HubOptions
 from kai_hub.metrics import HubMetrics
 from kaicore.analysis.dispatching.choices import replay_choices
 from kaicore.analysis.dispatching.hub_log import HubLog
-from kaicore.analysis.dispatching.reading import read_dispatch
+from kaicore.analysis.dispatching.submitting import read_dispatch
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.simulation import Located
 from kaicore.errors import ClusterUnavailable, ConfigurationError, InvalidObject, KaiError

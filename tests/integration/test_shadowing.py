@@ -19,14 +19,14 @@ from kaicore.errors import UnknownSubject
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.deciding.shadow_notes import shadow_notes
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import Payload, ShadowDecided
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.shadow_notes import shadow_notes
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry

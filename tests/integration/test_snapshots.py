@@ -12,12 +12,11 @@ from kaicore.analysis.inquiry.log_states import first_state, folded, restored
 from kaicore.analysis.inquiry.moments import Moment, position_of, state_at
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import ConfigurationError, EventsRetired
-from kaicore.ledger.log.metrics import DISCARDED
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Filter, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.ledger.log.snapshots import newest
+from kaicore.ledger.log.snapshots import DISCARDED, newest
 from kaicore.ledger.log.state_snapshot import take_state
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
-from kai_ingest.authentication import AuthenticationUnavailable, KubernetesTokens, NotAllowed, NotAuthenticated
-from kai_ingest.token_review import KubernetesReviewer
-from kaicore.kube.access import plain_access
-from kaicore.kube.client import KubeClient
+from kai_ingest.authentication import (
+    AuthenticationUnavailable,
+    KubernetesReviewer,
+    KubernetesTokens,
+    NotAllowed,
+    NotAuthenticated,
+)
+from kaicore.kube.api.access import plain_access
+from kaicore.kube.api.client import KubeClient
 
 CORE = "/api/v1"
 NAMESPACE = f"{CORE}/namespaces/kai-system"

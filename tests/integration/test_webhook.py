@@ -11,8 +11,7 @@ import aiohttp
 import pytest
 import yaml
 from kai_cli.webhook_certificates import certificates, configuration, make_certificate
-from kai_webhook.main import serve
-from kai_webhook.settings import WebhookSettings
+from kai_webhook.main import WebhookSettings, serve
 from kaicore.errors import ApiStatus, ConfigurationError
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads

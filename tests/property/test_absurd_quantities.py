@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from kaicore.analysis.simulation import Located, read_world
 from kaicore.analysis.simulation.run import Simulation
 from kaicore.errors import InvalidObject
-from kaicore.kube import kinds
-from kaicore.kube.facts import Facts
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.queue_kinds import QUEUE_KINDS
-from kaicore.kube.reflector_core import ObjectSeen
-from kaicore.kube.resources import (
+from kaicore.kube.api.reflector_core import ObjectSeen
+from kaicore.kube.kinds import table
+from kaicore.kube.kinds.facts import Facts
+from kaicore.kube.kinds.table import QUEUE_KINDS
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import (
     BUDGETS,
     CLAIMS,
     NODES,
@@ -199,11 +199,11 @@ FLAVOR = {
     "resources": [{"name": "cpu", "nominalQuota": 1, "borrowingLimit": "2", "lendingLimit": 0}],
 }
 EVERY: list[tuple[Any, Any, dict[str, Any]]] = [
-    (kinds.NODE, NODES, wire.node()),
-    (kinds.PRIORITY_CLASS, PRIORITY_CLASSES, {"metadata": wire.metadata("c"), "value": 5}),
-    (kinds.TOPOLOGY, TOPOLOGIES.at("v1alpha2"), wire.topology()),
+    (table.NODE, NODES, wire.node()),
+    (table.PRIORITY_CLASS, PRIORITY_CLASSES, {"metadata": wire.metadata("c"), "value": 5}),
+    (table.TOPOLOGY, TOPOLOGIES.at("v1alpha2"), wire.topology()),
     (
-        kinds.POD,
+        table.POD,
         PODS,
         wire.pod(
             priority=5,
@@ -214,7 +214,7 @@ EVERY: list[tuple[Any, Any, dict[str, Any]]] = [
         ),
     ),
     (
-        kinds.BUDGET,
+        table.BUDGET,
         BUDGETS,
         {
             "metadata": wire.metadata("b", namespace="default"),
@@ -222,9 +222,9 @@ EVERY: list[tuple[Any, Any, dict[str, Any]]] = [
             "status": {"disruptionsAllowed": 1},
         },
     ),
-    (kinds.VOLUME, VOLUMES, {"metadata": wire.metadata("v"), "spec": {"capacity": {"storage": 1}}}),
+    (table.VOLUME, VOLUMES, {"metadata": wire.metadata("v"), "spec": {"capacity": {"storage": 1}}}),
     (
-        kinds.CLAIM,
+        table.CLAIM,
         CLAIMS,
         {
             "metadata": wire.metadata("c", namespace="default"),

@@ -15,9 +15,18 @@ from kaicore.rules.events.payloads import (
     Offer,
     QueueBounded,
 )
-from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS, WEIGHTS, choose, over_bound, scored
+from kaicore.rules.hub.choosing import (
+    STARTS_AFTER_EVICTIONS,
+    STARTS_NOW,
+    WAITS,
+    WEIGHTS,
+    ClusterRoom,
+    choose,
+    over_bound,
+    rescored,
+    scored,
+)
 from kaicore.rules.hub.hub_state import HUB, HubState, cluster_stream, dispatch_stream, queue_stream
-from kaicore.rules.hub.rooms import ClusterRoom, rescored
 from kaicore.rules.hub.steps import HubConfig, bounds_of, give
 from kaicore.rules.model.pod import Amounts
 

@@ -10,7 +10,7 @@ from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.prediction import predicted_placement
 from kaicore.rules.numa.verdict import Admitted
-from kaicore.rules.state.contradiction import MissCause, contradiction
+from kaicore.rules.state.agreement import MissCause, contradiction
 from kaicore.rules.state.pod_entry import PodEntry
 
 from tests.examples import examples

@@ -9,18 +9,17 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason, CycleResult, EvictionReason
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
-from kaicore.rules.model.disruption import PodDisruptionBudget
-from kaicore.rules.model.pod_rules import PodRules, PodTerm, SpreadConstraint
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
+from kaicore.rules.model.pod_rules import PodDisruptionBudget, PodRules, PodTerm, SpreadConstraint
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

@@ -6,7 +6,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.queues.tree import UNLIMITED
 

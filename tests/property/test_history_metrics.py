@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.analysis.history import metrics
+from kaicore.analysis.history import results
 from kaicore.analysis.history.samples import Sample
 
 END = 10_000
@@ -21,22 +21,22 @@ def _samples(draw: st.DrawFn) -> list[Sample]:
 
 @given(_samples())
 def test_shares_are_between_none_and_all(samples: list[Sample]) -> None:
-    assert 0 <= metrics.occupancy(samples, end=END) <= 1
-    for figure in (metrics.allocation_rate, metrics.fragmentation):
-        mean = metrics.mean(samples, figure, end=END)
+    assert 0 <= results.occupancy(samples, end=END) <= 1
+    for figure in (results.allocation_rate, results.fragmentation):
+        mean = results.mean(samples, figure, end=END)
         assert min(map(figure, samples)) - 1e-9 <= mean <= max(map(figure, samples)) + 1e-9
 
 
 @given(_samples(), st.integers(1, 40))
 def test_parts_of_a_window_sum_up_to_the_whole(samples: list[Sample], bins: int) -> None:
-    parts = metrics.binned(samples, lambda one: one.held, begin=0, end=END, bins=bins)
-    whole = metrics.integral(samples, lambda one: one.held, end=END)
+    parts = results.binned(samples, lambda one: one.held, begin=0, end=END, bins=bins)
+    whole = results.integral(samples, lambda one: one.held, end=END)
     assert abs(sum(parts) * END / bins - whole) < 1e-6 * max(whole, 1)
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=200), st.integers(1, 50))
 def test_a_distribution_rises_to_all_of_the_values(values: list[float], most: int) -> None:
-    steps = metrics.distribution(values, most=most)
+    steps = results.distribution(values, most=most)
     assert len(steps) <= max(most, len(values))
     assert steps == sorted(steps)
     assert steps[-1] == (max(values), 1.0)

@@ -8,19 +8,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_ingest.projection import IngestProjection
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
-from kaicore.rules.events.node_charged import charging
+from kaicore.rules.events.observation import charging
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, QosClass
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.masks import zones_of
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.promises import PromiseCheck
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

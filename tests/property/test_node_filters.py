@@ -5,6 +5,7 @@ from random import Random
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig, Evaluator
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -14,7 +15,6 @@ from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Container, Pod, QosClass, Toleration
 from kaicore.rules.model.pod_rules import HostPort, PodRules, PodTerm, SpreadConstraint
 from kaicore.rules.model.selector import PodSelector, Requirement
-from kaicore.rules.state.cycle_input import cycle_input
 
 from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod

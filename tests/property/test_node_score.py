@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.placement import placer
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
-from kaicore.rules.engine.placement.node_score import BANDS, parts_of
-from kaicore.rules.engine.placement.ranking import NEVER
+from kaicore.rules.engine.placement.node_score import BANDS, NEVER, parts_of
 from kaicore.rules.model.pod import QosClass
 
 from tests.examples import examples

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.rules.groups.kueue_topology import (
+from kaicore.rules.groups.kueue import (
     GROUP_NAME,
     PREFERRED,
     REQUIRED,

@@ -11,8 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.objects import NodeObject
-from kaicore.kube.reflector_core import (
+from kaicore.kube.api.reflector_core import (
     Change,
     ListPage,
     ObjectGone,
@@ -22,7 +21,8 @@ from kaicore.kube.reflector_core import (
     ReflectorCore,
     Watch,
 )
-from kaicore.kube.resources import NODES
+from kaicore.kube.wire.objects import NodeObject
+from kaicore.kube.wire.resources import NODES
 
 from tests import wire
 from tests.examples import examples

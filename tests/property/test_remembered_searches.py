@@ -9,12 +9,12 @@ from random import Random
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 from kaicore.rules.queues.config import FairShareConfig
-from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.snapshot import decode_state, encode_state
 

@@ -6,17 +6,15 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
+from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.sharing.rendezvous import turns
-from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
-from kaicore.rules.state.group_owners import GroupOwners
+from kaicore.rules.sharing.replicas import turns
+from kaicore.rules.state.cluster_state import ClusterState, GroupOwners
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.promises import PromiseCheck
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.rules.state.replay_report import ReplayReport
-from kaicore.rules.state.share import Share
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

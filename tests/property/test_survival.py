@@ -3,9 +3,8 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.rules.forecast.lifetimes import shares_of
+from kaicore.rules.forecast.lifetimes import Survival, shares_of
 from kaicore.rules.forecast.runs import Run
-from kaicore.rules.forecast.survival import Survival
 
 from tests.examples import examples
 

@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_binder.projection import BinderProjection
+from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import condition_reason, reasons_in_short
-from kaicore.rules.state.why import pending_reasons
 
 from tests.examples import examples
 from tests.property.test_engine_invariants import Story, nodes, queues, rounds

@@ -14,7 +14,6 @@ from kai_apiserver.auth.rbac import Authorizer
 from kai_apiserver.auth.reviews import Reviews
 from kai_apiserver.auth.rights_use import RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
-from kai_apiserver.bootstrap import bootstrap
 from kai_apiserver.builtin import BUILTIN_RESOURCES
 from kai_apiserver.controllers.garbage import GarbageCollector
 from kai_apiserver.controllers.jobs import JobController
@@ -31,11 +30,12 @@ from kai_apiserver.rest.patching import Patch, patch
 from kai_apiserver.rest.pod_actions import evict
 from kai_apiserver.rest.watch_stream import Watches
 from kai_apiserver.rest.writing import create
+from kai_apiserver.server import bootstrap
 from kai_apiserver.store import Store, Stored
 from kaicore.errors import ClusterUnavailable
-from kaicore.kube.access import Access
-from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
-from kaicore.kube.failures import error_of
+from kaicore.kube.api.access import Access
+from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
+from kaicore.kube.api.failures import error_of
 from kaicore.kube.shipped_crds import shipped_crds
 from kaicore.runtime.service.http_limits import CONNECTION
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 
 if TYPE_CHECKING:
     from tests.simulation.site import Site

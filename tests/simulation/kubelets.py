@@ -16,13 +16,12 @@ from kai_fleet.nodes import NodeSpec
 from kai_fleet.nrt import API_VERSION, NrtBuilder
 from kai_fleet.nrt import PATH as NRT_PATH
 from kai_fleet.wire import PodObject
-from kai_ingest.answer import Answer
-from kai_ingest.reports import Report
+from kai_ingest.reports import Answer, Report
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, KaiError
-from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
-from kaicore.kube.reflector import Reflector
-from kaicore.kube.reflector_core import Change, ObjectGone, ObjectRefused, Relist
-from kaicore.kube.resources import Resource
+from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
+from kaicore.kube.api.reflector import Reflector
+from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectRefused, Relist
+from kaicore.kube.wire.resources import Resource
 from kaicore.rules.model.placement import ContainerPlacement
 
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop

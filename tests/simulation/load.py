@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from kai_fleet.nodes import NodeSpec, expand
 from kai_fleet.profile import parse_profile
-from kaicore.analysis.dispatching.reading import read_dispatch
+from kaicore.analysis.dispatching.submitting import read_dispatch
 from kaicore.analysis.simulation import Located
 from kaicore.rules.events.payloads import DispatchSubmitted
 

@@ -6,18 +6,18 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
-from kai_binder import binder, carrier
+from kai_binder import binder, lanes
+from kai_binder.attempt import outcome_unit
 from kai_binder.hub_side import HubSide
-from kai_binder.outcomes import outcome_unit
 from kai_hub import app as hub_routes
 from kai_scheduler.scheduler import Scheduler
-from kai_webhook.known_topologies import KnownTopologies
+from kai_webhook.main import KnownTopologies
 from kaicore.analysis.dispatching.hub_log import HubLog
 from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.projections.rows import RowChanges
 from kaicore.analysis.projections.store import Generation
 from kaicore.errors import LogUnavailable
-from kaicore.kube.reflector_core import ReflectorCore
+from kaicore.kube.api.reflector_core import ReflectorCore
 from kaicore.ledger.bus.wire import from_message
 from kaicore.ledger.feed import EventFeed, EventSource
 from kaicore.ledger.log.memory import MemoryLog
@@ -108,7 +108,7 @@ def _free_outcomes() -> Context[Any]:
         fields = {name: getattr(event, name) for name in NewEvent.__struct_fields__}
         return Unit((NewEvent(**(fields | {"id": derived_id("planted", str(next(numbers)))})),))
 
-    return _both(patch.object(binder, "outcome_unit", unit), patch.object(carrier, "outcome_unit", unit))
+    return _both(patch.object(binder, "outcome_unit", unit), patch.object(lanes, "outcome_unit", unit))
 
 
 def _no_missed_deletions() -> Context[Any]:

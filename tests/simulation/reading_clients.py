@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import msgspec
 from kaicore.errors import ClusterError
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 
 from tests.simulation.http import HttpClient, NoAnswer, Stream
 from tests.simulation.plan import Arrival

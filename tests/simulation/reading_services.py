@@ -6,12 +6,12 @@ from fastapi import FastAPI
 from kai_api.answering import answer_errors
 from kai_api.events import make_events_router
 from kai_api.live import LiveLog
-from kai_api.questions import make_router
+from kai_api.routes import make_router
 from kai_hub.app import make_app as make_hub_app
 from kai_projector.main import follow
 from kai_projector.metrics import ProjectorMetrics
 from kai_webhook.app import make_app as make_webhook_app
-from kai_webhook.known_topologies import KnownTopologies
+from kai_webhook.main import KnownTopologies
 from kaicore.analysis.dispatching.hub_log import HubLog
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.building import GenerationStore

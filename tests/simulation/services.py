@@ -7,24 +7,21 @@ from typing import Any
 
 from kai_binder.binder import Binder
 from kai_binder.metrics import BinderMetrics
-from kai_binder.options import BinderOptions
+from kai_binder.settings import BinderOptions
 from kai_hub.hub import Hub, HubOptions
 from kai_hub.metrics import HubMetrics
-from kai_ingest.answer import Answer
 from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
-from kai_ingest.reports import Report
-from kai_relay.cluster_relay import RelayOptions
+from kai_ingest.reports import Answer, Report
 from kai_relay.metrics import RelayMetrics
-from kai_relay.readiness import Readiness
-from kai_relay.relay import Relay
+from kai_relay.relay import Readiness, Relay, RelayOptions
 from kai_scheduler.metrics import SchedulerMetrics
+from kai_scheduler.replicas import Standby
 from kai_scheduler.scheduler import CyclePace, Scheduler
-from kai_scheduler.standby import Standby
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.watcher import Watcher, WatcherOptions
 from kaicore.analysis.inquiry.log_states import restored
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import Members
 from kaicore.ledger.feed import EventFeed, FeedOptions
 from kaicore.rules.engine.config import EngineConfig

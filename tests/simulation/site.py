@@ -9,8 +9,7 @@ import msgspec
 from kai_apiserver.store import Collection, EventType
 from kai_apiserver.store import Event as Written
 from kai_fleet.checkpoint import NodeState
-from kai_ingest.answer import Answer
-from kai_ingest.reports import Report
+from kai_ingest.reports import Answer, Report
 from kaicore.errors import LogUnavailable
 
 from tests.simulation import load, services

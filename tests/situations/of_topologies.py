@@ -12,7 +12,7 @@ from kaicore.rules.model.network_topology import (
 )
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons import topology as reasons
-from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
+from kaicore.rules.reasons.topology import TopologyHasNoRoom
 
 from tests.factory import Cluster
 from tests.racks import Racks, asks

@@ -3,12 +3,12 @@
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND
 
 from tests.factory import pod
 from tests.integration.scheduling import Facts

@@ -19,7 +19,7 @@ import msgspec
 import uvloop
 from kai_apiserver.process import ApiServerProcess
 from kaicore.analysis.dispatching.hub_log import HubLog
-from kaicore.analysis.dispatching.reading import read_dispatch
+from kaicore.analysis.dispatching.submitting import read_dispatch
 from kaicore.analysis.simulation import Located
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog

@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 import uvloop
 from kai_scheduler.collecting import look_at_new
+from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.snapshot import encode_state
 
 from tests.bench.figures import Figure

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from kaicore.rules.deciding.decide import Proposal
 from kaicore.rules.events.payloads import PodPlaced
-from kaicore.rules.state.decide import Proposal
 from kaicore.rules.state.pod_entry import Stage
 
 from tests.bench.figures import Figure

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory
 from kai_cli.stack import ClusterSpec, Stack
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.bench.end_to_end import cpu_by_process, nodes_known, pod

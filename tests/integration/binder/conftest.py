@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 from kai_binder.binder import API, LOG, Binder
 from kai_binder.metrics import BinderMetrics
-from kai_binder.options import BinderOptions
+from kai_binder.settings import BinderOptions
 from kai_binder.work_share import WorkShare
 from kaicore.errors import KaiError
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload

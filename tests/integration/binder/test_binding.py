@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_binder.outcomes import outcome_unit
+from kai_binder.attempt import outcome_unit
 from kai_binder.projection import SNAPSHOT_SCHEMA, BinderProjection
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import aiohttp
 import msgspec
 import pytest
-from kaicore.kube.group_kinds import GROUP_KINDS
-from kaicore.kube.losses import unheard
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.resources import PODS as POD_RESOURCE
+from kaicore.kube.kinds.table import GROUP_KINDS
+from kaicore.kube.normalize.losses import unheard
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import PODS as POD_RESOURCE
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import (
     AlonePending,

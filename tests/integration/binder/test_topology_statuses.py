@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kaicore.kube.client import KubeClient
-from kaicore.kube.topology_kinds import topology_kind
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.kinds.table import topology_kind
 from kaicore.rules.events.payloads import NodeObserved
 
 from tests.factory import node

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.resources import PODS as POD_RESOURCE
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import PODS as POD_RESOURCE
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, PodObserved, PodsLeftWaiting, WaitingPod
 from kaicore.rules.reasons.group import GangIncomplete, SchedulingGated
 from kaicore.rules.reasons.node import InsufficientResource, NodeNotReady, UntoleratedTaint

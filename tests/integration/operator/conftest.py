@@ -15,8 +15,8 @@ from kai_operator.operator import API, Operator, what_is_given
 from kai_operator.settings import OperatorSettings
 from kai_operator.watching import watch
 from kaicore.errors import ApiStatus
-from kaicore.kube.access import AccessSource, plain_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import AccessSource, plain_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.kube.operands.names import MANAGED_BY, OPERAND_KINDS, OPERATOR
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry

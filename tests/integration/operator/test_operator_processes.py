@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 from kai_operator.lease_store import KubeLeaseStore
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import Lease
 
 from tests.e2e.rights import rights_of

@@ -10,8 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from kai_watcher.memory import SNAPSHOT_SCHEMA
-from kai_watcher.watcher import API, LOG
+from kai_watcher.watcher import API, LOG, SNAPSHOT_SCHEMA
 from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog

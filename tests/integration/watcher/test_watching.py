@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from kai_watcher.claim import STREAM
+from kai_watcher.watcher import STREAM
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.events.payloads import BindFailed, Payload, PodObserved, PodPlaced, PodRejected

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kai_apiserver.controllers.running import ControllerOptions
 from kai_apiserver.server import ApiServer, ApiServerOptions
-from kaicore.kube.queue_kinds import QUEUE_KINDS
+from kaicore.kube.kinds.table import QUEUE_KINDS
 
 from tests.tools.apiserver.client import PODS, Client, pod
 from tests.tools.apiserver.conftest import ServerFactory

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from kai_apiserver.http.request_path import read_request_path
 from kai_apiserver.kinds.pod_spec import default_pull_policy
 from kai_apiserver.objects import short_duration
-from kai_apiserver.tables.json_path import find
-from kai_apiserver.tables.pod_cells import ready, restarts, status_word
-from kai_apiserver.types.zero_values import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
+from kai_apiserver.tables.columns import find, ready, restarts, status_word
+from kai_apiserver.types.decoding import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
 from kai_fleet.quantity import canonical, exact_value
-from kaicore.kube.builtin_types import TYPES
+from kaicore.kube.builtin_fields import TYPES
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e3", "E2"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from kaicore.errors import ApiStatus
-from kaicore.kube.access import plain_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import plain_access
+from kaicore.kube.api.client import KubeClient
 
 from tests.tools.fleet.objects import pod_json
 

@@ -9,7 +9,7 @@ from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_fleet.fleet import Fleet
 from kai_fleet.nodes import NodeSpec
 from kai_fleet.running import running_fleet
-from kaicore.kube.access import plain_access
+from kaicore.kube.api.access import plain_access
 
 from tests.tools.fleet.cluster import Cluster
 from tests.tools.fleet.objects import small_fleet

@@ -14,7 +14,7 @@ from kai_fleet.nodes import expand, reserve_of
 from kai_fleet.profile import Profile, parse_profile
 from kai_fleet.running import running_fleet
 from kaicore.errors import ConfigurationError
-from kaicore.kube.access import plain_access
+from kaicore.kube.api.access import plain_access
 
 from tests.tools.fleet.cluster import NODES, Cluster, Json
 

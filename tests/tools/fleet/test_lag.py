@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from kai_fleet.agent import Agent, DeletePod, Instruction, PatchStatus, WakeAt
+from kai_fleet.agent import Agent, DeletePod, Instruction, Lag, PatchStatus, WakeAt
 from kai_fleet.checkpoint import restore, snapshot
-from kai_fleet.lag import Lag
 from kai_fleet.nodes import expand
 from kai_fleet.podresources_server import list_pods
 from kai_fleet.profile import load_profile, parse_profile

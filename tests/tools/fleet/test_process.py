@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 from kai_apiserver.server import ApiServer
-from kai_fleet.fingerprint import pods_fingerprint
+from kai_fleet.nrt import pods_fingerprint
 
 from tests.tools.fleet.cluster import NODES, NRT, PATIENCE_S, PODS, Cluster, fingerprint
 from tests.tools.fleet.objects import GROUP, NO_LAG

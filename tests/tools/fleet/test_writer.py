@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from kai_fleet.metrics import Metrics
 from kai_fleet.writer import Write, Writer
 from kaicore.errors import ApiStatus
-from kaicore.kube.access import plain_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import plain_access
+from kaicore.kube.api.client import KubeClient
 from prometheus_client import CollectorRegistry
 
 from tests.tools.fleet.cluster import eventually

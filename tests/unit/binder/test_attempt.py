@@ -7,8 +7,8 @@ import pytest
 from kai_binder.attempt import LAST_DELAY_S, Ask, Attempt, binding_document, binding_path
 from kai_binder.projection import PodBinding
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.objects import PodObject
-from kaicore.kube.resources import PODS
+from kaicore.kube.wire.objects import PodObject
+from kaicore.kube.wire.resources import PODS
 from kaicore.rules.events.payloads import BindFailed, PodBound, PodPlaced
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kai_binder.projection import BinderProjection
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.queues.tree import UNLIMITED
 
 from tests.factory import pod

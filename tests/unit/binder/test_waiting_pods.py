@@ -2,6 +2,7 @@
 
 import pytest
 from kai_binder.projection import BinderProjection
+from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.explain.waiting_reasons import (
     SingleStartKind,
     condition_reason,
@@ -15,7 +16,6 @@ from kaicore.rules.reasons.group import GangDoesNotFit, GangIncomplete, Scheduli
 from kaicore.rules.reasons.node import InsufficientResource, NodeNotReady
 from kaicore.rules.reasons.queue import OverFairShare, OverLimit
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.why import pending_reasons
 
 from tests.factory import pod
 from tests.groups import World

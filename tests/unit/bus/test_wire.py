@@ -3,11 +3,9 @@
 import pytest
 from kaicore.errors import CorruptLog, InvalidObject
 from kaicore.ledger.bus import Message
-from kaicore.ledger.bus.names import stream_name, subject_prefix
-from kaicore.ledger.bus.wire import from_message, message_hash, to_message
+from kaicore.ledger.bus.wire import from_message, message_hash, stream_name, subject_prefix, to_message
 from kaicore.rules.events.codec import encode_event
-from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.trace_context import traceparent
+from kaicore.rules.events.envelope import Event, traceparent
 
 from tests.unreliable import UnreliableLog, append
 

@@ -18,7 +18,7 @@ from kai_cli.preflight import check_nats
 from kai_cli.simulate import simulate_command
 from kai_cli.up import up
 from kaicore.errors import ConfigurationError
-from kaicore.kube.access import configured_access
+from kaicore.kube.api.access import configured_access
 
 from tests.servers import scratch_directory
 

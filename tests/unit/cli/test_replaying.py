@@ -3,9 +3,9 @@
 import pytest
 from kai_cli.replaying import _lines, replay
 from kaicore.errors import ConfigurationError, UnknownMoment
+from kaicore.rules.deciding.replay import Difference, ReplayReport
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.events.payloads import PodPlaced
-from kaicore.rules.state.replay_report import Difference, ReplayReport
 
 RECORDED = PodPlaced("u1", "default", "train-0", "n1", "default/17", "class-a")
 REPLAYED = PodPlaced("u1", "default", "train-0", "n2", "default/17", "class-a")

@@ -5,10 +5,17 @@ from typing import Any
 
 import pytest
 from kai_cli.catching_up import ListedPod, has_caught_up
-from kai_cli.expectations import NEVER_FITS, ExpectedGroup, groups_of
-from kai_cli.gang_domains import GangDomains, PlacedDomains
-from kai_cli.report import ClusterReport, DemoReport, render
-from kaicore.rules.state.replay_report import Difference, ReplayReport
+from kai_cli.report import (
+    NEVER_FITS,
+    ClusterReport,
+    DemoReport,
+    ExpectedGroup,
+    GangDomains,
+    PlacedDomains,
+    groups_of,
+    render,
+)
+from kaicore.rules.deciding.replay import Difference, ReplayReport
 
 from tests.factory import Cluster, pod
 from tests.racks import Racks, asks

@@ -6,13 +6,12 @@ import typing
 import pytest
 from kaicore.analysis.counterfactuals.amendment import Amendment
 from kaicore.analysis.counterfactuals.asked import Asked
-from kaicore.analysis.counterfactuals.checking import amendments, check
+from kaicore.analysis.counterfactuals.checking import Rehearsal, amendments, check
 from kaicore.analysis.counterfactuals.reason_details import details
-from kaicore.analysis.counterfactuals.rehearsal import Rehearsal
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNOTATION
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.queue import VictimWithinShare
 from kaicore.rules.reasons.reason import Reason

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import msgspec
-from kai_api.questions import make_router
+from kai_api.routes import make_router
 from kaicore.analysis.inquiry.answers import GroupRow, Listing, ReasonAnswer, Why
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.submission.submissions import Submissions

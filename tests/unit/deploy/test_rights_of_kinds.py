@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import yaml
-from kaicore.kube.kinds import KINDS
+from kaicore.kube.kinds.table import KINDS
 
 RBAC = Path(__file__).parents[3] / "deploy" / "k8s" / "rbac.yaml"
 

@@ -1,6 +1,7 @@
 """Pods whose claims get devices in cycles: each device once, on the node that the pod gets."""
 
 import pytest
+from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.model.device import AllocatedDevice, Allocation, PodClaim
@@ -8,7 +9,6 @@ from kaicore.rules.model.pod import WorkloadRef
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.reasons.devices import DevicesTaken, NoMatchingDevices, ResourceClaimNotReady
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import story_of
 
 from tests.devices import (
     DRIVER,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from random import Random
 
-from kaicore.analysis.inquiry.ranges import Range
+from kaicore.analysis.inquiry.moments import Range
 from kaicore.analysis.inquiry.replay import halves, replay_log
 from kaicore.ledger.log.files.log import FileLog
 

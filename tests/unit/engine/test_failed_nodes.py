@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet, RankSource, SliceLayer
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.racks import INDEX, Racks, asks

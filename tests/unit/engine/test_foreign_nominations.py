@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from kaicore.rules.deciding.why import pending_reasons, story_of
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason, CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import pending_reasons, story_of
 
 from tests.factory import amounts, pod
 from tests.workloads import Workloads

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from kaicore.rules.engine.decisions import ClearReason, EvictionReason
 from kaicore.rules.events import payloads
-from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.group import MatchPolicy
+from kaicore.rules.model.pod_rules import PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.factory import pod

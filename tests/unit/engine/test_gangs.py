@@ -1,12 +1,12 @@
 """Groups in a cycle: what starts together, what grows, and what is left alone."""
 
 import pytest
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.model.group import MatchPolicy, PodSet
 from kaicore.rules.reasons.group import GangDoesNotFit, GangIncomplete
-from kaicore.rules.state.decide import decide
 
 from tests.factory import amounts, pod
 from tests.workloads import Workloads

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from kaicore.rules.deciding.why import pending_reasons, story_of
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.pod import Owner, Pod
-from kaicore.rules.state.why import pending_reasons, story_of
 
 from tests.factory import pod
 from tests.groups import job

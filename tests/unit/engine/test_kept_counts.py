@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from kaicore.rules.engine.placement.placer import Placer
-from kaicore.rules.engine.topology.kept_counts import KeptCounts
+from kaicore.rules.engine.topology.trial import KeptCounts
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.model.pod import Container, QosClass
 from kaicore.rules.model.quantity import CPU
-from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.columns import Ints
 from kaicore.rules.topology.placing.request import PodsByRow
 
 from tests.racks import Racks, asks

@@ -1,7 +1,7 @@
 """What earlier cycles worked out of nodes' zones changes no later decision."""
 
+from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.state.decide import Proposal, decide
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.bench.replay import BusyCluster

@@ -1,11 +1,11 @@
 """Shards by node pool, as KAI-Scheduler has them: nodes, groups and queues divided by a label."""
 
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import NodeDeleted, NodeObserved, QueueObserved
 from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 
 from tests.factory import Cluster, node, pod
 from tests.hierarchy import queue

@@ -4,11 +4,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from kaicore.rules.deciding.cycle_input import idle, next_retry
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, GroupDecision
 from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.kinds import SIGS_POD_GROUP
+from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupTemplate
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
@@ -25,8 +27,6 @@ from kaicore.rules.model.provisioning import (
 )
 from kaicore.rules.model.queue import Queue, QueueShare
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cycle_input import idle, next_retry
-from kaicore.rules.state.decide import decide
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.digest.engine import replayed

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.rules.engine.placement.ranking import NEVER, Ranking
+from kaicore.rules.engine.placement.node_score import NEVER, Ranking
 
 ROWS = 300
 SOME_ROWS = st.one_of(st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=5), st.just([*range(ROWS)]))

@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 import pytest
+from kaicore.rules.deciding.why import story_of
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.victims.eviction_cost import Ending, PodSizes, cost_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.why import story_of
 
 from tests.factory import amounts, pod
 from tests.hierarchy import queue

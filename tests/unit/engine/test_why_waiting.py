@@ -1,15 +1,15 @@
 """Why pods wait that start one by one: nothing of what stands in their way is lost, and nothing is told pod by pod."""
 
 import pytest
+from kaicore.rules.deciding.cycle_input import next_retry
+from kaicore.rules.deciding.why import notes, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.model.disruption import PodDisruptionBudget
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.pod_rules import PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cycle_input import next_retry
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import notes, pending_reasons
 
 from tests.factory import pod
 from tests.hierarchy import queue

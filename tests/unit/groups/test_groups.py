@@ -1,9 +1,9 @@
 """Pods and objects applied to a cluster, and the groups that are there then."""
 
 import pytest
+from kaicore.rules.deciding.why import pending_reasons, verdict
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import MatchPolicy
-from kaicore.rules.state.why import pending_reasons, verdict
 
 from tests.group_manifests import GANG_EXAMPLES, pod
 from tests.groups import World, shape

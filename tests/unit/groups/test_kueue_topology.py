@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from kaicore.rules.groups.ranks import NO_RANK, own_rank
+from kaicore.rules.groups.labels import NO_RANK, own_rank
 from kaicore.rules.model.group import PodSet, RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
 

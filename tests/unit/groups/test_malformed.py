@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kube.group_kinds import GROUP_KINDS
+from kaicore.kube.kinds.table import GROUP_KINDS
 from kaicore.rules.groups.membership import membership
 from kaicore.rules.groups.tree import leaves, min_pods, satisfied
 

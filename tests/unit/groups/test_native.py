@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from kaicore.errors import InvalidObject
-from kaicore.kube.group_kinds import GROUP_KINDS
-from kaicore.rules.groups.kinds import NATIVE_POD_GROUP, WORKLOAD
+from kaicore.kube.kinds.table import GROUP_KINDS
+from kaicore.rules.groups.labels import NATIVE_POD_GROUP, WORKLOAD
 from kaicore.rules.groups.status import Disruption, census, initially_scheduled, native_conditions, status_document
 from kaicore.rules.model.group import Group, PodSet
 from kubernetes_asyncio.client import models

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kaicore.rules.groups.kinds import (
+from kaicore.rules.groups.labels import (
     KAI_POD_GROUP,
     NATIVE_POD_GROUP,
     SIGS_POD_GROUP,

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.history.comparison import HistoryComparison, compare_history
-from kaicore.analysis.history.question import HistoryQuestion, PatchText
+from kaicore.analysis.history.patch import HistoryQuestion, PatchText
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.pod import PriorityClass

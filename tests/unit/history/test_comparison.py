@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.history.comparison import Fares, HistoryComparison, compare_history
-from kaicore.analysis.history.question import HistoryQuestion, PatchText
+from kaicore.analysis.history.patch import HistoryQuestion, PatchText
 from kaicore.errors import ConfigurationError, UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events import payloads

@@ -1,8 +1,8 @@
 """Figures against examples worked by hand."""
 
 import pytest
-from kaicore.analysis.history import metrics
-from kaicore.analysis.history.metrics import JobPlaces
+from kaicore.analysis.history import results
+from kaicore.analysis.history.results import JobPlaces
 from kaicore.analysis.history.samples import Sample
 
 HOUR = 3_600_000_000
@@ -18,55 +18,55 @@ END = 4 * HOUR
 
 
 def test_occupancy_weighs_gpus_and_time() -> None:
-    assert metrics.occupancy(DAY, end=END) == (2 * 4 + 8 + 4) / (2 * 8 + 8 + 16)
+    assert results.occupancy(DAY, end=END) == (2 * 4 + 8 + 4) / (2 * 8 + 8 + 16)
 
 
 def test_allocation_rate_is_of_a_moment_and_its_mean_weighs_time_alone() -> None:
-    assert [metrics.allocation_rate(one) for one in DAY] == [0.5, 1.0, 0.25]
-    assert metrics.mean(DAY, metrics.allocation_rate, end=END) == (2 * 0.5 + 1.0 + 0.25) / 4
+    assert [results.allocation_rate(one) for one in DAY] == [0.5, 1.0, 0.25]
+    assert results.mean(DAY, results.allocation_rate, end=END) == (2 * 0.5 + 1.0 + 0.25) / 4
 
 
 def test_fragmentation_is_the_share_of_nodes_that_are_used_in_part() -> None:
-    assert metrics.fragmentation(DAY[0]) == 0.5
-    assert metrics.mean(DAY, metrics.fragmentation, end=END) == 0.25
+    assert results.fragmentation(DAY[0]) == 0.5
+    assert results.mean(DAY, results.fragmentation, end=END) == 0.25
 
 
 def test_stranded_gpus_are_summed_over_time_in_hours() -> None:
-    assert metrics.gpu_hours(DAY, lambda one: one.stranded, end=END) == pytest.approx(4.0)
+    assert results.gpu_hours(DAY, lambda one: one.stranded, end=END) == pytest.approx(4.0)
 
 
 def test_a_cluster_without_gpus_or_time_has_figures_of_zero() -> None:
     none = sample(0, held=0, gpus=0, nodes=0)
-    assert metrics.allocation_rate(none) == metrics.fragmentation(none) == metrics.occupancy([none], end=END) == 0
-    assert metrics.mean([none], metrics.allocation_rate, end=0) == 0
+    assert results.allocation_rate(none) == results.fragmentation(none) == results.occupancy([none], end=END) == 0
+    assert results.mean([none], results.allocation_rate, end=0) == 0
 
 
 def test_quantiles_are_values_that_there_were() -> None:
-    assert metrics.quantile([], 0.5) is None
-    assert metrics.quantile([7], 0.99) == 7
-    assert [metrics.quantile([4, 1, 3, 2], share) for share in (0, 0.25, 0.5, 0.51, 1)] == [1, 1, 2, 3, 4]
+    assert results.quantile([], 0.5) is None
+    assert results.quantile([7], 0.99) == 7
+    assert [results.quantile([4, 1, 3, 2], share) for share in (0, 0.25, 0.5, 0.51, 1)] == [1, 1, 2, 3, 4]
 
 
 def test_jobs_are_told_apart_by_their_gpus() -> None:
-    names = [metrics.size_name(gpus) for gpus in (0, 1, 2, 7, 8, 9, 64, 65, 4096)]
+    names = [results.size_name(gpus) for gpus in (0, 1, 2, 7, 8, 9, 64, 65, 4096)]
     assert names == ["0", "1", "2-7", "2-7", "8", "9-64", "9-64", "65+", "65+"]
 
 
 def test_deviation_is_against_the_fewest_nodes_and_domains() -> None:
     # 16 GPUs on nodes of 8 could be on 2 nodes, in one rack of 32 GPUs; they are on 4, in 2 racks.
     job = JobPlaces(16, ("a", "b", "c", "d"), ("r1", "r1", "r2", "r2"))
-    assert metrics.node_deviation(job, most_gpus=8) == 2.0
-    assert metrics.domain_deviation(job, most_gpus=32) == 2.0
-    assert metrics.node_deviation(JobPlaces(16, ("a", "a", "b")), most_gpus=8) == 1.0
+    assert results.node_deviation(job, most_gpus=8) == 2.0
+    assert results.domain_deviation(job, most_gpus=32) == 2.0
+    assert results.node_deviation(JobPlaces(16, ("a", "a", "b")), most_gpus=8) == 1.0
 
 
 def test_parts_of_a_window_show_means_over_their_time() -> None:
-    assert metrics.binned(DAY, lambda one: one.held, begin=0, end=END, bins=4) == [4, 4, 8, 4]
-    assert metrics.binned(DAY, lambda one: one.held, begin=0, end=END, bins=2) == [4, 6]
+    assert results.binned(DAY, lambda one: one.held, begin=0, end=END, bins=4) == [4, 4, 8, 4]
+    assert results.binned(DAY, lambda one: one.held, begin=0, end=END, bins=2) == [4, 6]
     # Before the first sample nothing is known.
-    assert metrics.binned(DAY[1:2], lambda one: one.held, begin=0, end=END, bins=4) == [0, 0, 8, 8]
+    assert results.binned(DAY[1:2], lambda one: one.held, begin=0, end=END, bins=4) == [0, 0, 8, 8]
 
 
 def test_a_distribution_of_many_values_is_shown_by_its_quantiles() -> None:
-    assert metrics.distribution([3, 1], most=10) == [(1, 0.5), (3, 1.0)]
-    assert metrics.distribution(range(1, 1001), most=4) == [(250, 0.25), (500, 0.5), (750, 0.75), (1000, 1.0)]
+    assert results.distribution([3, 1], most=10) == [(1, 0.5), (3, 1.0)]
+    assert results.distribution(range(1, 1001), most=4) == [(250, 0.25), (500, 0.5), (750, 0.75), (1000, 1.0)]

@@ -7,9 +7,8 @@ from html.parser import HTMLParser
 import pytest
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.history.comparison import compare_history
-from kaicore.analysis.history.page import page
-from kaicore.analysis.history.plots import axis
-from kaicore.analysis.history.question import HistoryQuestion, PatchText
+from kaicore.analysis.history.page import axis, page
+from kaicore.analysis.history.patch import HistoryQuestion, PatchText
 
 from tests.recorded_history import log_of, saturated
 

@@ -1,8 +1,8 @@
 """What is read twice lasts; a report that is sent twice is one read."""
 
 import pytest
-from kai_ingest import equal_reads
-from kai_ingest.equal_reads import EqualReads
+from kai_ingest import judging
+from kai_ingest.judging import EqualReads
 
 
 def test_a_report_that_is_sent_twice_is_one_read_and_the_next_look_is_the_second() -> None:
@@ -29,7 +29,7 @@ def test_a_pod_that_is_settled_is_forgotten_and_others_are_not() -> None:
 
 
 def test_of_too_many_pods_the_one_read_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(equal_reads, "_KEPT", 2)
+    monkeypatch.setattr(judging, "_KEPT", 2)
     reads = EqualReads()
     for at, uid in enumerate("abc"):
         reads.again(uid, b"half", at=at)

@@ -1,7 +1,6 @@
 """Reports that come late, and lines that were said before."""
 
-from kai_ingest.recent_lines import RecentLines
-from kai_ingest.reporters import Reporters
+from kai_ingest.ingest import RecentLines, Reporters
 from kai_ingest.reports import Report, read_report
 
 from tests.reports import report

@@ -3,8 +3,7 @@
 import itertools
 
 import pytest
-from kaicore.analysis.inquiry.moments import parse_moment
-from kaicore.analysis.inquiry.ranges import Range, range_of
+from kaicore.analysis.inquiry.moments import Range, parse_moment, range_of
 from kaicore.errors import KaiError, UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
 

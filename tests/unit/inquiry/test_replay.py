@@ -6,15 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.analysis.inquiry.ranges import Range
+from kaicore.analysis.inquiry.moments import Range
 from kaicore.analysis.inquiry.replay import cycle_range, halves, replay_log
 from kaicore.errors import UnknownMoment, UnknownSubject
 from kaicore.ledger.log.files.log import FileLog
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.replay import MOST_DIFFERENCES, Difference, ReplayReport, UnreplayableCycle, merged
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.state.decide import decide
-from kaicore.rules.state.replay import UnreplayableCycle
-from kaicore.rules.state.replay_report import MOST_DIFFERENCES, Difference, ReplayReport, merged
 
 from tests.exported import rechained, write_file
 from tests.factory import pod

@@ -1,10 +1,10 @@
 """Where a group's pods are in its topology, as Kueue would say it."""
 
 import pytest
-from kaicore.analysis.inquiry.topology_assignments import topology_assignments
+from kaicore.analysis.inquiry.topologies import topology_assignments
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.kinds import KAI_POD_GROUP
+from kaicore.rules.groups.labels import KAI_POD_GROUP
 from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.network_topology import HOSTNAME, KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
 

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from kaicore.analysis.inquiry.traces import pod_trace
-from kaicore.rules.events.trace_context import span_of, trace_id, traceparent
+from kaicore.rules.events.envelope import span_of, trace_id, traceparent
 
 from tests.projected import story
 

@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from kaicore.errors import ConfigurationError
-from kaicore.kube import service_account
-from kaicore.kube.access import configured_access, plain_access
+from kaicore.kube.api import service_account
+from kaicore.kube.api.access import configured_access, plain_access
 
 EXEC_PLUGIN = """#!{python}
 import json, pathlib, sys
@@ -210,7 +210,9 @@ async def test_service_account_of_a_pod_is_used_in_a_cluster(
 
 def test_the_library_is_not_imported_before_it_is_needed() -> None:
     async def check() -> None:
-        program = "import sys, kaicore.kube.reflector, kai_operator.main; sys.exit('kubernetes_asyncio' in sys.modules)"
+        program = (
+            "import sys, kaicore.kube.api.reflector, kai_operator.main; sys.exit('kubernetes_asyncio' in sys.modules)"
+        )
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
         assert await process.wait() == 0
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
-from kaicore.kube.access import Access, plain_access
-from kaicore.kube.client import KubeClient
-from kaicore.kube.failures import error_of
+from kaicore.kube.api.access import Access, plain_access
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.failures import error_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -2,7 +2,7 @@
 
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.rules.model.duration import parse_duration
+from kaicore.rules.model.quantity import parse_duration
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kube.facts import Facts, restated
-from kaicore.kube.kinds import NODE, POD, TOPOLOGY
-from kaicore.kube.objects import NodeObject, PodObject, TopologyObject
-from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectRefused, ObjectSeen
-from kaicore.kube.resources import NODES, PODS, topologies
+from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectRefused, ObjectSeen
+from kaicore.kube.kinds.facts import Facts, restated
+from kaicore.kube.kinds.table import NODE, POD, TOPOLOGY
+from kaicore.kube.wire.objects import NodeObject, PodObject, TopologyObject
+from kaicore.kube.wire.resources import NODES, PODS, topologies
 from kaicore.rules.events.envelope import Unit
-from kaicore.rules.events.node_charged import charging
+from kaicore.rules.events.observation import charging
 from kaicore.rules.events.payloads import (
     NodeCharged,
     NodeDeleted,

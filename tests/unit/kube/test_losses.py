@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from kaicore.errors import AbsurdQuantity, InvalidObject
-from kaicore.kube.normalize_node import normalize_node, normalize_priority_class
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.normalize_storage import normalize_budget, normalize_volume
-from kaicore.kube.normalize_topology import normalize_topology
-from kaicore.kube.queue_kinds import queue_kind
-from kaicore.kube.resources import BUDGETS, NODES, PODS, PRIORITY_CLASSES, VOLUMES, topologies
+from kaicore.kube.kinds.table import queue_kind
+from kaicore.kube.normalize.node import normalize_node, normalize_priority_class, normalize_topology
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.normalize.storage import normalize_budget, normalize_volume
+from kaicore.kube.wire.resources import BUDGETS, NODES, PODS, PRIORITY_CLASSES, VOLUMES, topologies
 from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope
 from kaicore.rules.model.pod import QosClass
 from kaicore.rules.model.quantity import MAX_AMOUNT, MAX_STORAGE

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kube.normalize_node import normalize_node, normalize_priority_class
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.normalize_topology import normalize_topology
-from kaicore.kube.resources import NODES, PODS, PRIORITY_CLASSES, identity, topologies
+from kaicore.kube.normalize.node import normalize_node, normalize_priority_class, normalize_topology
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import NODES, PODS, PRIORITY_CLASSES, identity, topologies
 
 from tests import wire
 from tests.losses import refuse

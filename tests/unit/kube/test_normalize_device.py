@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kube.device_objects import RESOURCE_SLICES
-from kaicore.kube.normalize_device import normalize_slice
+from kaicore.kube.normalize.device import normalize_slice
+from kaicore.kube.wire.devices import RESOURCE_SLICES
 from kaicore.rules.model.device import (
     AllocatedDevice,
     Allocation,

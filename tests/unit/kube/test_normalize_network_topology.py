@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import yaml
 from kaicore.errors import InvalidObject
-from kaicore.kube.facts import Facts
-from kaicore.kube.kind import Kind
-from kaicore.kube.kinds import subject_of_fact
-from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectSeen
-from kaicore.kube.topology_kinds import TOPOLOGY_KINDS, topology_kind
+from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.kinds.facts import Facts
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.kinds.table import TOPOLOGY_KINDS, subject_of_fact, topology_kind
 from kaicore.rules.model.network_topology import HyperNodeMember, TopologyLevel
 from kaicore.rules.model.selector import Requirement
 

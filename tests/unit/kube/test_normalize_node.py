@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from kaicore.kube.normalize_fields import changed_at
-from kaicore.kube.normalize_node import normalize_node, normalize_priority_class
-from kaicore.kube.resources import NODES, PRIORITY_CLASSES
+from kaicore.kube.normalize.fields import changed_at
+from kaicore.kube.normalize.node import normalize_node, normalize_priority_class
+from kaicore.kube.wire.resources import NODES, PRIORITY_CLASSES
 from kaicore.rules.model.node import Node, Taint
 from kaicore.rules.model.pod import PriorityClass
 

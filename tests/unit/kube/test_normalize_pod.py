@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.resources import PODS
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import PODS
 from kaicore.rules.model.pod import Container, ContainerKind, Owner, Pod, QosClass, Toleration
 from kaicore.rules.model.selector import Requirement
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kube.facts import Facts
-from kaicore.kube.kinds import PROVISIONING_REQUEST, subject_of_fact
-from kaicore.kube.normalize_provisioning import MOST_MESSAGE
-from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.kinds.facts import Facts
+from kaicore.kube.kinds.table import PROVISIONING_REQUEST, subject_of_fact
+from kaicore.kube.normalize.queue import MOST_MESSAGE
 from kaicore.rules.model.provisioning import ProvisioningCondition, ProvisioningRequest
 
 from tests.losses import refuse

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 import yaml
 from kaicore.errors import InvalidObject
-from kaicore.kube.facts import Facts
-from kaicore.kube.kinds import subject_of_fact
-from kaicore.kube.queue_kinds import queue_kind
-from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.kinds.facts import Facts
+from kaicore.kube.kinds.table import queue_kind, subject_of_fact
 from kaicore.rules.events.payloads import QueueDeleted, QueueObserved
 from kaicore.rules.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kube.normalize_pod import normalize_pod, read_constraints
-from kaicore.kube.resources import PODS
+from kaicore.kube.normalize.pod import normalize_pod, read_constraints
+from kaicore.kube.wire.resources import PODS
 from kaicore.rules.model.pod_rules import (
     ClaimUse,
     HostPort,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.normalize_storage import (
+from kaicore.kube.normalize.storage import (
     DEFAULT_TOLERATIONS,
     normalize_budget,
     normalize_claim,
@@ -11,10 +11,10 @@ from kaicore.kube.normalize_storage import (
     normalize_storage_class,
     normalize_volume,
 )
-from kaicore.kube.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES
-from kaicore.rules.model.disruption import PodDisruptionBudget
+from kaicore.kube.wire.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES
 from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.pod import Toleration
+from kaicore.rules.model.pod_rules import PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from kaicore.kube.normalize_topology import LEGACY_POLICIES, normalize_topology
-from kaicore.kube.resources import topologies
+from kaicore.kube.normalize.node import LEGACY_POLICIES, normalize_topology
+from kaicore.kube.wire.resources import topologies
 from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 
 from tests import wire

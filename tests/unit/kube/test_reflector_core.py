@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.objects import NodeObject
-from kaicore.kube.reflector_core import (
+from kaicore.kube.api.reflector_core import (
     WATCH_FAILURES,
     Backoff,
     Change,
@@ -19,7 +18,8 @@ from kaicore.kube.reflector_core import (
     Relist,
     Watch,
 )
-from kaicore.kube.resources import NODES
+from kaicore.kube.wire.objects import NodeObject
+from kaicore.kube.wire.resources import NODES
 
 from tests import wire
 

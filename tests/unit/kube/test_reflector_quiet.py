@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from kaicore.errors import ClusterError, ClusterUnavailable
-from kaicore.kube.objects import NodeObject
-from kaicore.kube.reflector import Reflector
-from kaicore.kube.reflector_core import Change, Relist
-from kaicore.kube.resources import NODES
+from kaicore.kube.api.reflector import Reflector
+from kaicore.kube.api.reflector_core import Change, Relist
+from kaicore.kube.wire.objects import NodeObject
+from kaicore.kube.wire.resources import NODES
 
 from tests.virtual_time import run_virtually
 

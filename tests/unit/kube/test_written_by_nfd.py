@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kai_exporter.node_topology import pods_fingerprint
 from kaicore.errors import InvalidObject
-from kaicore.kube.normalize_topology import normalize_topology
-from kaicore.kube.resources import TOPOLOGIES
+from kaicore.kube.normalize.node import normalize_topology
+from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope
 
 GI = 2**30

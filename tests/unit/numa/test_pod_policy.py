@@ -6,7 +6,7 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import Pod, QosClass
-from kaicore.rules.numa.pod_policy import malformed_annotations, wants_healing
+from kaicore.rules.numa.own_policy import malformed_annotations, wants_healing
 from kaicore.rules.reasons.reason import Reason
 
 from tests.factory import GPU, NIC, Cluster, amounts, container, pod

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import yaml
 from kaicore.kube.operands.conditions import status_of
-from kaicore.kube.operands.drift import lacks
 from kaicore.kube.operands.names import MANAGED_BY, OPERATOR, Object, key_of, title_of
-from kaicore.kube.operands.plan import Given, Part, PresentObjects, plan
+from kaicore.kube.operands.plan import Given, Part, PresentObjects, lacks, plan
 from kaicore.kube.operands.shard_spec import read_shard
 from kaicore.kube.operands.templates import read_templates
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_projector import otlp
+from kai_projector import traces
 from kai_projector.metrics import ProjectorMetrics
-from kai_projector.otlp import OtlpSender, read_headers, traces_url
-from kai_projector.traces import MOST_AGE_US, encoded, ended_spans
+from kai_projector.traces import MOST_AGE_US, OtlpSender, encoded, ended_spans, read_headers, traces_url
 from kaicore.errors import ConfigurationError
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service.logs import get_logger
@@ -84,7 +83,7 @@ async def until(satisfied: Callable[[], bool]) -> None:
 async def test_a_receiver_gets_all_spans_also_when_it_was_away_and_what_it_refuses_is_counted(
     told: Workloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otlp, "_RETRY_S", 0.01)
+    monkeypatch.setattr(traces, "_RETRY_S", 0.01)
     spans = await spans_of(told, batch=1000, now=told.now)
     registry = CollectorRegistry()
     async with trace_receiver() as receiver:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import msgspec
-from kai_relay.cluster_relay import RelayOptions
+from kai_relay.relay import RelayOptions
 from kaicore.ledger.bus import Limits, Message, StreamState
 from kaicore.ledger.log.chain import mark_of, marked
 from kaicore.rules.events.envelope import NewEvent, derived_id

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kai_relay.readiness import BUS
-from kai_relay.settings import RelaySettings
+from kai_relay.main import RelaySettings
+from kai_relay.relay import BUS
 from kaicore.errors import BusUnavailable, NoRoom
 from kaicore.ledger.bus import Limits, Message, StreamState
 from kaicore.ledger.bus.port import stream_bytes

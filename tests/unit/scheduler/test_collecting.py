@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from kai_scheduler.collecting import Collecting
+from kaicore.rules.deciding import decide
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.state import decide
 
 from tests.digest.families import IN_THE_GATE, run_story
 

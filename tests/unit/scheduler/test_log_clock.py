@@ -1,6 +1,6 @@
 """The clock of cycles: the log's, as far as the log has told it."""
 
-from kai_scheduler.log_clock import LogClock
+from kai_scheduler.scheduler import LogClock
 
 HOUR_US = 3_600_000_000
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kai_scheduler.standby import Standby
+from kai_scheduler.replicas import Standby
 
 PATIENCE_S = 3.0
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from kaicore.rules.deciding.share import Share
 from kaicore.rules.events.payloads import QueueObserved
-from kaicore.rules.sharing.rendezvous import owner, turns
-from kaicore.rules.sharing.replicas import due_replicas, replica_shard, split_shard
-from kaicore.rules.state.share import Share
+from kaicore.rules.sharing.replicas import due_replicas, owner, replica_shard, split_shard, turns
 
 from tests.factory import pod
 from tests.hierarchy import queue

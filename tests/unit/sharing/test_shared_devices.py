@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from kaicore.rules.deciding.share import Share
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.share import Share
 
 from tests.devices import add_claim, add_slice, devices, exactly, from_template, gpu, slice_document, using
 from tests.factory import Cluster

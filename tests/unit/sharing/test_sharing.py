@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-from kaicore.rules.sharing.liveness import Liveness, Sighting
-from kaicore.rules.sharing.rendezvous import owner
+from kaicore.rules.sharing.replicas import Liveness, Sighting, owner
 
 KEYS = [f"team/group-{number}" for number in range(4000)]
 

@@ -7,12 +7,12 @@ import pytest
 from kai_cli.manifests import read_located
 from kaicore.analysis.simulation import read_world
 from kaicore.analysis.simulation.run import CLUSTER, Simulation
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 
 from tests.simulating import GPU, brief, document_of, node, pod, record, world_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.rules.state.contradiction import contradiction
+from kaicore.rules.state.agreement import contradiction
 
 
 def held(

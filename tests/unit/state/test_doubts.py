@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from kaicore.rules.deciding.cycle_input import next_retry
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
-from kaicore.rules.state.cycle_input import next_retry
-from kaicore.rules.state.decide import decide
 
 from tests.factory import Cluster, amounts, container, pod
 from tests.workloads import OWNER, Workloads

@@ -1,11 +1,11 @@
 """Kubelets that are ahead of the API: what contradicts a prediction then, and what counts until it is observed."""
 
 import pytest
+from kaicore.rules.deciding.why import miss_notes, notes
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.rules.state.contradiction import contradiction
+from kaicore.rules.state.agreement import contradiction
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import miss_notes, notes
 
 from tests.factory import Cluster, amounts, pod
 

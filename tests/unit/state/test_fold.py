@@ -2,6 +2,7 @@
 
 import pytest
 from kaicore.errors import CorruptLog
+from kaicore.rules.deciding.cycle_input import next_retry
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.observation import annotated_placement
@@ -17,7 +18,6 @@ from kaicore.rules.model.placement import (
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.state.agreement import Agreement, compare
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.cycle_input import next_retry
 from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 

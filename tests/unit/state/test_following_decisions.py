@@ -1,10 +1,10 @@
 """A decision holds only with those before it on its node: which zones a kubelet gives depends on the pods it has."""
 
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 
 from tests.factory import Cluster, amounts, container, pod
 

@@ -6,17 +6,17 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaicore.rules.deciding.cycle_input import idle, next_retry
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.deciding.why import notes, story_of
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle import CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.cycle_input import idle, next_retry
 from kaicore.rules.state.pod_entry import Stage
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import notes, story_of
 
 from tests.examples import examples
 from tests.factory import GPU, Cluster, amounts, pod

@@ -2,12 +2,12 @@
 
 import pytest
 from kai_scheduler.metrics import SchedulerMetrics
+from kaicore.rules.deciding.why import notes, story_of
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
-from kaicore.rules.state.why import notes, story_of
 from prometheus_client import CollectorRegistry
 
 from tests.factory import GPU, NIC, Cluster, amounts, container, pod

@@ -2,14 +2,14 @@
 
 import msgspec
 import pytest
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload, encode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, PlacementObserved, PodRejected
 from kaicore.rules.model.placement import ContainerPlacement, ZoneAmount
+from kaicore.rules.state.agreement import MissCause
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.contradiction import MissCause
-from kaicore.rules.state.decide import decide
 
 from tests.live_kubelet import CLUSTER, ZONES, Checkpoints, cpus_by_zone, recorded_events, second_run
 

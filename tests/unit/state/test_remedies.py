@@ -1,7 +1,7 @@
 """When the pods of a state would become schedulable: worked out once for groups that are alike."""
 
+from kaicore.rules.deciding.remedies import MOST_SHAPES, StateRemedies
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.state.remedies import MOST_SHAPES, StateRemedies
 
 from tests.factory import pod
 from tests.workloads import Workloads

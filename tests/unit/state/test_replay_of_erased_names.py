@@ -1,11 +1,10 @@
 """A replay of a log from which a pod's name was erased finds no difference, and says how many digests are of it."""
 
 from kaicore.ledger.log.chain import marked
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.erasure import Erasure, pseudonym
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.rules.state.replay_report import ReplayReport
 
 from tests.workloads import Workloads
 

@@ -2,15 +2,15 @@
 
 import msgspec
 import pytest
-from kaicore.kube.facts import Facts
-from kaicore.kube.kinds import KINDS
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.reflector_core import ObjectSeen
-from kaicore.kube.resources import PODS
+from kaicore.kube.api.reflector_core import ObjectSeen
+from kaicore.kube.kinds.facts import Facts
+from kaicore.kube.kinds.table import KINDS
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import PODS
+from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events.payloads import NodeCharged, PlacementObserved, PodObserved
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.why import story_of
 
 from tests.factory import Cluster, amounts, container, pod
 

@@ -1,12 +1,12 @@
 """Pods without an observation: nodes that are left alone until then, and exporters that do not report."""
 
 import msgspec
+from kaicore.rules.deciding.cycle_input import is_unobserved
+from kaicore.rules.deciding.why import notes
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.model.pod import Pod, QosClass
-from kaicore.rules.state.cycle_input import is_unobserved
-from kaicore.rules.state.why import notes
 
 from tests.factory import Cluster, amounts, pod
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from kai_cli.why_page import why_text
+from kaicore.analysis.inquiry.answers import CalibrationAnswer
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.inquiry.start_answers import CalibrationAnswer
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.start_forecasts import MOST_WAITING, StartForecasts
 from kaicore.analysis.submission.submissions import Submissions

@@ -10,7 +10,7 @@ from kaicore.analysis.submission.starts import duration_text
 from kaicore.analysis.submission.submit import submit
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.queue_names import KAI_QUEUE_LABEL
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import PriorityClass, Toleration

@@ -8,7 +8,7 @@ import pytest
 from kaicore.errors import InvalidPattern, OverlappingDomains
 from kaicore.rules.model.network_topology import HyperNode, HyperNodeMember
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.topology.hyper_node_paths import HyperNodePaths, compile_pattern
+from kaicore.rules.topology.paths import HyperNodePaths, compile_pattern
 
 
 def hyper_node(name: str, tier: int, *members: HyperNodeMember, tier_name: str = "") -> HyperNode:

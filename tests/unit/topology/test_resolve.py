@@ -24,8 +24,7 @@ from kaicore.rules.reasons.topology import (
 )
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Slices
-from kaicore.rules.topology.resolve import Resolved, resolve
-from kaicore.rules.topology.resolver import Resolver
+from kaicore.rules.topology.resolve import Resolved, Resolver, resolve
 
 GROUP = "PodGroup.x default/g"
 BLOCK, RACK = TopologyLevel("x/block", ("x/block",), ("block",)), TopologyLevel("x/rack", ("x/rack",), ("rack",))

@@ -9,8 +9,7 @@ from kaicore.rules.model.network_topology import (
     TopologyDefinition,
     TopologyLevel,
 )
-from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
-from kaicore.rules.topology.label_paths import LabelPaths
+from kaicore.rules.topology.paths import HyperNodePaths, LabelPaths
 from kaicore.rules.topology.statuses import detail_status, hyper_node_conditions, node_counts
 from kaicore.rules.topology.tree import TopologyTree
 

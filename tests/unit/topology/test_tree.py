@@ -16,9 +16,7 @@ from kaicore.rules.model.network_topology import (
 )
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
-from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
-from kaicore.rules.topology.label_paths import LabelPaths
-from kaicore.rules.topology.paths import Paths
+from kaicore.rules.topology.paths import HyperNodePaths, LabelPaths, Paths
 from kaicore.rules.topology.tree import TopologyTree
 
 BLOCK, RACK, HOST = TopologyLevel("block", ("block",)), TopologyLevel("rack", ("rack",)), TopologyLevel("host")

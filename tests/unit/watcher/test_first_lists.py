@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from kai_watcher.first_lists import FirstLists
-from kaicore.kube.facts import Facts
-from kaicore.kube.kinds import NODE, POD
-from kaicore.kube.reflector_core import ObjectGone, ObjectKey, ObjectSeen
-from kaicore.kube.resources import NODES, PODS
+from kai_watcher.watcher import FirstLists
+from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.kinds.facts import Facts
+from kaicore.kube.kinds.table import NODE, POD
+from kaicore.kube.wire.resources import NODES, PODS
 from kaicore.rules.events.envelope import Unit
 
 from tests import wire

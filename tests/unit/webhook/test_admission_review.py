@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from kai_webhook.admission_review import answer_review, read_review
+from kai_webhook.app import answer_review, read_review
 from kaicore.errors import InvalidObject
 
 REQUEST = {"uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "operation": "CREATE", "object": {"a": 1}}

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 
 import msgspec
 from kaicore.analysis.history.comparison import HistoryComparison, compare_history
-from kaicore.analysis.history.question import HistoryQuestion
-from kaicore.analysis.inquiry.audit import audit_log
-from kaicore.analysis.inquiry.ranges import Range
+from kaicore.analysis.history.patch import HistoryQuestion
+from kaicore.analysis.inquiry.audit import audit_answer, audit_log, replay_answer
+from kaicore.analysis.inquiry.moments import Range
 from kaicore.analysis.inquiry.replay import replay_log
-from kaicore.analysis.inquiry.reports import audit_answer, replay_answer
 from kaicore.analysis.shadow.report import ShadowReport, shadow_report
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.analysis.submission.calibrations import keep_calibration, measure_calibration
@@ -23,7 +22,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import QUESTION_PATIENCE_S, PostgresLog
 from kaicore.runtime.process_context import bound_to_parent
 
-from kai_api.error_statuses import status_of
+from kai_api.answering import status_of
 from kai_api.long_answers import Failure, Question
 
 #: Below the API itself and what else has to answer soon.

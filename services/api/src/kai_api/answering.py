@@ -8,6 +8,8 @@
 The annotation is the route's schema in `/openapi.json`: made by msgspec, so no answer is described a second time.
 Errors are raised as the library raises them; `error_statuses` has their HTTP statuses. A caller may see some
 namespaces only: then names from the others are taken out of the answer.
+
+HTTP statuses of the errors that the library raises.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -20,13 +22,35 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
 from kaicore.analysis.inquiry.answers import Answer
-from kaicore.errors import KaiError
+from kaicore.errors import (
+    EventsRetired,
+    InvalidObject,
+    KaiError,
+    LogUnavailable,
+    TooManyQuestions,
+    UnknownMoment,
+    UnknownSubject,
+)
 from kaicore.runtime.access.scopes import current_view
 from kaicore.runtime.service.http_errors import error_response
 from kaicore.version import version
 
 from kai_api.auth.redaction import redacted
-from kai_api.error_statuses import status_of
+
+_STATUS: dict[type[KaiError], int] = {
+    InvalidObject: 400,
+    UnknownMoment: 400,
+    UnknownSubject: 404,
+    EventsRetired: 410,
+    TooManyQuestions: 429,
+    LogUnavailable: 503,
+}
+
+
+def status_of(error: KaiError) -> int:
+    """Return the status of an error; 500 for what nobody who asks can do anything about."""
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+
 
 #: Where an operation carries the schemas that its answer refers to, until all of them are put in one place.
 _COMPONENTS = "x-components"

@@ -20,18 +20,14 @@ from kaicore.runtime.service.http_errors import add_error_handlers, only_known_p
 from prometheus_client import Histogram
 
 from kai_api.answering import answer_errors, describe
-from kai_api.audits import make_audit_router
 from kai_api.auth.middleware import authenticated, authorization
 from kai_api.calibrating import Calibrations
 from kai_api.events import make_events_router
-from kai_api.history import make_history_router
 from kai_api.live import LiveLog
 from kai_api.login import make_login_router
 from kai_api.long_answers import LongAnswers
-from kai_api.long_routes import make_long_router
 from kai_api.pages.router import make_pages
-from kai_api.questions import make_router
-from kai_api.submitting import make_submission_router
+from kai_api.routes import make_audit_router, make_history_router, make_long_router, make_router, make_submission_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
 

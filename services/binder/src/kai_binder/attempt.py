@@ -3,6 +3,8 @@
 The binding is posted until there is an answer to go by. If an answer leaves open whether the pod is bound, the binder
 looks at the pod. It does so as well when its patience ends: a request without an answer may have been carried out. A
 pod is only given back when it is certain that it is not bound.
+
+Outcomes of decisions, as the events that record them.
 """
 
 from enum import StrEnum
@@ -10,11 +12,59 @@ from typing import Any
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.objects import PodObject
+from kaicore.kube.wire.objects import PodObject
 from kaicore.rules.events.binding_annotations import binding_annotations
-from kaicore.rules.events.payloads import BindFailed, PodBound
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import (
+    BindFailed,
+    EvictionFailed,
+    PodBound,
+    PodEvicted,
+    ProvisioningRequestCreated,
+    ProvisioningRequestRefused,
+    ProvisioningRequestRemoved,
+)
 
-from kai_binder.projection import PodBinding
+from kai_binder.projection import PodBinding, PodEviction, Provisioning
+
+Outcome = (
+    PodBound
+    | BindFailed
+    | PodEvicted
+    | EvictionFailed
+    | ProvisioningRequestCreated
+    | ProvisioningRequestRefused
+    | ProvisioningRequestRemoved
+)
+
+ACTOR = "binder"
+
+
+def outcome_unit(task: PodBinding | PodEviction | Provisioning, outcome: Outcome, *, now: int) -> Unit:
+    """Return the unit that records an outcome.
+
+    There is one id for every outcome of a decision: of two binders that come to different ones, the first is right.
+
+    Args:
+        task: what was to be done.
+        outcome: what became of it.
+        now: microseconds since the epoch.
+    """
+    return Unit(
+        (
+            NewEvent(
+                id=derived_id(str(task.event_id), "outcome"),
+                stream=task.stream,
+                payload=outcome,
+                actor=ACTOR,
+                occurred_at=now,
+                subject=task.subject,
+                cause=task.event_id,
+                correlation=task.decision.cycle,
+            ),
+        )
+    )
+
 
 _UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
 

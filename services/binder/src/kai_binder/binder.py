@@ -21,8 +21,8 @@ from kaicore.errors import (
     InvalidObject,
     KaiError,
 )
-from kaicore.kube.client import KubeClient
-from kaicore.kube.resources import PODS
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.feed.observer import FeedObserver
@@ -34,14 +34,12 @@ from kaicore.rules.hub.cluster_side import Term
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
-from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, pod_path
+from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, outcome_unit, pod_path
 from kai_binder.claims import Claims, uses_devices
-from kai_binder.evicting import Evicting
+from kai_binder.evictions import Evicting
 from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
 from kai_binder.lanes import Lanes
 from kai_binder.metrics import BinderMetrics
-from kai_binder.options import BinderOptions
-from kai_binder.outcomes import outcome_unit
 from kai_binder.projection import (
     EVENT_TYPES,
     SNAPSHOT_NAME,
@@ -54,6 +52,7 @@ from kai_binder.projection import (
     Provisioning,
 )
 from kai_binder.provisioning import ProvisioningWriter
+from kai_binder.settings import BinderOptions
 from kai_binder.side_writes import SideWrites, nominated_node, observed_annotation, scheduled_event
 from kai_binder.statuses import write_statuses
 from kai_binder.work_share import Work, WorkShare

@@ -6,6 +6,8 @@
 
 The log accepts only one of `DispatchStarted` and the hub's `DispatchReleased`. So a pod is bound here, or the dispatch
 is another cluster's, whatever clocks say. The lease bounds how long the hub waits to know that.
+
+The objects of dispatches on a cluster's API server: made, looked at, and deleted, by the mark that they carry.
 """
 
 import asyncio
@@ -15,14 +17,16 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
-from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError, LogUnavailable
-from kaicore.kube.client import KubeClient
-from kaicore.kube.dispatched_objects import Manifest
-from kaicore.ledger.bus.leases.clock import lease_clock
+from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject, KaiError, LogUnavailable
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.object_paths import ObjectPaths
+from kaicore.kube.dispatched_objects import Manifest, ending_of, mark_of, marked
+from kaicore.ledger.bus.leases.port import lease_clock
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.hub_snapshot import restored_hub
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import (
     DispatchArrived,
@@ -32,15 +36,98 @@ from kaicore.rules.events.payloads import (
     HubPayload,
     LeaseRenewed,
 )
-from kaicore.rules.hub.cluster_side import Term, held_entry, is_here, to_clear, to_make
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term, held_entry, is_here, to_clear, to_make
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState, dispatch_stream, lease_stream
 from kaicore.rules.hub.lease import HeldLease
 from kaicore.rules.hub.steps import dispatch_unit
 from kaicore.runtime.service import ServiceContext
-from kaicore.runtime.service.together import run_together
+from kaicore.runtime.service.process import run_together
 
-from kai_binder.dispatch_objects import DispatchObjects, Refusal
-from kai_binder.outcomes import ACTOR
+from kai_binder.attempt import ACTOR
+
+_NOT_FOUND, _CONFLICT, _UNAUTHORIZED = 404, 409, 401
+
+
+class Refusal(KaiError):
+    """The API server will not take an object, as often as it is asked."""
+
+
+class DispatchObjects:
+    """The objects of all dispatches on one API server."""
+
+    def __init__(self, client: KubeClient) -> None:
+        """Args: client: of the API server."""
+        self._client = client
+        self._paths = ObjectPaths(client)
+
+    async def make(self, manifest: Manifest, mark: str) -> None:
+        """Create an object that carries a mark; one that is there with this mark stays as it is.
+
+        Raises:
+            Refusal: the API server refuses it, or has another object of the name.
+            ClusterUnavailable: it does not answer.
+        """
+        subject = f"{manifest['kind']} {manifest['metadata']['name']}"
+        try:
+            made = marked(manifest, DISPATCH_MARK, mark, scheduler_name=EngineConfig().scheduler_name)
+            await self._client.post(await self._paths.collection(manifest), made)
+        except InvalidObject as error:
+            raise Refusal(str(error)) from error
+        except ApiStatus as error:
+            if error.code == _UNAUTHORIZED:
+                raise
+            if error.code != _CONFLICT:
+                raise Refusal(f"{subject}: {error.message}") from error
+            there = await self._get(manifest)
+            if there is not None and mark_of(there, DISPATCH_MARK) != mark:
+                raise Refusal(f"{subject}: is in the cluster already, and is none of this dispatch's") from error
+
+    async def clear(self, manifests: list[Manifest], mark: str) -> None:
+        """Delete objects that carry a mark, what they own included.
+
+        Raises:
+            ClusterUnavailable: the API server does not answer.
+        """
+        for manifest in manifests:
+            try:
+                there = await self._get(manifest)
+            except InvalidObject:
+                continue
+            if there is None or mark_of(there, DISPATCH_MARK) != mark:
+                continue
+            options = {
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "propagationPolicy": "Background",
+                "preconditions": {"uid": there["metadata"]["uid"]},
+            }
+            try:
+                await self._client.delete(await self._paths.object(manifest), options)
+            except ApiStatus as error:
+                if error.code not in (_NOT_FOUND, _CONFLICT):
+                    raise
+
+    async def ending(self, manifests: list[Manifest], mark: str) -> str:
+        """Return how objects ended; empty while they go on.
+
+        Raises:
+            ApiStatus: the API server does not let us look.
+            ClusterUnavailable: it does not answer.
+        """
+        documents = [await self._get(manifest) for manifest in manifests]
+        return ending_of(
+            [one if one is not None and mark_of(one, DISPATCH_MARK) == mark else None for one in documents]
+        )
+
+    async def _get(self, manifest: Manifest) -> Manifest | None:
+        try:
+            document: Manifest = msgspec.json.decode(await self._client.get(await self._paths.object(manifest)))
+        except ApiStatus as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
+        return document
+
 
 #: Seconds between two looks at what is to be done, and at how dispatches that run are.
 _LOOK_S, _ENDINGS_S = 1.0, 10.0

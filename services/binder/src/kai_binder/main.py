@@ -6,8 +6,8 @@ import sys
 import time
 
 from kaicore.errors import ConfigurationError
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore
 from kaicore.ledger.feed import FeedMetrics
@@ -16,8 +16,7 @@ from kaicore.runtime.service.log_access import open_log
 
 from kai_binder.binder import API, LOG, Binder
 from kai_binder.metrics import BinderMetrics
-from kai_binder.options import BinderOptions
-from kai_binder.settings import BinderSettings
+from kai_binder.settings import BinderOptions, BinderSettings
 from kai_binder.side_writes import FIELD_MANAGER
 from kai_binder.work_share import WorkShare
 

@@ -1,28 +1,78 @@
 """Fold of the work that is left: open bindings and evictions, and placements and statuses to be written.
 
 It is folded from events and nothing else. So a binder that starts knows what the one before it had left to do.
+
+Dispatches of a cluster's pods, by the mark that the pods carry.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Self
 from uuid import UUID
 
 import msgspec
 from kaicore.ledger.log.port import Snapshot
-from kaicore.rules.engine.victims.job_failures import failures_text
+from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.model.placement import encode_annotation
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.topology.book import EVENT_TYPES as TOPOLOGY_EVENTS
 
-from kai_binder import group_statuses, queue_statuses, waiting_pods
+from kai_binder import group_statuses, topology_statuses, waiting_pods
 from kai_binder.group_statuses import GroupStatuses
-from kai_binder.pod_terms import PodTerms
-from kai_binder.queue_statuses import QueueStatuses
-from kai_binder.topology_statuses import TopologyStatuses, TopologyStatusesRecord
+from kai_binder.topology_statuses import QueueStatuses, TopologyStatuses, TopologyStatusesRecord
 from kai_binder.waiting_pods import WaitingPods
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class PodTerms:
+    """The pods of dispatches, by uid; those of others cost nothing."""
+
+    def __init__(self, terms: Mapping[str, str] | None = None) -> None:
+        """Args: terms: what `record` gave."""
+        self._terms = dict(terms or {})
+        self._counts = Counter(self._terms.values())
+        self._ended: set[str] = set()
+
+    def fold(self, payload: Payload) -> None:
+        """Take in an event."""
+        if isinstance(payload, payloads.PodObserved):
+            pod = payload.pod
+            mark = pod.annotations.get(DISPATCH_MARK, "")
+            if mark and pod.uid not in self._terms:
+                self._terms[pod.uid] = mark
+                self._counts[mark] += 1
+            if mark and pod.phase in _ENDED:
+                self._ended.add(mark)
+        elif isinstance(payload, payloads.PodDeleted) and payload.uid in self._terms:
+            mark = self._terms.pop(payload.uid)
+            self._counts[mark] -= 1
+            self._ended.add(mark)
+            if not self._counts[mark]:
+                del self._counts[mark]
+
+    def of_pod(self, uid: str) -> str:
+        """Return the mark of a pod; empty for one of no dispatch."""
+        return self._terms.get(uid, "")
+
+    def count(self, term: Term) -> int:
+        """Return how many pods of a term there are."""
+        return self._counts[str(term)]
+
+    def ended(self) -> set[str]:
+        """Return the marks of which pods have ended or are gone since this was asked last."""
+        ended, self._ended = self._ended, set()
+        return ended
+
+    def record(self) -> dict[str, str]:
+        """Return all of it as plain data."""
+        return dict(self._terms)
+
 
 SNAPSHOT_NAME = "binder"
 
@@ -61,7 +111,7 @@ EVENT_TYPES = tuple(
             "ProvisioningRequested",
             "ProvisioningWithdrawn",
             *group_statuses.EVENT_TYPES,
-            *queue_statuses.EVENT_TYPES,
+            *topology_statuses.EVENT_TYPES,
             *TOPOLOGY_EVENTS,
             *waiting_pods.EVENT_TYPES,
         }
@@ -259,7 +309,7 @@ class BinderProjection:
             self.groups.reasons_changed(changed)
         if event.type in group_statuses.EVENT_TYPES:
             self.groups.fold(payload, recorded_at=event.recorded_at)
-        if event.type in queue_statuses.EVENT_TYPES:
+        if event.type in topology_statuses.EVENT_TYPES:
             self.queues.fold(payload)
         self.terms.fold(payload)
         if event.type in TOPOLOGY_EVENTS:

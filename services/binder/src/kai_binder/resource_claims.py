@@ -12,9 +12,9 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 from kaicore.errors import ApiStatus
-from kaicore.kube.client import KubeClient
-from kaicore.kube.device_objects import RESOURCE_CLAIMS, VERSIONS
-from kaicore.kube.normalize_resource_claim import normalize_resource_claim
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.normalize.device import normalize_resource_claim
+from kaicore.kube.wire.devices import RESOURCE_CLAIMS, VERSIONS
 from kaicore.rules.model.device import AllocatedDevice, Allocation, ResourceClaim
 from kaicore.rules.model.quantity import thousandths_text
 from kaicore.rules.model.selector import Requirement

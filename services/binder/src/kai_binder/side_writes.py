@@ -13,20 +13,18 @@ from typing import Any, Protocol
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
-from kaicore.kube.group_kinds import GROUP_KINDS
-from kaicore.kube.queue_kinds import KAI_QUEUES
-from kaicore.kube.topology_kinds import TOPOLOGY_KINDS
+from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
+from kaicore.kube.kinds.table import GROUP_KINDS, KAI_QUEUES, TOPOLOGY_KINDS
 from kaicore.rules.events.payloads import PodPlaced, QueueFigures, WaitingPod
-from kaicore.rules.groups.kinds import NATIVE_POD_GROUP
+from kaicore.rules.groups.labels import NATIVE_POD_GROUP
 from kaicore.rules.groups.status import native_conditions
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
 
 from kai_binder.attempt import pod_path
 from kai_binder.group_statuses import GroupStatus
 from kai_binder.projection import NominatedNode, Observation, PodBinding
-from kai_binder.queue_statuses import status_document as queue_document
 from kai_binder.topology_statuses import TopologyStatus
+from kai_binder.topology_statuses import status_document as queue_document
 from kai_binder.waiting_pods import PodCondition, WaitingPods
 
 #: Most writes of a kind that wait; further ones push out the oldest.

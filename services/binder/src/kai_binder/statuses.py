@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
-from kai_binder.options import BinderOptions
 from kai_binder.projection import BinderProjection
+from kai_binder.settings import BinderOptions
 from kai_binder.side_writes import (
     SideWrites,
     failed_scheduling_event,

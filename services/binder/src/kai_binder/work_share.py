@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 
 from kaicore.ledger.bus.leases import Members
-from kaicore.rules.sharing.rendezvous import owner
+from kaicore.rules.sharing.replicas import owner
 
 from kai_binder.projection import NominatedNode, Observation, PodBinding, PodEviction, Provisioning
 

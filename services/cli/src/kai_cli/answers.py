@@ -11,10 +11,16 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
-from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why
+from kaicore.analysis.inquiry.answers import (
+    ClusterRow,
+    ClusterSummary,
+    DiffAnswer,
+    DiffQuestion,
+    Listing,
+    RowSelection,
+    Why,
+)
 from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
-from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 

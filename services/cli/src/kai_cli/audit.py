@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.inquiry.audit import audit_log
-from kaicore.analysis.inquiry.reports import audit_answer
+from kaicore.analysis.inquiry.audit import audit_answer, audit_log
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
 from kaicore.ledger.log.audit import verify

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
 
 _PODS_PATH = "/api/v1/pods"

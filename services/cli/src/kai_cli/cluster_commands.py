@@ -14,8 +14,8 @@ from kaicore.analysis.inquiry.hub_rows import hub_cluster_rows
 from kaicore.analysis.inquiry.log_states import folded
 from kaicore.analysis.simulation.kubelets import find_kubelets
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.rules.events.payloads import (
     ClusterDrained,
     ClusterRegistered,

@@ -18,27 +18,25 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError, LogUnavailable
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.rules.model.duration import parse_duration
+from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PRESENT, Stage
 
 from kai_cli.catching_up import has_caught_up, listed_pods
 from kai_cli.example_manifests import example_manifests
-from kai_cli.expectations import groups_of
-from kai_cli.gang_domains import PlacedDomains
 from kai_cli.hints import how_to_ask, kai
 from kai_cli.life import Life
 from kai_cli.load import Loader
 from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import ONCE, DataDirectory, RunningCluster, data_directory
 from kai_cli.registered_clusters import RegisteredClusters
-from kai_cli.report import ClusterReport, DemoReport, render
+from kai_cli.report import ClusterReport, DemoReport, PlacedDomains, groups_of, render
 from kai_cli.stack import ClusterSpec, Stack
 from kai_cli.up import interruption, print_line
 

@@ -10,8 +10,8 @@ import yaml
 from cyclopts import Parameter
 from kaicore.analysis.simulation import is_read
 from kaicore.errors import ApiStatus, ConfigurationError
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 
 from kai_cli.load import service_kubeconfig
 

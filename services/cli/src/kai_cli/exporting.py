@@ -5,8 +5,7 @@ from pathlib import Path
 
 from kaicore.analysis.inquiry.exports import export_log
 from kaicore.analysis.inquiry.json_spelling import spelled
-from kaicore.analysis.inquiry.moments import Moment, parse_moment
-from kaicore.analysis.inquiry.ranges import range_of
+from kaicore.analysis.inquiry.moments import Moment, parse_moment, range_of
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.layout import Header
 from kaicore.ledger.log.files.reader import LogFile

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError
-from kaicore.kube.client import KubeClient
-from kaicore.kube.object_paths import ObjectPaths
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.object_paths import ObjectPaths
 
 from kai_cli.catching_up import listed_pods
 from kai_cli.load import Loader

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject, KaiError
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
-from kaicore.kube.object_paths import ObjectPaths
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.object_paths import ObjectPaths
 from kaicore.spelling import did_you_mean
 
 from kai_cli.current_cluster import current_cluster

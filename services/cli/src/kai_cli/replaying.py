@@ -1,31 +1,120 @@
-"""`kai replay`: a log, a range of it, or one cycle, run again."""
+"""`kai replay`: a log, a range of it, or one cycle, run again.
+
+A replay in several processes: each takes a part of the range, from the nearest snapshot on.
+"""
 
 import asyncio
+import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
 from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.analysis.dispatching.choices import ChoiceReplay, replay_choices
-from kaicore.analysis.inquiry.moments import Moment
-from kaicore.analysis.inquiry.ranges import Range, range_of
+from kaicore.analysis.inquiry.audit import replay_answer
+from kaicore.analysis.inquiry.moments import Moment, Range, range_of
 from kaicore.analysis.inquiry.replay import cycle_range, halves, replay_log
-from kaicore.analysis.inquiry.reports import replay_answer
-from kaicore.errors import ConfigurationError
+from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.deciding.replay import Difference, ReplayReport, merged
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.hub.hub_state import HUB, without_hub
-from kaicore.rules.state.replay_report import Difference, ReplayReport
 
 from kai_cli.current_cluster import look_in, one_cluster
 from kai_cli.exporting import moments_of
 from kai_cli.log_access import open_log, opened_source
 from kai_cli.printing import Output, OutputFlag, print_answers, print_data, table
 from kai_cli.progress import Progress
-from kai_cli.replay_processes import replay_in_processes
 from kai_cli.source import FromFlag, LogSource, LogSourceFlags, ToFlag
+
+#: What a part tells: how far it is, its report, or why there is none.
+_Message = int | ReplayReport | str
+
+
+class PartFailed(KaiError):
+    """A part of a replay could not be run; the message is its error's."""
+
+
+def replay_in_processes(
+    source: LogSource, cluster: str, parts: Sequence[Range], *, progress: Callable[[int, int], None]
+) -> ReplayReport:
+    """Replay the parts of a range, each in a process of its own.
+
+    Args:
+        source: of the log; that of a data directory must name its database.
+        cluster: whose log.
+        parts: in order, without gaps.
+        progress: called with how many events were replayed, and how many there are.
+
+    Raises:
+        PartFailed: a part could not be run.
+    """
+    # Not forked: this process has threads and connections.
+    context = multiprocessing.get_context("spawn")
+    connections: list[Connection] = []
+    processes = []
+    try:
+        for part in parts:
+            here, there = context.Pipe(duplex=False)
+            process = context.Process(target=_replay_part, args=(there, source, cluster, part), daemon=True)
+            process.start()
+            there.close()
+            connections.append(here)
+            processes.append(process)
+        return merged(_collect(connections, parts, progress))
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+        for connection in connections:
+            connection.close()
+
+
+def _collect(
+    connections: Sequence[Connection], parts: Sequence[Range], progress: Callable[[int, int], None]
+) -> list[ReplayReport]:
+    """Wait for the reports of all parts."""
+    total = parts[-1].last - parts[0].first + 1
+    done = dict.fromkeys(connections, 0)
+    reports: dict[Connection, ReplayReport] = {}
+    while len(reports) < len(connections):
+        for ready in wait([one for one in connections if one not in reports]):
+            assert isinstance(ready, Connection)
+            try:
+                message: _Message = ready.recv()
+            except EOFError:
+                raise PartFailed("a part of the replay ended without an answer") from None
+            if isinstance(message, str):
+                raise PartFailed(message)
+            if isinstance(message, ReplayReport):
+                reports[ready] = message
+            else:
+                done[ready] = message
+                progress(sum(done.values()), total)
+    return [reports[one] for one in connections]
+
+
+def _replay_part(connection: Connection, source: LogSource, cluster: str, part: Range) -> None:
+    # Ctrl-C reaches all processes of a terminal; the one that began this ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        connection.send(asyncio.run(_replay(connection, source, cluster, part)))
+    except KaiError as error:
+        connection.send(str(error))
+
+
+async def _replay(connection: Connection, source: LogSource, cluster: str, part: Range) -> ReplayReport:
+    def progress(done: int, _: int) -> None:
+        connection.send(min(done, part.last - part.first + 1))
+
+    async with open_log(source) as log:
+        return await replay_log(log, cluster, part, progress=progress)
+
 
 #: Events that are worth a second process, which takes about two seconds to start.
 _WORTH_A_PROCESS = 20_000
@@ -60,10 +149,10 @@ def replay(
     if cycle is not None and (begin or to):
         raise ConfigurationError("--cycle means one cycle: it goes without --from and --to")
     moments = moments_of(begin, to)
-    return asyncio.run(_replay(source or LogSource(), cycle, moments, processes, output))
+    return asyncio.run(_replay_here(source or LogSource(), cycle, moments, processes, output))
 
 
-async def _replay(
+async def _replay_here(
     source: LogSource,
     cycle: str | None,
     moments: tuple[Moment | None, Moment | None],

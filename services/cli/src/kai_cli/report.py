@@ -1,19 +1,152 @@
-"""The demonstration's report: what was bound, what waits and why, what kubelets refused, and whether it all adds up."""
+"""The demonstration's report: what was bound, what waits and why, what kubelets refused, and whether it all adds up.
+
+Expected outcomes of a workload: Jobs and pods that run in full, and those that show that they cannot run.
+
+Count of the topology domains, by level, that hold a group's pods, from the decisions in a log.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from kaicore.rules.deciding.replay import ReplayReport
+from kaicore.rules.deciding.why import pending_reasons, zones_text
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.state.agreement import Agreement
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.network_topology import HYPER_NODE
+from kaicore.rules.state.agreement import NO_FAULT, Agreement, MissCause, contradiction
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.contradiction import NO_FAULT, MissCause, contradiction
 from kaicore.rules.state.pod_entry import Stage
-from kaicore.rules.state.replay_report import ReplayReport
-from kaicore.rules.state.why import pending_reasons, zones_text
+from kaicore.rules.topology.placing.request import NO_LEVEL
+from kaicore.rules.topology.resolve import Resolved, resolve
 
-from kai_cli.expectations import ExpectedGroup
-from kai_cli.gang_domains import GangDomains
+from kai_cli.manifests import Manifest
+
+#: On a Job or pod that no node can ever take: the demonstration then wants it to wait, with reasons.
+NEVER_FITS = "demo.kai.scheduler/never-fits"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedGroup:
+    """A Job, or a pod of its own, and what became of it.
+
+    Attributes:
+        name: as in `Job default/train`.
+        wanted: how many of its pods must run; 0 for one that cannot.
+        ran: how many ran to their end; of a pod of its own also while it runs.
+    """
+
+    name: str
+    wanted: int
+    ran: int
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether all of it ran; of one that cannot, nothing."""
+        return self.ran == 0 if self.wanted == 0 else self.ran >= self.wanted
+
+
+def groups_of(
+    manifests: Iterable[Manifest], state: ClusterState, *, succeeded: Mapping[tuple[str, str], int]
+) -> list[ExpectedGroup]:
+    """Hold what became of a workload against what was asked for.
+
+    Args:
+        manifests: what was applied; Jobs and pods of our scheduler count.
+        state: at the end.
+        succeeded: how many pods of each Job have ended well, as the Jobs themselves tell, by namespace and name. A pod
+            that was evicted when it had ended already is gone from the state, and counts.
+    """
+    ours = EngineConfig().scheduler_name
+    phases = {(entry.pod.namespace, entry.pod.name): entry.pod.phase for entry in state.pods.values()}
+    groups = []
+    for manifest in manifests:
+        kind, metadata, spec = manifest["kind"], manifest["metadata"], manifest.get("spec") or {}
+        key = metadata.get("namespace") or "default", metadata.get("name", "")
+        if kind == "Job":
+            scheduler = ((spec.get("template") or {}).get("spec") or {}).get("schedulerName")
+            wanted, ran = spec.get("completions") or spec.get("parallelism") or 1, succeeded.get(key, 0)
+        elif kind == "Pod":
+            scheduler, wanted, ran = spec.get("schedulerName"), 1, int(phases.get(key) in ("Running", "Succeeded"))
+        else:
+            continue
+        if scheduler != ours:
+            continue
+        if (metadata.get("annotations") or {}).get(NEVER_FITS) == "true":
+            wanted = 0
+        groups.append(ExpectedGroup(f"{kind} {'/'.join(key)}", wanted, ran))
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class GangDomains:
+    """Where the pods of a group with a topology constraint were placed.
+
+    Attributes:
+        name: of the group, as in `default/train`.
+        pods: how many of its pods are counted.
+        domains: how many domains they are in, by level from the widest to the single nodes.
+        required: the level of which all of them are to share a domain; empty for none.
+    """
+
+    name: str
+    pods: int
+    domains: Mapping[str, int]
+    required: str = ""
+
+    @property
+    def as_required(self) -> bool:
+        """Whether they share a domain of the level that is required."""
+        return self.domains.get(self.required, 0) <= 1
+
+
+@dataclass(slots=True)
+class PlacedDomains:
+    """The domains that decisions tell of, pod by pod."""
+
+    _by_uid: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def see(self, events: Iterable[Event]) -> None:
+        """Take in what follows in the log."""
+        for event in events:
+            if event.type == payloads.PodPlaced.__name__:
+                placed = decode_payload(event)
+                if isinstance(placed, payloads.PodPlaced) and placed.domains:
+                    self._by_uid[placed.uid] = placed.domains
+
+    def of_gangs(self, state: ClusterState) -> list[GangDomains]:
+        """Return the groups that ask for a topology, by name.
+
+        Args:
+            state: at the end of what was seen. Pods that are gone, and those that failed, do not count: they have
+                successors.
+        """
+        gangs = []
+        for key, group in state.groups.items():
+            name = f"{group.namespace}/{group.name}"
+            resolved = resolve(group.sets, state.network_topologies, group=name)
+            if not isinstance(resolved, Resolved):
+                continue
+            entries = [state.pods[uid] for uid in state.group_table.pods_of(key) if uid in state.pods]
+            placed = [
+                self._by_uid[entry.pod.uid]
+                for entry in entries
+                if entry.pod.uid in self._by_uid and entry.pod.phase != "Failed"
+            ]
+            levels = state.network_topologies.paths(resolved.topology).levels
+            # The lowest level of any topology is its single nodes.
+            tier = "tier " if resolved.topology.kind == HYPER_NODE else ""
+            named = [*(f"{tier}{level.name}" for level in levels[:-1]), "node"]
+            # A domain is known by the names from the top down.
+            paths = [[domains.get(level.name, "") for level in levels] for domains in placed]
+            counts = [len({tuple(path[: depth + 1]) for path in paths if path[depth]}) for depth in range(len(levels))]
+            required = resolved.constraints[""].required if "" in resolved.constraints else NO_LEVEL
+            level = "" if required == NO_LEVEL else named[required]
+            gangs.append(GangDomains(name, len(placed), dict(zip(named, counts, strict=True)), level))
+        return sorted(gangs, key=lambda one: one.name)
+
 
 #: What a cause of a miss means.
 _CAUSES: dict[str, str] = {

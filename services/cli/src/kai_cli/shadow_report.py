@@ -16,7 +16,7 @@ from kai_cli.log_access import open_log
 from kai_cli.printing import OutputFlag, print_data, table
 from kai_cli.progress import Progress
 from kai_cli.source import AnswerSource, FromFlag, SourceFlags, ToFlag
-from kai_cli.what_if_table import comparison_text
+from kai_cli.what_if_history import comparison_text
 
 #: Rejected pods in the table.
 _MOST_PODS = 20

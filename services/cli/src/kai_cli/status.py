@@ -8,8 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from kaicore.analysis.inquiry.answers import Answer
-from kaicore.analysis.inquiry.cluster_answers import ClusterRow
+from kaicore.analysis.inquiry.answers import Answer, ClusterRow
 from kaicore.errors import ConfigurationError, KaiError
 
 from kai_cli.answers import ApiAnswers

@@ -2,8 +2,17 @@
 
 from collections.abc import Sequence
 
-from kaicore.analysis.inquiry.answers import CycleRow, GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, ZoneRow
-from kaicore.analysis.inquiry.cluster_answers import ClusterRow
+from kaicore.analysis.inquiry.answers import (
+    ClusterRow,
+    CycleRow,
+    GroupRow,
+    NodeRow,
+    PodRow,
+    QueueRow,
+    Row,
+    RowSelection,
+    ZoneRow,
+)
 from kaicore.errors import UnknownSubject
 from kaicore.spelling import did_you_mean
 

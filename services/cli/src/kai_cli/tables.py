@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from kaicore.analysis.inquiry.answers import (
+    ClusterRow,
     CycleRow,
     GroupRow,
     Listing,
@@ -15,7 +16,6 @@ from kaicore.analysis.inquiry.answers import (
     ZoneHolder,
     ZoneRow,
 )
-from kaicore.analysis.inquiry.cluster_answers import ClusterRow
 from kaicore.rules.model.quantity import readable_amount
 
 from kai_cli.printing import table

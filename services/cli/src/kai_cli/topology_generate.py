@@ -11,8 +11,8 @@ import yaml
 from cyclopts import Parameter
 from kaicore.analysis.simulation.manifest_text import Reading, take_in
 from kaicore.errors import ConfigurationError
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 
 from kai_cli.ibnetdiscover import parse_fabric, tiers
 from kai_cli.load import service_kubeconfig

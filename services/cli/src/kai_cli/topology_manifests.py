@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, NODE_LAYER, TopologyDefinition, TopologyLevel
-from kaicore.rules.topology.label_paths import LabelPaths
-from kaicore.rules.topology.paths import Path
+from kaicore.rules.topology.paths import LabelPaths, Path
 from kaicore.rules.topology.tree import TopologyTree
 
 from kai_cli.topology_presets import LabelLevel

@@ -7,10 +7,10 @@ from kaicore.analysis.simulation import Located
 from kaicore.analysis.simulation.admission import admitted_node
 from kaicore.analysis.simulation.manifest_text import Reading
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
-from kaicore.kube.normalize_node import normalize_node
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.resources import NODES, PODS
-from kaicore.kube.topology_kinds import topology_kind
+from kaicore.kube.kinds.table import topology_kind
+from kaicore.kube.normalize.node import normalize_node
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import NODES, PODS
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.topology.book import TopologyBook

@@ -16,8 +16,7 @@ from cryptography import x509
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
-from kaicore.kube.group_kinds import GROUP_KINDS
-from kaicore.kube.topology_kinds import TOPOLOGY_KINDS
+from kaicore.kube.kinds.table import GROUP_KINDS, TOPOLOGY_KINDS
 from kaicore.runtime.certificates import make_server_certificate
 
 from kai_cli.manifests import read_manifests

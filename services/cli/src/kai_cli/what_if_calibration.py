@@ -3,7 +3,7 @@
 import asyncio
 
 import msgspec
-from kaicore.analysis.inquiry.start_answers import CalibrationAnswer
+from kaicore.analysis.inquiry.answers import CalibrationAnswer
 from kaicore.errors import ConfigurationError
 
 from kai_cli.answers import Answers, ApiAnswers, open_answers

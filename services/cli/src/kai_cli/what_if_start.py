@@ -3,7 +3,7 @@
 import asyncio
 
 import msgspec
-from kaicore.analysis.inquiry.start_answers import GroupStart
+from kaicore.analysis.inquiry.answers import GroupStart
 from kaicore.analysis.submission.answers import StartsAnswer
 from kaicore.errors import UnknownSubject
 

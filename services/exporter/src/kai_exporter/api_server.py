@@ -1,15 +1,15 @@
 """The API server as an exporter needs it: get, create and patch one object, on the connection that `HttpClient` keeps.
 
-`kaicore.kube.client` does the same and more, with aiohttp, which is a quarter of what an exporter may weigh (decision
-0500).
+`kaicore.kube.api.client` does the same and more, with aiohttp, which is a quarter of what an exporter may weigh
+(decision 0500).
 """
 
 from typing import Protocol, Self
 
 import msgspec
 from kaicore.errors import ClusterUnavailable, ConfigurationError
-from kaicore.kube.failures import error_of
-from kaicore.kube.service_account import ServiceAccount
+from kaicore.kube.api.failures import error_of
+from kaicore.kube.api.service_account import ServiceAccount
 from kaicore.runtime.agent.http_client import HttpClient, HttpFailure
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -18,7 +18,7 @@ _UNAUTHORIZED = 401
 
 
 class ApiServer(Protocol):
-    """Requests to an API server; `kaicore.kube.client.KubeClient` is one, too."""
+    """Requests to an API server; `kaicore.kube.api.client.KubeClient` is one, too."""
 
     async def get(self, path: str) -> bytes:
         """Get an object.

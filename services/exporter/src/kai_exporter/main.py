@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaicore.errors import ConfigurationError
-from kaicore.kube.service_account import in_a_pod
+from kaicore.kube.api.service_account import in_a_pod
 from kaicore.runtime.agent.process import AgentContext, run_agent
 from kaicore.runtime.node_tokens import EVERY_NODE, node_token, read_secret
 
@@ -96,8 +96,8 @@ def _api_server(settings: ExporterSettings) -> "AbstractAsyncContextManager[ApiS
     if not settings.kubeconfig and in_a_pod():
         return PodApiServer()
     # A kubeconfig may ask for anything, an exec plugin for instance: that is not for the small client.
-    from kaicore.kube.access import configured_access  # noqa: PLC0415
-    from kaicore.kube.client import KubeClient  # noqa: PLC0415
+    from kaicore.kube.api.access import configured_access  # noqa: PLC0415
+    from kaicore.kube.api.client import KubeClient  # noqa: PLC0415
 
     access = configured_access(settings.kubeconfig, context=settings.kube_context)
     return KubeClient(access, connections=2, user_agent="kai-exporter")

@@ -18,7 +18,6 @@ from kaicore.runtime.service.logs import Logger
 from prometheus_client import REGISTRY, CollectorRegistry
 from starlette.requests import ClientDisconnect
 
-from kai_ingest.answer import Answer
 from kai_ingest.authentication import (
     AuthenticationUnavailable,
     Authenticator,
@@ -28,7 +27,7 @@ from kai_ingest.authentication import (
 )
 from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
-from kai_ingest.reports import Report, decode_report, decode_reports, read_report, shown
+from kai_ingest.reports import Answer, Report, decode_report, decode_reports, read_report, shown
 
 #: Seconds after which a client may try again.
 _RETRY_AFTER = {"Retry-After": "1"}

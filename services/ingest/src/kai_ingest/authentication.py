@@ -6,6 +6,8 @@ the program that issues tokens; that is for stacks without Kubernetes.
 
 Reviews cost the API server something, and any client can cause them with invented tokens. So two numbers are limited:
 the refused reviews of each client, so that no client uses up the others' share, and all reviews together.
+
+Has an API server review tokens (`authentication.k8s.io/v1`); the service account needs `create tokenreviews`.
 """
 
 import asyncio
@@ -15,7 +17,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Protocol, TypeVar
 
-from kaicore.errors import KaiError
+import msgspec
+from kaicore.errors import ClusterUnavailable, KaiError
+from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.node_tokens import node_of_token
 from kaicore.runtime.rate_limit import RateLimit, RateLimits
 
@@ -211,3 +215,51 @@ def _keep(kept: OrderedDict[bytes, _Kept], key: bytes, value: _Kept, *, most: in
     kept.move_to_end(key)
     while len(kept) > most:
         kept.popitem(last=False)
+
+
+_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+    extra: dict[str, list[str]] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    error: str = ""
+    user: _User = _User()
+    audiences: list[str] | None = None
+
+
+class _TokenReview(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+_decoder = msgspec.json.Decoder(_TokenReview)
+
+
+class KubernetesReviewer:
+    """See `kai_ingest.authentication.TokenReviewer`."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
+        """See `TokenReviewer.review`."""
+        spec: dict[str, object] = {"token": token}
+        if audiences:
+            spec["audiences"] = list(audiences)
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        answer = await self._client.post(_PATH, body)
+        try:
+            status = _decoder.decode(answer).status
+        except msgspec.DecodeError as error:
+            raise ClusterUnavailable(f"POST {_PATH}: not a TokenReview: {error}") from error
+        return ReviewedToken(
+            authenticated=status.authenticated,
+            error=status.error,
+            username=status.user.username,
+            extra=status.user.extra or {},
+            audiences=tuple(status.audiences or ()),
+        )

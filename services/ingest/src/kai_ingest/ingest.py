@@ -1,8 +1,15 @@
-"""Judges reports and annotations, and appends what is new as `PlacementObserved`."""
+"""Judges reports and annotations, and appends what is new as `PlacementObserved`.
+
+Remembers what was said in the log lines, so that a report that is wrong every minute is one line and not a flood.
+
+The exporter of each node, and its last report: so that an old report does not undo a newer one.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 from kaicore.errors import InvalidObject, LogError
 from kaicore.ledger.feed import EventFeed
@@ -19,14 +26,92 @@ from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, decode_annotation
 from kaicore.runtime.service.logs import Logger
 
-from kai_ingest.answer import Answer, Unaccepted
 from kai_ingest.judging import Judge, Judged, News
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.projection import EVENT_TYPES, SCHEMA, IngestProjection
-from kai_ingest.recent_lines import RecentLines
-from kai_ingest.reporters import Reporters
-from kai_ingest.reports import Report, pod_name
+from kai_ingest.reports import Answer, Report, Unaccepted, pod_name
+
+#: How long nothing is said again, microseconds.
+_SILENT_US = 600_000_000
+
+#: How many things are remembered.
+_KEPT = 10_000
+
+
+class RecentLines:
+    """What was said in the last ten minutes."""
+
+    def __init__(self) -> None:
+        self._said: OrderedDict[Hashable, int] = OrderedDict()
+
+    def first_time(self, thing: Hashable, *, now: int) -> bool:
+        """Tell whether a thing was not said of late, and note that it is said now.
+
+        Args:
+            thing: what identifies it.
+            now: microseconds since the epoch.
+        """
+        said_at = self._said.get(thing)
+        if said_at is not None and now - said_at < _SILENT_US:
+            return False
+        self._said[thing] = now
+        self._said.move_to_end(thing)
+        if len(self._said) > _KEPT:
+            self._said.popitem(last=False)
+        return True
+
+
+#: Former exporters of a node that are remembered.
+_FORMER = 8
+
+
+@dataclass(slots=True)
+class _Reporter:
+    instance: str
+    sequence: int = 0
+    at: int = 0
+    former: list[str] = field(default_factory=list)
+
+
+class Reporters:
+    """The exporters of a cluster, by node."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, _Reporter] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_node)
+
+    def superseded(self, report: Report, *, now: int) -> str:
+        """Note a report; return why it comes too late, or nothing.
+
+        A report may be sent again as long as its exporter has sent no other. An exporter that another one has replaced
+        on its node is not heard again.
+
+        Args:
+            report: what came.
+            now: microseconds since the epoch.
+        """
+        reporter = self._by_node.setdefault(report.node, _Reporter(report.instance))
+        if report.instance != reporter.instance:
+            if report.instance in reporter.former:
+                return f"Node {report.node}: instance: another exporter has reported since: {report.instance!r}"
+            reporter.former = [*reporter.former, reporter.instance][-_FORMER:]
+            reporter.instance, reporter.sequence = report.instance, 0
+        elif report.sequence < reporter.sequence:
+            return f"Node {report.node}: sequence: {reporter.sequence} was reported before: {report.sequence!r}"
+        reporter.sequence, reporter.at = report.sequence, now
+        return ""
+
+    def oldest_age_us(self, *, now: int) -> int:
+        """Return how long the most silent node has been silent, microseconds; 0 without any."""
+        return max((now - reporter.at for reporter in self._by_node.values()), default=0)
+
+    def forget(self, node: str) -> None:
+        """Forget a node that is gone."""
+        self._by_node.pop(node, None)
+
 
 #: Name of ingest's snapshots.
 SNAPSHOT = "ingest"

@@ -1,21 +1,57 @@
-"""Judges what is said of pods: what is new, what is not as predicted, what is to be read again."""
+"""Judges what is said of pods: what is new, what is not as predicted, what is to be read again.
 
+Tells the second of two equal reads of a pod from the first, so that no half of an admission is taken for the whole.
+
+podresources read in the middle of an admission shows what was given so far: CPUs without memory, say, and the whole a
+moment later. What two looks of an exporter at its kubelet have in common lasts.
+"""
+
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from kaicore.errors import InvalidObject
 from kaicore.rules.events.envelope import NewEvent, Unit
-from kaicore.rules.events.node_charged import charging
-from kaicore.rules.events.observation import content_digest, observation, prediction_missed, zones_of
+from kaicore.rules.events.observation import charging, content_digest, observation, prediction_missed, zones_of
 from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.rules.model.placement import Placement, Provenance
-from kaicore.rules.state.contradiction import MissCause, contradiction, falls_short
+from kaicore.rules.state.agreement import MissCause, contradiction, falls_short
 
-from kai_ingest.answer import Unaccepted
-from kai_ingest.equal_reads import EqualReads
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved
 from kai_ingest.observation import is_empty, reported_placement
 from kai_ingest.projection import IngestProjection
-from kai_ingest.reports import Report, read_pod
+from kai_ingest.reports import Report, Unaccepted, read_pod
+
+#: How many pods are remembered.
+_KEPT = 10_000
+
+
+class EqualReads:
+    """The last read of each pod that has to be read again."""
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[str, tuple[bytes, int]] = OrderedDict()
+
+    def again(self, uid: str, content: bytes, *, at: int) -> bool:
+        """Tell whether the same was read before, and remember it for the next time.
+
+        Args:
+            uid: whose.
+            content: digest of what was read.
+            at: when, by the node's clock; a report that is sent twice is one read.
+        """
+        before = self._last.get(uid)
+        if before is not None and before[0] == content:
+            return before[1] < at
+        self._last[uid] = content, at
+        self._last.move_to_end(uid)
+        if len(self._last) > _KEPT:
+            self._last.popitem(last=False)
+        return False
+
+    def settled(self, uid: str) -> None:
+        """Forget a pod: what it holds is no question any more."""
+        self._last.pop(uid, None)
+
 
 _NOTHING_PREDICTED = Placement(Provenance.PREDICTED)
 

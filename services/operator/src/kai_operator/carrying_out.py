@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 from kaicore.errors import ApiStatus
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.kube.operands.conditions import status_of
 from kaicore.kube.operands.names import API_VERSION, OPERAND_KINDS, OPERATOR, Key, Object, key_of, title_of
 from kaicore.kube.operands.plan import Part, PresentObjects

@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 from kaicore.errors import ApiStatus, BusUnavailable, ClusterError
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import Entry
-from kaicore.ledger.bus.leases.port import check_name
-from kaicore.ledger.bus.leases.record import decode_record
+from kaicore.ledger.bus.leases.port import check_name, decode_record
 
 #: The entry as kai-ledger's leases write it.
 _RECORD = "kai.scheduler/lease"

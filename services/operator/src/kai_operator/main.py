@@ -5,8 +5,8 @@ import sys
 from functools import partial
 from uuid import uuid4
 
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.kube.operands.names import OPERATOR
 from kaicore.ledger.bus.leases import Lease
 from kaicore.runtime.service import ServiceContext, run_service

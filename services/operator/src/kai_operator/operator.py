@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from kaicore.backoff import backoff
 from kaicore.errors import ClusterError, ConfigurationError
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.kube.operands.plan import Given, plan
 from kaicore.kube.operands.templates import read_templates
 from kaicore.runtime.service import ServiceContext

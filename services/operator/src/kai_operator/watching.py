@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
-from kaicore.kube.access import AccessSource
+from kaicore.kube.api.access import AccessSource
 from kaicore.kube.operands.names import OPERAND_KINDS
 from kaicore.runtime.service import ServiceContext
 

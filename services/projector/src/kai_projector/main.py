@@ -22,7 +22,7 @@ from pydantic import Field
 from kai_projector.metrics import ProjectorMetrics
 
 if TYPE_CHECKING:
-    from kai_projector.otlp import OtlpSender
+    from kai_projector.traces import OtlpSender
 
 #: The condition of readiness that the states of all clusters are there: an instance that has them takes over at once;
 #: and seconds that they are waited for at most: one that takes over late is better than none.
@@ -143,7 +143,7 @@ def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: P
         return None
     try:
         # Some 50 ms of imports.
-        from kai_projector.otlp import OtlpSender, read_headers, traces_url  # noqa: PLC0415
+        from kai_projector.traces import OtlpSender, read_headers, traces_url  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise

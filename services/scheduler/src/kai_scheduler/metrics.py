@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import Stale
 from kaicore.rules.events.payloads import ShadowDecided
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.cycle_input import is_unobserved
 from kaicore.rules.state.pod_entry import PRESENT, Stage
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric

@@ -1,23 +1,112 @@
-"""One replica among those of a shard: is it listed, and when is the list in the log to be another one."""
+"""One replica among those of a shard: is it listed, and when is the list in the log to be another one.
 
-from collections.abc import Callable
+A scheduler announces itself and sees who else is live, in a thread of its own.
+
+A cycle may take seconds, in which the event loop of the scheduler does nothing else: the others must not take it for
+dead meanwhile. A scheduler that has not come back to its loop for much longer does not announce itself any more.
+
+Several schedulers of one shard, or of one replica: one decides, and the others fold along and stand by.
+
+Of the live schedulers, the one that announced itself first decides. When it withdraws, the next one takes over at
+once; when it dies, after `lease_ms` without an announcement. The bus shows the live schedulers
+(`kai_scheduler.replicas`). While the bus does not answer, or without one, a scheduler leaves the shard to another
+one until no cycle of that one was recorded for a while. Both are hints: a cycle is appended only if no other cycle of
+the shard came before it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
 from typing import Protocol
 
 from kaicore.errors import LogUnavailable, StaleExpectation
+from kaicore.ledger.bus.leases import LeaseStore, Members
+from kaicore.ledger.bus.leases.port import lease_clock
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import ReplicasChanged
 from kaicore.rules.sharing.replicas import due_replicas, replicas_stream
 from kaicore.rules.state.cluster_state import ClusterState
 
+#: How long the scheduler's loop may be away until it counts as hung, seconds.
+_HUNG_S = 60.0
+
+
+class Announcer:
+    """Keeps a member announced, and its view of the others fresh.
+
+    Attributes:
+        live: the members that count as live, sorted, this one among them.
+        settled: whether the others are known.
+        fresh: whether the bus has answered lately.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[LeaseStore]],
+        members_of: Callable[[LeaseStore], Members],
+        *,
+        changed: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = lease_clock,
+    ) -> None:
+        """Args:
+        open_store: opens the store in the thread's own loop.
+        members_of: makes the member on it.
+        changed: is called, in that thread, when others are live than before, or they are known at last.
+        clock: seconds.
+        """
+        self._open_store = open_store
+        self._members_of = members_of
+        self._changed = changed
+        self._clock = clock
+        self.live: tuple[str, ...] = ()
+        self.settled = self.fresh = False
+        self._pulse_s = clock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="announcer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to announce."""
+        self._thread.start()
+
+    def pulse(self) -> None:
+        """Tell that the scheduler's loop goes on."""
+        self._pulse_s = self._clock()
+
+    async def stop(self) -> None:
+        """Withdraw the member, so that others take over at once; waits for seconds at most."""
+        self._stop.set()
+        if self._thread.ident is None:
+            return
+        await asyncio.to_thread(self._thread.join, 10.0)
+
+    async def _run(self) -> None:
+        store = await self._open_store()
+        members = self._members_of(store)
+        try:
+            while not self._stop.is_set():
+                if self._clock() - self._pulse_s < _HUNG_S:
+                    await members.beat()
+                before = self.live, self.settled, self.fresh
+                self.live, self.settled, self.fresh = members.live(), members.settled, members.fresh
+                if before != (self.live, self.settled, self.fresh):
+                    self._changed()
+                await asyncio.to_thread(self._stop.wait, members.renewal_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(2.0):
+                    await members.leave()
+        finally:
+            await store.close()
+
+
 #: Seconds for which a listed replica that was never seen live is left on the list.
 _STRANGER_S = 3.0
 
 
 class Live(Protocol):
-    """Who is live, as `kai_scheduler.announcing.Announcer` sees it."""
+    """Who is live, as `kai_scheduler.replicas.Announcer` sees it."""
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -137,3 +226,62 @@ class ReplicaList:
             # Two that begin at once do not see each other yet.
             live = tuple(sorted({*live, *(one for one in listed if one not in self._met)}))
         return due_replicas(listed, live, replica=self._replica, fresh=self._live.fresh, unlike_s=unlike_s)
+
+
+#: Seconds between two looks at whether the others are known, and whether they are gone.
+_FIRST_LOOK_S, _LOOK_S = 0.05, 0.25
+
+#: Before any time of the monotonic clock, also before one that the caller has just read.
+_AT_ONCE = -1e9
+
+
+class Standby:
+    """Tells a scheduler from when on it may decide."""
+
+    def __init__(
+        self,
+        *,
+        standby_s: float,
+        monotonic: Callable[[], float],
+        live: Live | None = None,
+        member: str = "",
+        told: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        """Args:
+        standby_s: how long to leave the shard to another scheduler after its last cycle, where the bus does not tell.
+        monotonic: seconds.
+        live: the schedulers of the shard that are live; None where they do not announce themselves.
+        member: this one's name among them; the names' order is that of their announcement.
+        told: is called with whether this one decides, as often as it is asked.
+        """
+        self._standby_s = standby_s
+        self._monotonic = monotonic
+        self._live = live
+        self._member = member
+        self._told = told
+        self._others_cycle_s = -1e9
+        self._begun_s = monotonic()
+
+    def begin(self) -> None:
+        """Announce this scheduler: it is ready to decide."""
+        self._begun_s = self._monotonic()
+        if self._live is not None:
+            self._live.start()
+
+    def heard(self) -> None:
+        """Take note of a cycle of another scheduler of the shard."""
+        self._others_cycle_s = self._monotonic()
+
+    def decides_at(self) -> float:
+        """Return from when on this scheduler may decide, by the monotonic clock; to be asked again then."""
+        live, now = self._live, self._monotonic()
+        if live is not None:
+            live.pulse()
+            if not live.settled and now < self._begun_s + self._standby_s:
+                return now + _FIRST_LOOK_S
+            if live.settled and live.fresh:
+                decides = live.live[0] == self._member
+                self._told(decides)
+                return _AT_ONCE if decides else now + _LOOK_S
+        self._told(now >= self._others_cycle_s + self._standby_s)
+        return self._others_cycle_s + self._standby_s

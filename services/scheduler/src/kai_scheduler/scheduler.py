@@ -2,11 +2,13 @@
 
 The rules are in `kaicore`; this is the loop around them: fold what comes, run a cycle, append it, fold one's own
 decisions before the next one. Of several schedulers of one shard one decides; the others fold and stand by
-(`kai_scheduler.standby`). The append is conditional on the shard's cycles, so two that both decide do no harm.
+(`kai_scheduler.replicas`). The append is conditional on the shard's cycles, so two that both decide do no harm.
 
-A shard may have replicas, each with a name, which share its groups (`kaicore.rules.state.share`). A replica decides
+A shard may have replicas, each with a name, which share its groups (`kaicore.rules.deciding.share`). A replica decides
 once the log lists it, and about its own groups only; it keeps the list as `kai_scheduler.replicas` says. When units of
 its cycle were stale, other replicas were at the same nodes: it waits a moment before it decides about them again.
+
+The time by the clock that the log is recorded with.
 """
 
 import asyncio
@@ -21,23 +23,52 @@ from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.state_snapshot import take_state
 from kaicore.ledger.log.trail import Trail
+from kaicore.rules.deciding.cycle_input import idle, next_retry
+from kaicore.rules.deciding.decide import Proposal, decide, may_report, queue_report
+from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, UnitOutcome
-from kaicore.rules.sharing.rendezvous import weight
-from kaicore.rules.sharing.replicas import replica_shard
+from kaicore.rules.sharing.replicas import replica_shard, weight
 from kaicore.rules.state.cluster_state import ClusterState, quarantine_text
-from kaicore.rules.state.cycle_input import idle, next_retry
-from kaicore.rules.state.decide import Proposal, decide
-from kaicore.rules.state.queue_report import may_report, queue_report
-from kaicore.rules.state.share import Share
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext
 
 from kai_scheduler.collecting import Collecting
-from kai_scheduler.log_clock import LogClock
 from kai_scheduler.metrics import SchedulerMetrics
-from kai_scheduler.replicas import Live, ReplicaList
-from kai_scheduler.standby import Standby
+from kai_scheduler.replicas import Live, ReplicaList, Standby
+
+
+class LogClock:
+    """What a cycle takes for now: the time when the log recorded this process' last event, and what has passed since.
+
+    A cycle tells from recorded times how long a gang has been below its minimum, for how long room has been reserved,
+    what may not be observed yet. By a clock that is ahead of the log's, all of that would be over at once. Where the
+    process has appended nothing yet, its own clock is all there is.
+    """
+
+    def __init__(self, clock: Callable[[], int], monotonic: Callable[[], float]) -> None:
+        """Args:
+        clock: this machine's, microseconds since the epoch.
+        monotonic: seconds that never jump.
+        """
+        self._clock = clock
+        self._monotonic = monotonic
+        self._recorded_at, self._heard_s = 0, 0.0
+
+    def appended(self, recorded_at: int) -> None:
+        """Take notice that an event of this process has just been recorded.
+
+        Recorded times never fall: they stand still while the database's clock is behind what it once was. Time goes on.
+        """
+        if recorded_at > self._recorded_at:
+            self._recorded_at, self._heard_s = recorded_at, self._monotonic()
+
+    def __call__(self) -> int:
+        """Return the time, microseconds since the epoch."""
+        if not self._recorded_at:
+            return self._clock()
+        return self._recorded_at + int((self._monotonic() - self._heard_s) * 1_000_000)
+
 
 #: Seconds between two tries to append a cycle whose outcome is not known.
 _RETRY_S = 1.0

@@ -5,7 +5,7 @@ too. So a pod is decided on at the latest right before its binding is folded, on
 where it waits for longer. Each record names the position that it was decided on, so a replay finds the same.
 
 Of several shadows of the same pods one records; the append is conditional on the shadow's stream, and the others leave
-the pods to it for a while (`kai_scheduler.standby`).
+the pods to it for a while (`kai_scheduler.replicas`).
 """
 
 import time
@@ -16,17 +16,17 @@ from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.rules.deciding.shadow import decide_in_shadow, shadow_config, shadow_shard
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import PodObserved, ShadowDecided
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.shadow import decide_in_shadow, shadow_config, shadow_shard
 from kaicore.runtime.service import ServiceContext
 
 from kai_scheduler.metrics import SchedulerMetrics
+from kai_scheduler.replicas import Standby
 from kai_scheduler.scheduler import CyclePace
-from kai_scheduler.standby import Standby
 
 #: Takes the pods of every scheduler but our own.
 EVERY = "*"

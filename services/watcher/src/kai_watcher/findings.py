@@ -1,22 +1,44 @@
-"""Findings in watched objects: invalid parts, reported once for each object, and the age of topologies."""
+"""Findings in watched objects: invalid parts, reported once for each object, and the age of topologies.
+
+Lines that were already logged about each object: a line is logged again only when it differs.
+"""
 
 from collections.abc import Sequence
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.kind import Kind
-from kaicore.kube.kinds import POD, TOPOLOGY
-from kaicore.kube.normalize_fields import changed_at
-from kaicore.kube.normalize_topology import zone_usage
-from kaicore.kube.objects import TopologyObject
-from kaicore.kube.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
-from kaicore.kube.resources import ObjectT
+from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.kinds.table import POD, TOPOLOGY
+from kaicore.kube.normalize.fields import changed_at
+from kaicore.kube.normalize.node import zone_usage
+from kaicore.kube.wire.objects import TopologyObject
+from kaicore.kube.wire.resources import ObjectT
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import PodDeleted, PodObserved
-from kaicore.rules.numa.pod_policy import malformed_annotations
+from kaicore.rules.numa.own_policy import malformed_annotations
 from kaicore.runtime.service.logs import Logger
 
 from kai_watcher.metrics import WatcherMetrics
-from kai_watcher.reported_lines import ReportedLines
+
+
+class ReportedLines:
+    """Remembers what was last said of each object of each kind."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[str, ObjectKey], tuple[str, ...]] = {}
+
+    def news(self, kind: str, key: ObjectKey, lines: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those lines that were not said of an object when last something was said of it."""
+        before = self._said.get((kind, key), ())
+        if lines:
+            self._said[kind, key] = lines
+        else:
+            self.forget(kind, key)
+        return tuple(line for line in lines if line not in before)
+
+    def forget(self, kind: str, key: ObjectKey) -> None:
+        """Take note that an object is gone."""
+        self._said.pop((kind, key), None)
 
 
 class Findings:

@@ -1,4 +1,7 @@
-"""`kai-watcher`: one cluster's watcher as a process."""
+"""`kai-watcher`: one cluster's watcher as a process.
+
+Settings of `kai-watcher`.
+"""
 
 import asyncio
 import os
@@ -10,19 +13,39 @@ from itertools import count
 from uuid import uuid4
 
 from kaicore.errors import ConfigurationError, KaiError, StaleExpectation
-from kaicore.kube.access import configured_access
-from kaicore.kube.client import KubeClient
-from kaicore.kube.kinds import KINDS
-from kaicore.kube.reflector import ReflectorOptions
-from kaicore.kube.resources import OptionalResource
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.reflector import ReflectorOptions
+from kaicore.kube.kinds.table import KINDS
+from kaicore.kube.wire.resources import OptionalResource
 from kaicore.runtime.service import ServiceContext, run_service
-from kaicore.runtime.service.leadership import leadership
+from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import open_log
 from kaicore.spelling import did_you_mean
+from pydantic import Field
 
 from kai_watcher.metrics import WatcherMetrics
-from kai_watcher.settings import WatcherSettings
 from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
+
+
+class WatcherSettings(LeaseSettings):
+    """Settings of `kai-watcher`."""
+
+    cluster: str = Field(description="the cluster, as the log is to call it")
+    database_url: str = Field(description="postgresql://… of the event log")
+    kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
+    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
+    leave_out: str = Field(
+        "",
+        description="API groups whose objects are not read (GROUP,GROUP), such as kueue.x-k8s.io where Kueue keeps the "
+        "quotas; only of kinds that a cluster need not serve",
+    )
+    batch: int = Field(1000, ge=1, le=10_000, description="facts per append at most")
+    buffer: int = Field(20_000, ge=1, description="facts that may wait for the log before reading stops")
+    page: int = Field(500, ge=1, le=10_000, description="objects per page of a list")
+    snapshot_events: int = Field(50_000, ge=1, description="facts between two snapshots of what is known")
+    recheck_s: int = Field(30, ge=1, description="how often to look for kinds that the cluster does not serve yet")
+
 
 #: A watch of each kind keeps a connection; lists need some besides.
 _CONNECTIONS = len(KINDS) + 8

@@ -7,10 +7,10 @@ from typing import Protocol, TypeVar
 import msgspec
 from kaicore.backoff import backoff
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable
-from kaicore.kube.client import KubeClient
-from kaicore.kube.objects import ApiGroup, ApiResources
-from kaicore.kube.reflector import ReflectorObserver
-from kaicore.kube.resources import ObjectT, OptionalResource, Resource
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.reflector import ReflectorObserver
+from kaicore.kube.wire.objects import ApiGroup, ApiResources
+from kaicore.kube.wire.resources import ObjectT, OptionalResource, Resource
 
 _NOT_FOUND = 404
 _FIRST_DELAY_S = 0.25

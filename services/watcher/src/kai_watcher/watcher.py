@@ -5,38 +5,242 @@
 A watcher claims its cluster, and reads from the log what is known of every object. Then it follows each kind from a
 first list on; its facts wait in an outbox until the log has them. So whatever ends a watcher, the next one finds from
 the log and a list what is still to be recorded. `docs/explanation/watcher.md` has all of it.
+
+Pods that wait for a node are recorded after everything else of the first lists.
+
+Otherwise a scheduler that follows a new log would see waiting pods and empty nodes. It would place pods on nodes with
+running pods that the log does not have yet.
+
+A watcher's memory at its start: the last fact of every object, read from the log.
+
+The log is the memory; a snapshot only spares reading it from the beginning, and can be deleted at any time.
+
+Check of pods that come to nodes: those that the log did not decide charge the node on which they are seen.
+
+A decision is in the log before its pod is bound, and the pod is bound before a watch shows it on its node. So when a
+pod is first seen on a node, the log already has every decision about it.
+
+One watcher per cluster, enforced by the log: the watcher that claims last is the one, and all others are refused.
+
+Facts of two watchers at once could reach the log in the wrong order, an older state of an object after a newer one. So
+a watcher begins with an event on a stream of its own, and makes every append conditional on that stream's version.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
 from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, LogUnavailable, StaleExpectation
-from kaicore.kube.client import KubeClient
-from kaicore.kube.facts import Facts, restated
-from kaicore.kube.kind import Kind
-from kaicore.kube.kinds import KINDS
-from kaicore.kube.reflector import Reflector, ReflectorOptions
-from kaicore.kube.reflector_core import Change, ObjectGone, Relist
-from kaicore.kube.resources import ObjectT, OptionalResource, Resource
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.reflector import Reflector, ReflectorOptions
+from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, Relist
+from kaicore.kube.kinds.facts import ACTOR, Facts, KnownFact, restated
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.kinds.table import FACT_TYPES, KINDS
+from kaicore.kube.wire.resources import ObjectT, OptionalResource, Resource
 from kaicore.ledger.log.outbox import Outbox
-from kaicore.ledger.log.port import EventLog
-from kaicore.rules.events.envelope import Unit, UnitOutcome
-from kaicore.rules.events.node_charged import charging
-from kaicore.rules.events.payloads import PodObserved, PodRejected
+from kaicore.ledger.log.port import EventLog, Filter, Snapshot
+from kaicore.ledger.log.snapshots import newest
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import NewEvent, Unit, UnitOutcome, derived_id
+from kaicore.rules.events.observation import charging
+from kaicore.rules.events.payloads import BindFailed, PodObserved, PodPlaced, PodRejected, WatcherStarted
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
-from kai_watcher.claim import claim
-from kai_watcher.decided import undecided
 from kai_watcher.findings import Findings
-from kai_watcher.first_lists import FirstLists
-from kai_watcher.memory import recall, snapshot_of
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.optional_resources import follow_optional
+
+
+class FirstLists:
+    """Holds back what has to come last, until every kind was listed once."""
+
+    def __init__(self, kinds: Iterable[str]) -> None:
+        """Args: kinds: whose first lists are awaited."""
+        self._outstanding = set(kinds)
+        self._held: list[Unit] = []
+        self._streams: set[str] = set()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every kind was listed."""
+        return not self._outstanding
+
+    @property
+    def outstanding(self) -> tuple[str, ...]:
+        """Kinds that were not listed yet."""
+        return tuple(sorted(self._outstanding))
+
+    def admit(self, units: Sequence[Unit]) -> Sequence[Unit]:
+        """Return the units that may be recorded now; the others are held back, the order in a stream being kept."""
+        if self.complete:
+            return units
+        admitted = []
+        for unit in units:
+            first = unit.events[0]
+            if first.stream in self._streams or _waits(unit):
+                self._streams.add(first.stream)
+                self._held.append(unit)
+            else:
+                admitted.append(unit)
+        return admitted
+
+    def listed(self, kind: str) -> Sequence[Unit]:
+        """Take note of a list; return what was held back, if it was the last one awaited."""
+        self._outstanding.discard(kind)
+        if not self.complete:
+            return ()
+        held, self._held = self._held, []
+        self._streams.clear()
+        return held
+
+
+def _waits(unit: Unit) -> bool:
+    payload = unit.events[0].payload
+    return isinstance(payload, PodObserved) and not payload.pod.node_name and not payload.pod.finished
+
+
+SNAPSHOT_NAME = "watcher"
+
+#: Raised with every change of what digests are made over.
+SNAPSHOT_SCHEMA = "watcher-3"
+
+_PAGE = 2000
+
+_Record = dict[str, list[tuple[ObjectKey, KnownFact]]]
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Record)
+
+
+async def recall(log: EventLog, cluster: str, *, upto: int) -> Facts:
+    """Return what the log says of every object, up to a position.
+
+    Raises:
+        LogUnavailable: the log does not answer.
+        UnknownEvent: a newer kai-ledger has written to it.
+    """
+    facts = Facts(cluster)
+    position = 0
+    remembered = await newest(log, cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, read=_read, upto=upto)
+    if remembered is not None:
+        position, record = remembered
+        for kind, facts_by_key in facts.by_kind.items():
+            facts_by_key.update(record.get(kind, ()))
+    where = Filter(types=FACT_TYPES)
+    while page := await log.read(cluster, after=position, upto=upto, limit=_PAGE, where=where):
+        for event in page:
+            facts.recall(decode_payload(event))
+        position = page[-1].position
+    return facts
+
+
+def snapshot_of(facts: Facts, *, position: int) -> Snapshot:
+    """Return facts as a snapshot; the log must have all of them, and none after `position`."""
+    record = {kind: list(facts_by_key.items()) for kind, facts_by_key in facts.by_kind.items()}
+    return Snapshot(SNAPSHOT_NAME, position, SNAPSHOT_SCHEMA, _encoder.encode(record))
+
+
+def _read(snapshot: Snapshot) -> tuple[int, _Record]:
+    return snapshot.position, _decoder.decode(snapshot.body)
+
+
+_TYPES = ("BindFailed", "PodPlaced")
+
+#: Pods asked about at once, and events read at once.
+_PODS, _DECIDED_PAGE = 500, 2000
+
+
+async def undecided(log: EventLog, cluster: str, arrivals: Mapping[str, str]) -> Mapping[str, str]:
+    """Return those of some pods that came to nodes without the log having decided it, or after it was given up.
+
+    Args:
+        log: the log.
+        cluster: whose.
+        arrivals: the pods' nodes by uid.
+
+    Raises:
+        LogUnavailable: the log does not answer.
+    """
+    uids = list(arrivals)
+    decided: dict[str, str] = {}
+    for begin in range(0, len(uids), _PODS):
+        decided.update(await _decided(log, cluster, uids[begin : begin + _PODS]))
+    return {uid: node for uid, node in arrivals.items() if decided.get(uid) != node}
+
+
+async def _decided(log: EventLog, cluster: str, uids: Iterable[str]) -> dict[str, str]:
+    where = Filter(streams=tuple(f"pod/{uid}" for uid in uids), types=_TYPES)
+    decided: dict[str, str] = {}
+    after = 0
+    while page := await log.read(cluster, after=after, limit=_DECIDED_PAGE, where=where):
+        for event in page:
+            match decode_payload(event):
+                case PodPlaced(uid=uid, node=node):
+                    decided[uid] = node
+                case BindFailed(uid=uid):
+                    decided.pop(uid, None)
+                case _:
+                    pass
+        after = page[-1].position
+        if len(page) < _DECIDED_PAGE:
+            break
+    return decided
+
+
+STREAM = "watcher"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a watcher got.
+
+    Attributes:
+        version: of the stream, which holds as long as no other watcher claims.
+        position: of the claim; no other watcher's fact comes after it.
+    """
+
+    version: int
+    position: int
+
+    @property
+    def expect(self) -> dict[str, int]:
+        """What appends must be conditional on."""
+        return {STREAM: self.version}
+
+
+async def claim(log: EventLog, cluster: str, *, instance: str, now: int) -> Claim:
+    """Claim a cluster.
+
+    Args:
+        log: its log.
+        cluster: which one.
+        instance: a name that no other process ever has.
+        now: microseconds since the epoch.
+
+    Raises:
+        LogUnavailable: nothing is known of the outcome; claim again.
+    """
+    while True:
+        version = (await log.stream_versions(cluster, [STREAM]))[STREAM]
+        event = NewEvent(
+            id=derived_id(cluster, "WatcherStarted", instance, str(version)),
+            stream=STREAM,
+            payload=WatcherStarted(instance=instance),
+            actor=ACTOR,
+            occurred_at=now,
+            subject=instance,
+        )
+        try:
+            (outcome,) = await log.append(cluster, [Unit((event,))], expect={STREAM: version})
+        except StaleExpectation:
+            continue
+        return Claim(version + 1, outcome.positions[0])
+
 
 #: Conditions of readiness.
 LOG, API, LISTS = "log", "api", "lists"

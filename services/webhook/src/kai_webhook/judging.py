@@ -11,16 +11,15 @@ from typing import Any
 
 import msgspec
 from kaicore.errors import InvalidObject, OverlappingDomains
-from kaicore.kube.group_kinds import group_kind
-from kaicore.kube.kind import Kind
-from kaicore.kube.objects import DEFAULT_SCHEDULER
-from kaicore.kube.topology_kinds import topology_kind
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.kinds.table import group_kind, topology_kind
+from kaicore.kube.wire.objects import DEFAULT_SCHEDULER
 from kaicore.rules.model import network_topology
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.network_topology import HYPER_NODE, HyperNode
 from kaicore.rules.reasons.topology import TopologyConstraintInvalid
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
-from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
+from kaicore.rules.topology.paths import HyperNodePaths
 from kaicore.rules.topology.resolve import resolve
 from msgspec.structs import replace
 

@@ -1,21 +1,97 @@
-"""`kai-webhook`: the admission webhook as a process."""
+"""`kai-webhook`: the admission webhook as a process.
+
+Settings of `kai-webhook`.
+
+The topologies of a cluster, followed in the log.
+"""
 
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from kaicore.errors import ConfigurationError
-from kaicore.rules.topology.book import TopologyBook
-from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.analysis.inquiry.log_states import restored
+from kaicore.errors import ConfigurationError, KaiError
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.topology.book import EVENT_TYPES, TopologyBook
+from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
-from kaicore.runtime.service.together import run_together
+from kaicore.runtime.service.process import run_together
+from pydantic import Field, model_validator
 
 from kai_webhook.app import MOST_BYTES, make_app
-from kai_webhook.known_topologies import KnownTopologies
-from kai_webhook.settings import WebhookSettings
+
+
+class WebhookSettings(ServiceSettings):
+    """Settings of `kai-webhook`; `http_host` and `http_port` are where it answers, health and metrics included."""
+
+    tls_cert_file: Path = Field(description="certificate, PEM; read again when it changes")
+    tls_key_file: Path = Field(description="its key, PEM")
+    scheduler_name: str = Field("kai-ledger", description="spec.schedulerName of pods that are ours")
+    cluster: str = Field("", description="the cluster, as the log calls it; without a log names are not looked up")
+    database_url: str = Field("", description="postgresql://… of the event log, to know which topologies there are")
+    reload_s: float = Field(10.0, gt=0, description="seconds between two looks whether the certificate has changed")
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> "WebhookSettings":
+        if bool(self.cluster) != bool(self.database_url):
+            raise ValueError("--cluster and --database-url go together: topologies are known by both or not at all")
+        return self
+
+
+_PAGE = 2000
+#: Seconds that one wait for new events lasts, and until a log that failed is tried again.
+_WAIT_S, _PAUSE_S = 30.0, 2.0
+
+
+class KnownTopologies:
+    """The topologies of a cluster."""
+
+    def __init__(self, log: EventLog, cluster: str) -> None:
+        """Args:
+        log: that says it.
+        cluster: whose.
+        """
+        self._log = log
+        self._cluster = cluster
+        self._position = 0
+        #: None until they are known.
+        self.book: TopologyBook | None = None
+
+    async def follow(self, context: ServiceContext) -> None:
+        """Follow the log until the service is to stop; a log that fails is tried again."""
+        while not context.stopping.is_set():
+            try:
+                await self.catch_up()
+                await self._log.wait_beyond(self._cluster, self._position, timeout_s=_WAIT_S)
+            except KaiError as error:
+                context.log.warning("topologies cannot be followed", error=str(error))
+                await context.sleep(_PAUSE_S)
+
+    async def catch_up(self) -> None:
+        """Take in what the log has said since the last time.
+
+        Raises:
+            LogUnavailable: the log does not answer.
+            EventsRetired: its first events have left it, and no snapshot stands for them.
+            UnknownEvent: this program is too old for the log.
+        """
+        head = (await self._log.head(self._cluster)).position
+        book = self.book
+        if book is None:
+            state = await restored(self._log, self._cluster)
+            book, self._position = state.network_topologies, state.position
+        where = Filter(types=EVENT_TYPES)
+        while page := await self._log.read(self._cluster, after=self._position, upto=head, limit=_PAGE, where=where):
+            for event in page:
+                book.take(decode_payload(event))
+                self._position = event.position
+        self._position = max(self._position, head)
+        # Not before: what is known by half would be told as missing.
+        self.book = book
 
 
 async def serve(context: ServiceContext, settings: WebhookSettings) -> None:

@@ -1,4 +1,7 @@
-"""The API server as one thing to start and stop: for the process, for tests, for programs that need a cluster."""
+"""The API server as one thing to start and stop: for the process, for tests, for programs that need a cluster.
+
+The objects of a cluster before any client has written to it.
+"""
 
 import asyncio
 import tempfile
@@ -12,7 +15,6 @@ from kai_apiserver.auth.rbac import Authorizer
 from kai_apiserver.auth.reviews import Reviews
 from kai_apiserver.auth.rights_use import RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
-from kai_apiserver.bootstrap import bootstrap
 from kai_apiserver.builtin import BUILTIN_RESOURCES
 from kai_apiserver.controllers.running import ControllerOptions, Controllers
 from kai_apiserver.crd.lifecycle import DefinitionLifecycle, serve
@@ -23,11 +25,50 @@ from kai_apiserver.http.kubeconfig import write_kubeconfig
 from kai_apiserver.http.listeners import Listeners
 from kai_apiserver.http.resource_verbs import ResourceVerbs
 from kai_apiserver.http.tls import certificate_files
+from kai_apiserver.objects import Object
 from kai_apiserver.resources import Registry
-from kai_apiserver.rest.backend import Backend
+from kai_apiserver.rest.backend import Backend, Operation, Target
 from kai_apiserver.rest.watch_stream import Watches
+from kai_apiserver.rest.writing import create
 from kai_apiserver.store import Store
 from kai_apiserver.store.journal import Journal
+
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+
+
+def _initial() -> list[tuple[str, str, Object]]:
+    """Group, plural and object of each thing."""
+    namespaces: list[tuple[str, str, Object]] = [
+        ("", "namespaces", {"metadata": {"name": name}}) for name in _NAMESPACES
+    ]
+    classes: list[tuple[str, str, Object]] = [
+        (
+            "scheduling.k8s.io",
+            "priorityclasses",
+            {"metadata": {"name": name}, "value": value, "description": description},
+        )
+        for name, value, description in (
+            ("system-cluster-critical", 2_000_000_000, "For pods that the cluster needs but that may move."),
+            ("system-node-critical", 2_000_001_000, "For pods that their node needs."),
+        )
+    ]
+    roles: list[tuple[str, str, Object]] = [
+        (
+            "rbac.authorization.k8s.io",
+            "clusterroles",
+            {"metadata": {"name": "cluster-admin"}, "rules": [_EVERYTHING, {"nonResourceURLs": ["*"], "verbs": ["*"]}]},
+        )
+    ]
+    return namespaces + classes + roles
+
+
+def bootstrap(backend: Backend) -> None:
+    """Create what is missing of the initial objects."""
+    for group, plural, obj in _initial():
+        resource = backend.registry.find(group, "v1", plural=plural)
+        if backend.collection(resource).get(obj["metadata"]["name"]) is None:
+            create(backend, Target(resource), given=obj, operation=Operation())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterError, ConfigurationError, KaiError
-from kaicore.kube.client import KubeClient
-from kaicore.kube.provisioning_objects import PROVISIONING_REQUESTS
-from kaicore.kube.reflector import Reflector
-from kaicore.kube.reflector_core import Change, ObjectSeen, Relist
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.reflector import Reflector
+from kaicore.kube.api.reflector_core import Change, ObjectSeen, Relist
+from kaicore.kube.wire.queues import PROVISIONING_REQUESTS
 from kaicore.runtime.service import get_logger
 
 from kai_fleet.fleet import Fleet

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from kaicore.errors import ConfigurationError
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.service import get_logger
 from prometheus_client import CollectorRegistry
 

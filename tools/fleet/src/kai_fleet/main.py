@@ -5,7 +5,7 @@ import gc
 import sys
 from pathlib import Path
 
-from kaicore.kube.access import configured_access
+from kaicore.kube.api.access import configured_access
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import with_health
 from kaicore.runtime.service.http_server import HttpServer

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from kaicore.errors import ApiStatus
-from kaicore.kube.client import MERGE_PATCH
+from kaicore.kube.api.client import MERGE_PATCH
 from kaicore.runtime.service import get_logger
 
 from kai_fleet.kubelet import Kubelet

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import yaml
 from kaicore.errors import ApiStatus, ConfigurationError
-from kaicore.kube.client import MERGE_PATCH, KubeClient
+from kaicore.kube.api.client import MERGE_PATCH, KubeClient
 from kaicore.kube.shipped_crds import shipped_crds
 from kaicore.runtime.service import get_logger
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from kaicore.kube.access import AccessSource
-from kaicore.kube.client import KubeClient
+from kaicore.kube.api.access import AccessSource
+from kaicore.kube.api.client import KubeClient
 
 from kai_fleet.autoscaler import Autoscaler, nodes_that_joined
 from kai_fleet.fleet import Fleet, connections
@@ -35,7 +35,7 @@ async def running_fleet(
 
     Args:
         specs: the nodes, from `nodes.expand(profile.load_profile(...))`.
-        source: where the API server is, from `kaicore.kube.access`.
+        source: where the API server is, from `kaicore.kube.api.access`.
         data_dir: where checkpoints are kept.
         podresources_dir: where every node's podresources socket goes; None: nowhere.
         install_crds: install the CRD of NodeResourceTopology where it is missing.

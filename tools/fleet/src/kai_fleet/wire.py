@@ -1,17 +1,17 @@
 """The fields of pods and nodes that a kubelet reads, decoded straight from the API server's bytes."""
 
 import msgspec
-from kaicore.kube.constraint_objects import Affinity
-from kaicore.kube.objects import (
+from kaicore.kube.wire.objects import (
+    Affinity,
     KubernetesObject,
     ObjectMeta,
     PodClaimReference,
     PodClaimStatus,
     Quantities,
     ResourceRequirements,
+    Wire,
 )
-from kaicore.kube.resources import Resource
-from kaicore.kube.wire import Wire
+from kaicore.kube.wire.resources import Resource
 
 
 class PodMeta(ObjectMeta):

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.client import MERGE_PATCH, KubeClient
+from kaicore.kube.api.client import MERGE_PATCH, KubeClient
 from kaicore.runtime.service import get_logger
 
 from kai_fleet.metrics import Metrics

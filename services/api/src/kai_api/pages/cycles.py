@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.deciding.why import story_of
 from kaicore.rules.engine.decisions import Decision, GroupDecision
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.why import story_of
 
 from kai_api.pages.frame import pods_text
 from kai_api.pages.node_zones import NodeZonesTable, zones_table

@@ -7,14 +7,14 @@ from kaicore.analysis.inquiry.explanations import why_node
 from kaicore.analysis.inquiry.listing import pod_status
 from kaicore.errors import UnknownSubject
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, format_amount
-from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.columns import Ints
 from kaicore.rules.queues.resources import gpus_per_unit
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.spelling import did_you_mean
 
-from kai_api.pages.bars import Part, parts
 from kai_api.pages.devices import NodeDevices, node_devices
+from kai_api.pages.rendering import Part, parts
 from kai_api.pages.waiting import asked_text
 
 

@@ -8,10 +8,10 @@ from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
 
-from kai_api.pages.bars import Part, gpu_parts, parts
 from kai_api.pages.devices import claimed
 from kai_api.pages.frame import duration
-from kai_api.pages.queue_tree import QueueLine, queue_lines
+from kai_api.pages.queues import QueueLine, queue_lines
+from kai_api.pages.rendering import Part, gpu_parts, parts
 from kai_api.pages.topology_map import TopologyMap, topology_map
 from kai_api.pages.waiting import WaitingLine, waiting_line
 

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kaicore.analysis.projections.answers import Decisions
-from kaicore.rules.state.agreement import Agreement
+from kaicore.rules.deciding.cycle_input import is_unobserved
+from kaicore.rules.state.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.contradiction import NO_FAULT
-from kaicore.rules.state.cycle_input import is_unobserved
 
-from kai_api.pages.bars import Part, parts
+from kai_api.pages.rendering import Part, parts
 
 #: Nodes that are listed, those with most misses first; and of the last misses.
 _MOST_NODES, _MOST_MISSES = 50, 50

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from kaicore.analysis.inquiry.listing import pod_status
+from kaicore.rules.deciding.shadow import shadow_shard
+from kaicore.rules.deciding.shadow_notes import shadow_notes
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.shadow import shadow_shard
-from kaicore.rules.state.shadow_notes import shadow_notes
 
 #: Pods that are shown.
 MOST_PODS = 200

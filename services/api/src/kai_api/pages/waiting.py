@@ -5,12 +5,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kaicore.analysis.inquiry.listing import pod_message, pod_status
+from kaicore.rules.deciding.shadow_notes import shadow_notes
+from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.shadow_notes import shadow_notes
-from kaicore.rules.state.why import pending_reasons
 
 from kai_api.pages.devices import asked_of_claims
 from kai_api.pages.frame import duration

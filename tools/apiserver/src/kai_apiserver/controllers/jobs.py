@@ -2,18 +2,47 @@
 
 Pods are counted exactly once, also across a kill: a finished pod's uid goes into the status first, then the pod loses
 its tracking finalizer, then the counter moves and the uid leaves the status again.
+
+The pods a Job makes.
 """
 
 from kai_apiserver.controllers import job_rules
 from kai_apiserver.controllers.backoff import Backoffs
-from kai_apiserver.controllers.job_pods import pod_of
-from kai_apiserver.controllers.job_rules import TRACKING, End, Tally
+from kai_apiserver.controllers.controlled import controlled_pod, owner_reference
+from kai_apiserver.controllers.job_rules import INDEX, TRACKING, End, Tally
 from kai_apiserver.controllers.reconciling import Controller
+from kai_apiserver.kinds.pod_spec import containers_of
 from kai_apiserver.objects import Object, find_condition, parse_time, replace_condition
 from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.writing import commit, create
 from kai_apiserver.store import Collection, Event, EventType, Stored
+
+_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+
+
+def pod_of(job: Object, index: int | None) -> Object:
+    """A new pod of a Job; `index` is what it works on in an Indexed one."""
+    name = job["metadata"]["name"]
+    base = name if index is None else f"{name}-{index}"
+    pod = controlled_pod(job, owner_reference(job, api_version="batch/v1", kind="Job"), name=base)
+    metadata, spec = pod["metadata"], pod["spec"]
+    metadata.setdefault("finalizers", []).append(TRACKING)
+    if index is not None:
+        metadata["labels"][INDEX] = metadata["annotations"][INDEX] = str(index)
+        spec.setdefault("hostname", base)
+        for container in containers_of(spec):
+            _add_index_variable(container)
+    return pod
+
+
+def _add_index_variable(container: Object) -> None:
+    variables = container.setdefault("env", [])
+    if any(variable.get("name") == _INDEX_VARIABLE for variable in variables):
+        return
+    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}}
+    variables.append({"name": _INDEX_VARIABLE, "valueFrom": source})
+
 
 JOBS = "jobs.batch"
 PODS = "pods"

@@ -11,12 +11,14 @@ Sources, for facts: JobSet 0.8 (`pkg/controllers`), LeaderWorkerSet 0.7 (`pkg/co
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 
-from kaicore.kube.workloads.apps import stateful_set_pods, template_hash
-from kaicore.kube.workloads.batch import jobset_jobs
-from kaicore.kube.workloads.fields import Fields, spec_of
-from kaicore.kube.workloads.leader_worker_set import leader_worker_set_pods
-from kaicore.kube.workloads.objects import controlled_by
-from kaicore.kube.workloads.volcano import volcano_job_pods
+from kaicore.kube.workloads.objects import Fields, controlled_by, spec_of
+from kaicore.kube.workloads.owners import (
+    jobset_jobs,
+    leader_worker_set_pods,
+    stateful_set_pods,
+    template_hash,
+    volcano_job_pods,
+)
 
 from kai_apiserver.controllers.training_workloads import mpi_job, pytorch_job, ray_cluster, ray_job
 from kai_apiserver.controllers.workload_view import (

@@ -1,7 +1,7 @@
 """The table of kinds and their rules, by collection."""
 
 from kai_apiserver.crd import definitions
-from kai_apiserver.kinds import jobs, node_validation, pod_validation, pods, small_kinds, workload_validation
+from kai_apiserver.kinds import jobs, pod_validation, pods, small_kinds
 from kai_apiserver.kinds.rules import Rules
 
 NO_RULES = Rules()
@@ -18,8 +18,8 @@ RULES: dict[str, Rules] = {
     "deployments.apps": Rules(
         default=small_kinds.default_deployment,
         admit=small_kinds.reset_status,
-        validate=workload_validation.validate_deployment,
-        validate_update=workload_validation.validate_replicated_update,
+        validate=small_kinds.validate_deployment,
+        validate_update=small_kinds.validate_replicated_update,
     ),
     "jobs.batch": Rules(
         default=jobs.default_job,
@@ -32,7 +32,7 @@ RULES: dict[str, Rules] = {
         admit=small_kinds.admit_namespace,
         keep=small_kinds.keep_namespace_finalizers,
     ),
-    "nodes": Rules(validate=node_validation.validate_node, validate_status=node_validation.validate_node_status),
+    "nodes": Rules(validate=small_kinds.validate_node, validate_status=small_kinds.validate_node_status),
     "persistentvolumeclaims": Rules(default=small_kinds.default_claim, admit=small_kinds.admit_claim),
     "persistentvolumes": Rules(default=small_kinds.default_volume, admit=small_kinds.admit_volume),
     "poddisruptionbudgets.policy": Rules(
@@ -53,8 +53,8 @@ RULES: dict[str, Rules] = {
     "replicasets.apps": Rules(
         default=small_kinds.default_replica_set,
         admit=small_kinds.admit_replica_set,
-        validate=workload_validation.validate_replicated,
-        validate_update=workload_validation.validate_replicated_update,
+        validate=small_kinds.validate_replicated,
+        validate_update=small_kinds.validate_replicated_update,
     ),
     "replicationcontrollers": Rules(default=small_kinds.default_replica_set),
     "resourceclaims.resource.k8s.io": Rules(default=small_kinds.default_resource_claim),

@@ -1,15 +1,191 @@
 """Columns of the built-in kinds, as a table.
 
 The descriptions are this server's own, shorter than the real one's.
+
+The part of JSONPath that printer columns use: fields, indexes, `[-1:]`, `[*]`, and `[?(@.type=="Ready")]`.
+
+The cells of a pod's row: how many containers are ready, and one word for what it is up to.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from kai_apiserver.objects import Object, age, at, find_condition, parse_time, short_duration, split_path
-from kai_apiserver.tables import pod_cells
+
+_STEP = re.compile(
+    r"\.(?P<field>(?:[^.\[\]\\]|\\.)+)"
+    r"|\[(?P<index>-?\d+)\]"
+    r"|\[(?P<first>-?\d+):\]"
+    r"|(?P<all>\[\*\]|\.\*)"
+    r"|\[['\"](?P<quoted>[^'\"]+)['\"]\]"
+    r"|\[\?\(@\.(?P<key>[^=!<>\s]+)\s*(?P<op>==|!=)\s*['\"]?(?P<value>[^'\")]*)['\"]?\)\]"
+)
+_Step = tuple[str, Any]
+
+
+@lru_cache(maxsize=1024)
+def _steps(path: str) -> tuple[_Step, ...]:
+    text = path if path.startswith((".", "[")) else f".{path}"
+    steps: list[_Step] = []
+    position = 0
+    while position < len(text):
+        match = _STEP.match(text, position)
+        if match is None:
+            return (("nothing", None),)
+        position = match.end()
+        if match["all"]:
+            steps.append(("all", None))
+        elif match["index"]:
+            steps.append(("index", int(match["index"])))
+        elif match["first"]:
+            steps.append(("from", int(match["first"])))
+        elif match["key"]:
+            steps.append(("filter", (tuple(match["key"].split(".")), match["op"] == "==", match["value"])))
+        else:
+            steps.append(("field", match["quoted"] or match["field"].replace("\\", "")))
+    return tuple(steps)
+
+
+def find(value: Any, path: str) -> list[Any]:
+    """Everything at `path`; nothing where the path cannot be read."""
+    matches = [value]
+    for kind, argument in _steps(path):
+        matches = [below for item in matches for below in _step(item, kind, argument)]
+    return matches
+
+
+def _step(value: Any, kind: str, argument: Any) -> list[Any]:
+    if kind == "field":
+        return [value[argument]] if isinstance(value, dict) and argument in value else []
+    if kind == "all":
+        return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    if kind == "index":
+        return value[argument : argument + 1 or None]
+    if kind == "from":
+        return value[argument:]
+    if kind == "filter":
+        keys, equal, wanted = argument
+        return [item for item in value if (_text(item, keys) == wanted) is equal]
+    return []
+
+
+def _text(item: Any, keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        item = item.get(key) if isinstance(item, dict) else None
+    if item is None:
+        return None
+    return str(item).lower() if isinstance(item, bool) else str(item)
+
+
+def _sidecars(pod: Object) -> set[str]:
+    return {
+        container["name"]
+        for container in pod["spec"].get("initContainers") or ()
+        if container.get("restartPolicy") == "Always"
+    }
+
+
+def ready(pod: Object, now: datetime) -> str:
+    """`ready/all` of the containers and sidecars."""
+    del now
+    sidecars = _sidecars(pod)
+    status = pod.get("status") or {}
+    counted = [
+        *(status.get("containerStatuses") or ()),
+        *(item for item in status.get("initContainerStatuses") or () if item.get("name") in sidecars),
+    ]
+    total = len(pod["spec"].get("containers") or ()) + len(sidecars)
+    return f"{sum(1 for item in counted if item.get('ready'))}/{total}"
+
+
+def restarts(pod: Object, now: datetime) -> str:
+    """How often containers were restarted, and when last."""
+    sidecars = _sidecars(pod)
+    status = pod.get("status") or {}
+    counted = [
+        *(status.get("containerStatuses") or ()),
+        *(item for item in status.get("initContainerStatuses") or () if item.get("name") in sidecars),
+    ]
+    count = sum(item.get("restartCount", 0) for item in counted)
+    ends = [at(item, ("lastState", "terminated", "finishedAt")) for item in counted]
+    last = max(filter(None, ends), default=None)
+    return f"{count} ({age(last, now)} ago)" if count and last else str(count)
+
+
+def status_word(pod: Object, now: datetime) -> str:
+    """One word (or two) for the pod's state: its phase, or what stands in the way."""
+    del now
+    status = pod.get("status") or {}
+    phase: str = status.get("phase", "")
+    word: str = status.get("reason") or phase
+    if find_condition(pod, "PodScheduled").get("reason") == "SchedulingGated":
+        word = "SchedulingGated"
+    initializing = _init_word(pod, status)
+    word = initializing or _container_word(status, word)
+    if pod["metadata"].get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            return "Unknown"
+        if phase not in ("Failed", "Succeeded"):
+            return "Terminating"
+    return word
+
+
+def _init_word(pod: Object, status: Object) -> str:
+    sidecars = _sidecars(pod)
+    all_init = pod["spec"].get("initContainers") or ()
+    for index, item in enumerate(status.get("initContainerStatuses") or ()):
+        state = item.get("state") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+        if terminated is not None and terminated.get("exitCode") == 0:
+            continue
+        if item.get("name") in sidecars and item.get("started"):
+            continue
+        if terminated is not None:
+            return f"Init:{_end_word(terminated)}"
+        if waiting.get("reason") and waiting["reason"] != "PodInitializing":
+            return f"Init:{waiting['reason']}"
+        return f"Init:{index}/{len(all_init)}"
+    return ""
+
+
+def _container_word(status: Object, word: str) -> str:
+    running = False
+    for item in reversed(status.get("containerStatuses") or ()):
+        state: Any = item.get("state") or {}
+        if (state.get("waiting") or {}).get("reason"):
+            word = state["waiting"]["reason"]
+        elif state.get("terminated"):
+            word = _end_word(state["terminated"])
+        elif item.get("ready") and state.get("running"):
+            running = True
+    if word == "Completed" and running:
+        return "Running" if find_condition({"status": status}, "Ready").get("status") == "True" else "NotReady"
+    return word
+
+
+def _end_word(terminated: Object) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def readiness_gates(pod: Object, now: datetime) -> str:
+    """`met/all` of the readiness gates."""
+    del now
+    gates = pod["spec"].get("readinessGates") or ()
+    if not gates:
+        return "<none>"
+    met = sum(find_condition(pod, gate["conditionType"]).get("status") == "True" for gate in gates)
+    return f"{met}/{len(gates)}"
+
 
 Cell = Callable[[Object, datetime], Any]
 
@@ -178,9 +354,9 @@ _WORKLOAD = (
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "pods": (
         NAME,
-        Column("Ready", pod_cells.ready, description="Containers that are ready, of all."),
-        Column("Status", pod_cells.status_word, description="The pod's phase, or what stands in its way."),
-        Column("Restarts", pod_cells.restarts, description="Restarts of its containers, and when the last was."),
+        Column("Ready", ready, description="Containers that are ready, of all."),
+        Column("Status", status_word, description="The pod's phase, or what stands in its way."),
+        Column("Restarts", restarts, description="Restarts of its containers, and when the last was."),
         AGE,
         Column("IP", at_path("status.podIP"), wide=True, description="Address of the pod."),
         Column("Node", at_path("spec.nodeName"), wide=True, description="Node the pod is bound to."),
@@ -190,7 +366,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
             wide=True,
             description="Node on which room is being made for the pod.",
         ),
-        Column("Readiness Gates", pod_cells.readiness_gates, wide=True, description="Readiness gates met, of all."),
+        Column("Readiness Gates", readiness_gates, wide=True, description="Readiness gates met, of all."),
     ),
     "nodes": (
         NAME,

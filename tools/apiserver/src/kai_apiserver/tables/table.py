@@ -8,8 +8,7 @@ from kai_apiserver.objects import Object, age
 from kai_apiserver.resources import ResourceType
 from kai_apiserver.rest.backend import shown
 from kai_apiserver.store import Stored
-from kai_apiserver.tables.columns import AGE, COLUMNS, DEFAULT_COLUMNS, NAME, Column
-from kai_apiserver.tables.json_path import find
+from kai_apiserver.tables.columns import AGE, COLUMNS, DEFAULT_COLUMNS, NAME, Column, find
 
 
 def columns_of(resource: ResourceType) -> tuple[Column, ...]:

@@ -8,6 +8,8 @@ import msgspec
 import numpy as np
 
 from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
+from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
 from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter, OwnPolicyFilter
@@ -20,14 +22,12 @@ from kaicore.rules.engine.session import Session
 from kaicore.rules.events.payloads import NodeObserved, PodObserved
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.columns import Ints
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.reasons.base import NodeReason
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.cycle_input import cycle_input
 from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.why import pending_reasons
 
 
 @dataclass(frozen=True, slots=True)

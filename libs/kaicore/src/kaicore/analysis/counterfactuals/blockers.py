@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kaicore.analysis.counterfactuals.asked import Asked
-from kaicore.rules.engine.actions.eviction import EvictionAction
-from kaicore.rules.engine.actions.preempt import Preempt
-from kaicore.rules.engine.actions.reclaim import Reclaim
+from kaicore.rules.engine.actions.eviction import EvictionAction, Preempt, Reclaim
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.gang_planner import Steps
 from kaicore.rules.engine.workload import Workload

@@ -2,20 +2,157 @@
 
 Every reported change was tried. It was made to the copy, a whole engine cycle ran with all waiting pods, and the pod
 was placed. Where that cycle decided on evictions, they were applied, and the next cycle placed the pod.
+
+A copy of a state on which changes are tried: facts are folded, a cycle runs, and the facts are undone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
+from kaicore.analysis.counterfactuals.amendments import (
+    node_amendments,
+    pod_amendments,
+    queue_amendments,
+    volume_amendments,
+)
 from kaicore.analysis.counterfactuals.asked import Asked
 from kaicore.analysis.counterfactuals.group_amendments import group_amendments
-from kaicore.analysis.counterfactuals.node_amendments import node_amendments
-from kaicore.analysis.counterfactuals.pod_amendments import pod_amendments
-from kaicore.analysis.counterfactuals.queue_amendments import queue_amendments
-from kaicore.analysis.counterfactuals.rehearsal import Rehearsal, Start
 from kaicore.analysis.counterfactuals.room_amendments import room_amendments
-from kaicore.analysis.counterfactuals.volume_amendments import volume_amendments
+from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.cycle import run_cycle
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events.envelope import NewEvent, derived_id
+from kaicore.rules.events.payloads import Payload, PodDeleted
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.fork import fork
+from kaicore.rules.state.unlogged import fold_unlogged
+
+#: What the rehearsal's own events are called; streams of this name have no version that any decision depends on.
+_STREAM = "rehearsal"
+#: The state as it is.
+_NONE = Amendment("none", "", Effort.WAIT)
+#: Rounds of evictions that are followed at most until a pod starts.
+_MOST_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How pods start after a change.
+
+    Attributes:
+        nodes: names of the nodes by the pods' uids.
+        evicted: `<namespace>/<name>` of the pods that are evicted first.
+    """
+
+    nodes: dict[str, str]
+    evicted: tuple[str, ...] = ()
+
+
+class Rehearsal:
+    """A state's copy, for changes one after the other; the state itself stays as it is."""
+
+    def __init__(self, state: ClusterState, config: EngineConfig) -> None:
+        """Args:
+        state: read while the first change is tried, and then not any more.
+        config: the shard's settings.
+        """
+        self._original = state
+        self._config = config
+        actions = tuple(action for action in config.actions if action is Action.ALLOCATE)
+        self._without_evictions = msgspec.structs.replace(config, actions=actions)
+        self._copy: ClusterState | None = None
+
+    def start_of(self, uid: str, amendment: Amendment | None = None) -> Start | None:
+        """Return how a pod starts after a change, by itself or after evictions that cycles decide on; None if not.
+
+        Args:
+            uid: the pod's.
+            amendment: the change; None for the state as it is.
+        """
+        amendment = amendment or _NONE
+        state = self._state()
+        before = _Remembered(state, uid)
+        undo = amendment.undo
+        self._fold(state, amendment.facts)
+        now = max(amendment.until, before.recorded_at)
+        try:
+            start, spoilt = self._start(state, uid, now=now, evicts=amendment.evicts)
+        except Exception:
+            self._copy = None
+            raise
+        if spoilt or undo is None:
+            self._copy = None
+        else:
+            self._fold(state, undo)
+            before.put_back(state)
+        return start
+
+    def _state(self) -> ClusterState:
+        if self._copy is None:
+            self._copy = fork(self._original)
+        return self._copy
+
+    def _start(self, state: ClusterState, uid: str, *, now: int, evicts: bool) -> tuple[Start | None, bool]:
+        """Run cycles until a pod starts; tell besides whether the state is of no use any more."""
+        # What a cycle places does not depend on whom it evicts afterwards, which is what takes long.
+        placed = self._placed(state, self._without_evictions, now=now)
+        if uid in placed:
+            return Start(placed), False
+        evicted: list[str] = []
+        for round_ in range(_MOST_ROUNDS if evicts else 0):
+            result = run_cycle(cycle_input(state, self._config, now=now), self._config)
+            placed = {one.uid: one.node for one in result.placements}
+            if uid in placed:
+                return Start(placed, tuple(dict.fromkeys(evicted))), bool(round_)
+            if not result.evictions or uid not in {one.uid for one in result.nominations}:
+                return None, bool(round_)
+            evicted += [f"{one.namespace}/{one.name}" for one in result.evictions]
+            self._let_go(state, result)
+        return None, evicts
+
+    def _placed(self, state: ClusterState, config: EngineConfig, *, now: int) -> dict[str, str]:
+        result = run_cycle(cycle_input(state, config, now=now), config)
+        return {one.uid: one.node for one in result.placements}
+
+    def _let_go(self, state: ClusterState, result: CycleResult) -> None:
+        """Record a cycle's decisions, and the end of the pods that it evicts."""
+        self._fold(state, list(result.decisions))
+        gone = [PodDeleted(one.uid, one.namespace, one.name) for one in result.evictions]
+        self._fold(state, gone)
+
+    def _fold(self, state: ClusterState, facts: Sequence[Payload]) -> None:
+        for fact in facts:
+            event_id = derived_id(_STREAM, str(state.position + 1))
+            new = NewEvent(event_id, _STREAM, fact, actor=_STREAM, occurred_at=state.recorded_at)
+            fold_unlogged(state, new, recorded_at=state.recorded_at)
+
+
+class _Remembered:
+    """What facts that are taken back leave behind, and what it was before."""
+
+    def __init__(self, state: ClusterState, uid: str) -> None:
+        context, index = state.context, state.workload_index
+        self.position, self.recorded_at, self.occurred_at = context.position, context.recorded_at, context.occurred_at
+        self._changes = dict(state.rejections.changes)
+        self._rejections = dict(state.rejections.by_node)
+        self._readiness = msgspec.msgpack.encode(state.node_readiness)
+        key = state.pods[uid].group
+        group = state.groups.get(key)
+        together = () if group is None else group.together
+        self._workloads = index.records({key, *together, *index.needed_by.get(key, ())})
+
+    def put_back(self, state: ClusterState) -> None:
+        context = state.context
+        context.position, context.recorded_at, context.occurred_at = self.position, self.recorded_at, self.occurred_at
+        state.rejections.changes, state.rejections.by_node = self._changes, self._rejections
+        state.node_readiness = msgspec.msgpack.decode(self._readiness, type=type(state.node_readiness))
+        there = state.workload_index.workloads
+        state.workload_index.restore([record for record in self._workloads if record.key in there])
+
 
 #: So many changes that help are enough.
 MOST_HELPFUL = 6

@@ -7,6 +7,7 @@ from functools import partial
 
 from kaicore.analysis.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.counterfactuals.asked import Asked, edited
+from kaicore.rules.deciding.cycle_input import retry_at
 from kaicore.rules.events.payloads import (
     GroupSourceDeleted,
     GroupSourceObserved,
@@ -43,12 +44,11 @@ from kaicore.rules.reasons.group import (
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.topology import (
     TopologyAmbiguous,
+    TopologyHasNoRoom,
     TopologyLevelNotFound,
     TopologyNotFound,
     TopologyReason,
 )
-from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
-from kaicore.rules.state.cycle_input import retry_at
 
 #: Names, of levels, topologies or sub-groups, that are tried instead of one that is not there.
 _MOST_NAMES = 8

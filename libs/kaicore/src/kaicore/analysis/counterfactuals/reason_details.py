@@ -7,6 +7,7 @@ when one pod is asked about.
 from collections.abc import Iterator, Sequence
 
 from kaicore.analysis.counterfactuals.asked import Asked
+from kaicore.rules.deciding.cycle_input import retry_at
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.pod_rules import PodTerm
@@ -26,7 +27,6 @@ from kaicore.rules.reasons.numa import NumaNeverFits, NumaZoneShort
 from kaicore.rules.reasons.pods_nearby import PodAffinity, PodAntiAffinity
 from kaicore.rules.reasons.queue import BoundReason
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cycle_input import retry_at
 
 #: These say themselves how much is asked for.
 _WITH_AMOUNT = (NodeTooSmall, InsufficientResource, NumaNeverFits, NumaZoneShort, BoundReason)

@@ -3,31 +3,101 @@
 All dispatches are tried at once and in order, as if the cluster were given all of them. A dispatch that fits therefore
 fits beside the earlier ones. One that does not fit may fit after some of the earlier ones go to other clusters; it is
 tried again in the next round. The quality of an offer depends on where the earlier dispatches went:
-`kaicore.rules.hub.rooms`.
+`kaicore.rules.hub.choosing`.
+
+Accounts of queues over all clusters: the sum of what a queue's work holds in each cluster.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.copied_state import CopiedState
 from kaicore.analysis.submission.submitted_world import submit_objects
 from kaicore.kube.dispatched_objects import Manifest, marked
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.events.payloads import Offer, PodPlaced
-from kaicore.rules.groups.ranks import NO_RANK
-from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS, topology_part
+from kaicore.rules.groups.labels import NO_RANK
+from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS, ClusterRoom, topology_part
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
-from kaicore.rules.hub.rooms import ClusterRoom
+from kaicore.rules.hub.hub_state import HELD, DispatchStage, HubState
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.resources import counted
+from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import decide
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.queue_shares import ready_amounts
-from kaicore.rules.state.why import pending_reasons
+
+
+@dataclass(slots=True)
+class QueueSums:
+    """What queues hold in all clusters together.
+
+    Attributes:
+        held: by queue, those below it included; what dispatches ask for counts from when they are given.
+        fair: by queue, the sum of its fair shares.
+        paths: of each queue, itself and those above it.
+    """
+
+    held: dict[str, Amounts] = field(default_factory=dict)
+    fair: dict[str, Amounts] = field(default_factory=dict)
+    paths: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def path(self, queue: str) -> tuple[str, ...]:
+        """Return a queue and those above it."""
+        return self.paths.get(queue, (queue,))
+
+    def charge(self, queue: str, demand: Mapping[str, int], *, sign: int = 1) -> None:
+        """Add what a dispatch asks for to its queue and those above it."""
+        for name in self.path(queue):
+            amounts = self.held.setdefault(name, {})
+            for resource, amount in demand.items():
+                amounts[resource] = amounts.get(resource, 0) + sign * amount
+
+    def standing(self, queue: str) -> int:
+        """Return how much of its fair share a queue holds, in thousandths, by the resource where it is furthest up."""
+        held, fair = self.held.get(queue, {}), self.fair.get(queue, {})
+        parts = (1000 * held.get(resource, 0) // amount for resource, amount in fair.items() if amount)
+        return max(parts, default=0)
+
+
+def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> QueueSums:
+    """Return the accounts of all queues.
+
+    Args:
+        hub: whose dispatches count with all they ask for, as long as a cluster has them.
+        states: of the clusters.
+        now: microseconds since the epoch.
+    """
+    sums = QueueSums()
+    for state in states:
+        accounts = state.queue_accounts(state.config(), now=max(now, state.recorded_at))
+        tree = accounts.tree
+        for number, queue in enumerate(tree.queues):
+            sums.paths.setdefault(queue.name, tuple(tree.queues[above].name for above in tree.paths[number]))
+            for place, resource in enumerate(tree.resources):
+                _add(sums.held, queue.name, resource, accounts.used[number][place])
+                _add(sums.fair, queue.name, resource, min(accounts.shares.fair[number][place], UNLIMITED))
+        for entry in state.pods.values():
+            if entry.charged and DISPATCH_MARK in entry.pod.annotations:
+                name, _ = state.queue_of(entry)
+                if tree.configured and tree.find(name) is not None:
+                    amounts = counted(entry.requests)
+                    sums.charge(name, {one: amounts.get(one, 0) for one in tree.resources}, sign=-1)
+    for dispatch in hub.dispatches.values():
+        if dispatch.stage in HELD or (dispatch.stage is DispatchStage.WITHDRAWN and dispatch.left):
+            sums.charge(dispatch.submitted.queue, dispatch.submitted.demand)
+    return sums
+
+
+def _add(amounts: dict[str, Amounts], queue: str, resource: str, amount: int) -> None:
+    row = amounts.setdefault(queue, {})
+    row[resource] = row.get(resource, 0) + amount
+
 
 _ACTOR = "hub"
 
@@ -85,7 +155,7 @@ def try_dispatches(
     totals = counted(ready_amounts(state.columns))
     for trial in arriving:
         if trial.name in pods:
-            _add(there, trial.demand)
+            _added(there, trial.demand)
     offers = {}
     for trial in waiting:
         problem = next((line for line in submitted.problems if line.startswith(f"dispatch {trial.name}:")), "")
@@ -148,10 +218,10 @@ def _add_share(room: ClusterRoom, accounts: QueueAccounts, queue: str) -> None:
 def _held(state: ClusterState) -> Amounts:
     held: Amounts = {}
     for usage in state.queue_registry.usages.values():
-        _add(held, counted(usage.used))
+        _added(held, counted(usage.used))
     return held
 
 
-def _add(amounts: Amounts, more: Mapping[str, int]) -> None:
+def _added(amounts: Amounts, more: Mapping[str, int]) -> None:
     for resource, amount in more.items():
         amounts[resource] = amounts.get(resource, 0) + amount

@@ -9,13 +9,11 @@ from typing import TypeGuard
 
 import msgspec
 
-from kaicore.analysis.history.patch import NodesToAdd, NodesToChange, Patch, QueuePatch
+from kaicore.analysis.history.patch import NodesToAdd, NodesToChange, Patch, QueuePatch, applied
 from kaicore.analysis.history.reading import History
-from kaicore.analysis.history.settings import applied
 from kaicore.errors import ConfigurationError
-from kaicore.kube.normalize_node import normalize_node
-from kaicore.kube.normalize_topology import normalize_topology
-from kaicore.kube.objects import NodeObject, TopologyObject
+from kaicore.kube.normalize.node import normalize_node, normalize_topology
+from kaicore.kube.wire.objects import NodeObject, TopologyObject
 from kaicore.kube.workloads import Object
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.provisioning import ProvisioningConfig

@@ -12,16 +12,13 @@ import msgspec
 
 from kaicore.analysis.history.alternative import Changes, changes_of
 from kaicore.analysis.history.lineages import RunBasis
-from kaicore.analysis.history.patch import Patch, patch_of
+from kaicore.analysis.history.patch import HistoryQuestion, Patch, patch_of, read_settings
 from kaicore.analysis.history.pod_stories import PodStory
-from kaicore.analysis.history.question import HistoryQuestion
 from kaicore.analysis.history.reading import History, read_history
 from kaicore.analysis.history.rerun import Rerun
 from kaicore.analysis.history.results import QueueResult, RunResult, places_of, result_of
-from kaicore.analysis.history.settings import read_settings
 from kaicore.analysis.inquiry.json_spelling import time_text
-from kaicore.analysis.inquiry.moments import Moment, parse_moment, state_at
-from kaicore.analysis.inquiry.ranges import range_of
+from kaicore.analysis.inquiry.moments import Moment, parse_moment, range_of, state_at
 from kaicore.analysis.simulation.kubelets import FleetKubelets
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog

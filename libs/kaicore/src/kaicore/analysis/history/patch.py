@@ -1,21 +1,119 @@
-"""A patch of a what-if over history: its changes, in the form that people write (docs/how-to/what-if.md)."""
+"""A patch of a what-if over history: its changes, in the form that people write (docs/how-to/what-if.md).
 
+`--set KEY=VALUE`: a scheduler's settings with some values changed (docs/reference/scheduler-settings.md).
+
+Questions about history.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import yaml
 
 from kaicore.errors import ConfigurationError
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.spelling import did_you_mean
 
+Settings = Mapping[str, object]
+
+
+def read_setting(text: str) -> tuple[str, object]:
+    """Read `KEY=VALUE`, the value as YAML.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigurationError(f"--set {text}: is no KEY=VALUE, such as numa=false")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"--set {text}: {value!r} is no YAML") from error
+
+
+def read_settings(texts: Sequence[str]) -> dict[str, object]:
+    """Read several; of two for one key the last counts."""
+    settings = dict(read_setting(text) for text in texts)
+    applied(EngineConfig(), settings, where="--set")
+    return settings
+
+
+def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineConfig:
+    """Return a configuration with settings changed; parts of parts are `numa_scoring.strategy`.
+
+    Args:
+        config: to begin with.
+        settings: values by key.
+        where: they stand, for errors.
+
+    Raises:
+        ConfigurationError: there is no such setting, or it cannot have the value.
+    """
+    document: dict[str, Any] = msgspec.to_builtins(config)
+    for key, value in settings.items():
+        into, kind = document, EngineConfig
+        *outer, last = key.split(".")
+        for part in outer:
+            kind = _part(kind, part, key, where)
+            into = into.setdefault(part, {})
+        _part(kind, last, key, where)
+        into[last] = value
+        try:
+            msgspec.convert(document, EngineConfig)
+        except (msgspec.ValidationError, ConfigurationError) as error:
+            raise ConfigurationError(f"{where}: {key}: {error}: {value!r}") from error
+    return msgspec.convert(document, EngineConfig)
+
+
+def _part(kind: Any, name: str, key: str, where: str) -> Any:
+    """Return the type of a field of a struct."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)} if _is_struct(kind) else {}
+    if name not in fields:
+        close = did_you_mean(name, fields)
+        raise ConfigurationError(f"{where}: {key}: there is no such setting{close}")
+    return fields[name]
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Part of a question."""
+
+
+class PatchText(_Part, frozen=True, kw_only=True):
+    """A patch as it is written (`kaicore.analysis.history.patch`), and what it is called where it says nothing."""
+
+    name: str
+    text: str
+
+
+class HistoryQuestion(_Part, frozen=True, kw_only=True):
+    """What is asked.
+
+    Attributes:
+        since: the window's first event (`kaicore.analysis.inquiry.moments`); empty for the log's first.
+        until: its last event; empty for the log's last.
+        settings: `KEY=VALUE`, of every alternative.
+        patches: one for each alternative; without any, `settings` are the only one.
+    """
+
+    since: str = msgspec.field(name="from", default="")
+    until: str = msgspec.field(name="to", default="")
+    settings: tuple[str, ...] = ()
+    patches: tuple[PatchText, ...] = ()
+
+
+class _PatchPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Part of a patch."""
 
 
-class NodesToAdd(_Part, frozen=True, kw_only=True):
+class NodesToAdd(_PatchPart, frozen=True, kw_only=True):
     """Nodes that are there from the beginning on.
 
     Attributes:
@@ -31,7 +129,7 @@ class NodesToAdd(_Part, frozen=True, kw_only=True):
     prefix: str = ""
 
 
-class NodesToChange(_Part, frozen=True, kw_only=True):
+class NodesToChange(_PatchPart, frozen=True, kw_only=True):
     """Nodes that are another way from the beginning on.
 
     Attributes:
@@ -51,7 +149,7 @@ class NodesToChange(_Part, frozen=True, kw_only=True):
     unschedulable: bool | None = None
 
 
-class NodesPatch(_Part, frozen=True, kw_only=True):
+class NodesPatch(_PatchPart, frozen=True, kw_only=True):
     """What is to be different of the nodes; `remove` has names, with `*` and `?`."""
 
     add: tuple[NodesToAdd, ...] = ()
@@ -59,7 +157,7 @@ class NodesPatch(_Part, frozen=True, kw_only=True):
     change: tuple[NodesToChange, ...] = ()
 
 
-class SharePatch(_Part, frozen=True, kw_only=True):
+class SharePatch(_PatchPart, frozen=True, kw_only=True):
     """What a queue may have of a resource; `unlimited` for no bound."""
 
     quota: str | int | None = None
@@ -67,7 +165,7 @@ class SharePatch(_Part, frozen=True, kw_only=True):
     weight: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
-class QueuePatch(_Part, frozen=True, kw_only=True):
+class QueuePatch(_PatchPart, frozen=True, kw_only=True):
     """What is to be different of a queue; `resources` by name, such as `gpu`, `cpu`, `memory`."""
 
     parent: str | None = None
@@ -75,7 +173,7 @@ class QueuePatch(_Part, frozen=True, kw_only=True):
     resources: dict[str, SharePatch] = {}
 
 
-class Patch(_Part, frozen=True, kw_only=True):
+class Patch(_PatchPart, frozen=True, kw_only=True):
     """An alternative.
 
     Attributes:

@@ -5,8 +5,7 @@ from enum import StrEnum
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.rejection import is_kubelet_rejection
+from kaicore.rules.model.pod import Pod, is_kubelet_rejection
 from kaicore.rules.queues.resources import GPU, counted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage

@@ -3,10 +3,12 @@
 Facts from outside arrive at their recorded times. Cycles run as in the scheduler, on the same fold and by the same
 `decide`; a model of kubelets answers each bind. Every other step takes its median duration in the window. No clock is
 read and no random number is drawn: the same window and the same changes give the same run.
+
+The log of a simulation: each appended event is folded at once and not stored.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -16,17 +18,61 @@ from kaicore.analysis.history.pod_stories import PodStories
 from kaicore.analysis.history.reading import Fact, History
 from kaicore.analysis.history.samples import Sampler
 from kaicore.analysis.history.simulated_kubelets import SimulatedKubelets
-from kaicore.analysis.history.simulated_log import SimulatedLog
 from kaicore.analysis.history.simulated_pods import COLLECTED_US, SimulatedPods
 from kaicore.analysis.simulation.kubelets import Kubelets
+from kaicore.rules.deciding.cycle_input import idle, next_retry
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.sharing.replicas import split_shard
-from kaicore.rules.state.cycle_input import idle, next_retry
-from kaicore.rules.state.decide import decide
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state
+from kaicore.rules.state.unlogged import fold_unlogged
+
+_ACTOR = "what-if"
+#: No event of a simulation is looked for by its id.
+_ID = derived_id(_ACTOR)
+
+
+class SimulatedLog:
+    """Goes on where a state is."""
+
+    def __init__(self, state: ClusterState, taken: Callable[[Payload, int], None]) -> None:
+        """Args:
+        state: folded on.
+        taken: told of each payload, and when it was recorded, once it is folded.
+        """
+        self.state = state
+        self.events = 0
+        self._taken = taken
+
+    def record(self, stream: str, payload: Payload, *, at: int) -> None:
+        """Append an event.
+
+        Args:
+            stream: that it is of.
+            payload: what it says.
+            at: microseconds since the epoch; never less than before.
+        """
+        self._append(stream, payload, at=at, occurred_at=at, actor=_ACTOR)
+
+    def append(self, units: Iterable[Unit], *, at: int) -> None:
+        """Append what a cycle decided; with one decider none of it is stale."""
+        for unit in units:
+            for event in unit.events:
+                self._of_cycle(event, at)
+
+    def _of_cycle(self, event: NewEvent, at: int) -> None:
+        self._append(event.stream, event.payload, at=at, occurred_at=event.occurred_at, actor=event.actor)
+
+    def _append(self, stream: str, payload: Payload, *, at: int, occurred_at: int, actor: str) -> None:
+        fold_unlogged(self.state, NewEvent(_ID, stream, payload, actor, occurred_at), recorded_at=at)
+        self.events += 1
+        self._taken(payload, at)
+
 
 #: Microseconds that pods stay on a node that is not ready: the default `tolerationSeconds`.
 NOT_READY_US = 300_000_000

@@ -1,17 +1,142 @@
-"""The outcome of a run in figures, the same for the recorded run and for simulated ones."""
+"""The outcome of a run in figures, the same for the recorded run and for simulated ones.
+
+Figures that compare scheduling policies: pure functions of samples and waiting times.
+
+Source of the five with names in capitals: "Kant: An Efficient Unified Scheduling System for Large-Scale AI Clusters"
+(ZTE, arXiv 2510.01256). Each function documents its exact computation; decision 0295 lists our own additions.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from kaicore.analysis.history import metrics
-from kaicore.analysis.history.metrics import JobPlaces
 from kaicore.analysis.history.pod_stories import PodStory, StoryEnd
 from kaicore.analysis.history.reading import History
 from kaicore.analysis.history.samples import Sample, gpus_by_row
 from kaicore.rules.state.cluster_state import ClusterState
+
+#: Sizes of jobs by which waiting times are told apart: GPUs from one of these up to below the next.
+SIZES = (0, 1, 2, 8, 9, 65)
+_SIZE_NAMES = ("0", "1", "2-7", "8", "9-64", "65+")
+
+
+def integral(samples: Sequence[Sample], value: Callable[[Sample], float], *, end: int) -> float:
+    """Return a value summed over time, times microseconds; each sample holds until the next one, the last to `end`."""
+    ends = [*(sample.at for sample in samples[1:]), end]
+    return sum(value(sample) * max(until - sample.at, 0) for sample, until in zip(samples, ends, strict=True))
+
+
+def mean(samples: Sequence[Sample], value: Callable[[Sample], float], *, end: int) -> float:
+    """Return a value's mean over time; 0 where there is no time."""
+    time = integral(samples, lambda _: 1.0, end=end)
+    return integral(samples, value, end=end) / time if time else 0.0
+
+
+def allocation_rate(sample: Sample) -> float:
+    """GAR, GPU Allocation Ratio: the share of the GPUs that is held at a moment; 0 where there are none."""
+    return sample.held / sample.gpus if sample.gpus else 0.0
+
+
+def occupancy(samples: Sequence[Sample], *, end: int) -> float:
+    """SOR, Scheduling Occupancy Rate: GPU-hours held of GPU-hours there were, over the window."""
+    there = integral(samples, lambda sample: sample.gpus, end=end)
+    return integral(samples, lambda sample: sample.held, end=end) / there if there else 0.0
+
+
+def fragmentation(sample: Sample) -> float:
+    """GFR, GPU Node Fragmentation Ratio: of the nodes with GPUs, the share of which some are held and some are not."""
+    return sample.fragmented / sample.nodes if sample.nodes else 0.0
+
+
+def gpu_hours(samples: Sequence[Sample], value: Callable[[Sample], float], *, end: int) -> float:
+    """Return a number of GPUs summed over time, in hours."""
+    return integral(samples, value, end=end) / 3.6e9
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """Return the smallest value that so large a share of the values does not exceed; None of none.
+
+    Args:
+        values: in any order.
+        share: from 0 to 1; 0.5 for the median.
+    """
+    if not values:
+        return None
+    rank = -(-share * len(values) // 1)
+    return sorted(values)[max(int(rank), 1) - 1]
+
+
+def size_name(gpus: int) -> str:
+    """Return which of `SIZES` a job is of, in words: `0`, `1`, `2-7`, `8`, `9-64`, `65+`."""
+    return next(name for least, name in zip(reversed(SIZES), reversed(_SIZE_NAMES), strict=True) if gpus >= least)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlaces:
+    """Where the pods of a job started.
+
+    Attributes:
+        gpus: that they hold together.
+        nodes: names, one for each pod.
+        domains: of these nodes, as far as they are in any; none where no topology is known.
+    """
+
+    gpus: int
+    nodes: tuple[str, ...]
+    domains: tuple[str, ...] = ()
+
+
+def node_deviation(job: JobPlaces, *, most_gpus: int) -> float:
+    """JTTED, nodes: on how many nodes a job is, divided by the fewest that its GPUs could be on.
+
+    Args:
+        job: with GPUs.
+        most_gpus: that any node has.
+    """
+    return len(set(job.nodes)) / max(-(-job.gpus // max(most_gpus, 1)), 1)
+
+
+def domain_deviation(job: JobPlaces, *, most_gpus: int) -> float:
+    """JTTED, topology: in how many domains a job is, divided by the fewest that its GPUs could be in.
+
+    Args:
+        job: with GPUs, and with domains.
+        most_gpus: that any domain has.
+    """
+    return len(set(job.domains)) / max(-(-job.gpus // max(most_gpus, 1)), 1)
+
+
+def binned(
+    samples: Sequence[Sample], value: Callable[[Sample], float], *, begin: int, end: int, bins: int
+) -> list[float]:
+    """Return a value's means over equal parts of a window; before the first sample it is 0."""
+    width = max((end - begin) / bins, 1.0)
+    sums = [0.0] * bins
+    ends = [*(sample.at for sample in samples[1:]), end]
+    for sample, until in zip(samples, ends, strict=True):
+        at, last = max(sample.at - begin, 0), min(until, end) - begin
+        for place in range(min(int(at / width), bins - 1), min(int(last / width), bins - 1) + 1):
+            overlap = min(last, (place + 1) * width) - max(at, place * width)
+            sums[place] += value(sample) * max(overlap, 0.0)
+    return [total / width for total in sums]
+
+
+def distribution(values: Iterable[float], *, most: int) -> list[tuple[float, float]]:
+    """Return a distribution as points: values in order, each with the share that does not exceed it.
+
+    Args:
+        values: in any order.
+        most: points at most; of more the quantiles.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    places = sorted(
+        {-(-count * number // most) for number in range(1, most + 1)} if count > most else range(1, count + 1)
+    )
+    return [(ordered[place - 1], place / count) for place in places]
+
 
 #: Parts of the window over which plots show means, and points of a distribution.
 BINS, POINTS = 120, 100
@@ -214,7 +339,7 @@ def result_of(
     by_queue: dict[str, list[_Work]] = defaultdict(list)
     for work in works.values():
         by_queue[work.stories[0].queue].append(work)
-    rates = [metrics.allocation_rate(sample) for sample in samples]
+    rates = [allocation_rate(sample) for sample in samples]
     return RunResult(
         name=name,
         pods=len(waited),
@@ -224,17 +349,17 @@ def result_of(
         preemptions=_ended(every, StoryEnd.EVICTED),
         lost=_ended(every, StoryEnd.LOST),
         waits=_waits(waits),
-        allocation_rate=metrics.mean(samples, metrics.allocation_rate, end=end),
+        allocation_rate=mean(samples, allocation_rate, end=end),
         allocation_rate_most=max(rates, default=0.0),
-        occupancy=metrics.occupancy(samples, end=end),
-        fragmentation=metrics.mean(samples, metrics.fragmentation, end=end),
-        stranded_gpu_hours=metrics.gpu_hours(samples, lambda sample: sample.stranded, end=end),
-        held_gpu_hours=metrics.gpu_hours(samples, lambda sample: sample.held, end=end),
+        occupancy=occupancy(samples, end=end),
+        fragmentation=mean(samples, fragmentation, end=end),
+        stranded_gpu_hours=gpu_hours(samples, lambda sample: sample.stranded, end=end),
+        held_gpu_hours=gpu_hours(samples, lambda sample: sample.held, end=end),
         waiting_times=_by_size(waited, end),
         spread=_spread(waited, places),
         queues=tuple(_queue(queue, by_queue[queue], begin, end) for queue in sorted(by_queue)),
         series=_series(samples, begin, end),
-        waits_seen=tuple(metrics.distribution(waits, most=POINTS)),
+        waits_seen=tuple(distribution(waits, most=POINTS)),
     )
 
 
@@ -247,7 +372,7 @@ def _wait(work: _Work, end: int) -> float:
 
 
 def _waits(seconds: Sequence[float]) -> Waits:
-    p50, p90, p99 = (metrics.quantile(seconds, share) for share in (0.5, 0.9, 0.99))
+    p50, p90, p99 = (quantile(seconds, share) for share in (0.5, 0.9, 0.99))
     return Waits(count=len(seconds), p50=p50, p90=p90, p99=p99)
 
 
@@ -283,8 +408,8 @@ def _by_size(works: Sequence[_Work], end: int) -> tuple[SizeResult, ...]:
     for job in _jobs(works):
         began = min(work.created_at for work in job)
         started = max(work.started_at or end for work in job)
-        by_size[metrics.size_name(sum(work.stories[0].gpus for work in job))].append(max(started - began, 0) / 1e6)
-    names = [metrics.size_name(size) for size in metrics.SIZES]
+        by_size[size_name(sum(work.stories[0].gpus for work in job))].append(max(started - began, 0) / 1e6)
+    names = [size_name(size) for size in SIZES]
     return tuple(
         SizeResult(gpus=name, jobs=len(by_size[name]), waits=_waits(by_size[name])) for name in names if name in by_size
     )
@@ -299,13 +424,13 @@ def _spread(works: Sequence[_Work], places: Places) -> Spread:
             nodes = tuple(story.node for story in started)
             domains = tuple(places.domains[node] for node in nodes if node in places.domains)
             jobs.append(JobPlaces(sum(story.gpus for story in started), nodes, domains))
-    by_nodes = [metrics.node_deviation(job, most_gpus=places.most_gpus) for job in jobs]
+    by_nodes = [node_deviation(job, most_gpus=places.most_gpus) for job in jobs]
     inside = [job for job in jobs if len(job.domains) == len(job.nodes)] if places.domains else []
-    by_domains = [metrics.domain_deviation(job, most_gpus=places.most_gpus_of_domain) for job in inside]
+    by_domains = [domain_deviation(job, most_gpus=places.most_gpus_of_domain) for job in inside]
     return Spread(
         jobs=len(jobs),
         nodes=sum(by_nodes) / len(by_nodes) if by_nodes else None,
-        nodes_p90=metrics.quantile(by_nodes, 0.9),
+        nodes_p90=quantile(by_nodes, 0.9),
         domains=sum(by_domains) / len(by_domains) if by_domains else None,
         level=places.level,
     )
@@ -313,12 +438,12 @@ def _spread(works: Sequence[_Work], places: Places) -> Spread:
 
 def _series(samples: Sequence[Sample], begin: int, end: int) -> Series:
     def means(value: Callable[[Sample], float]) -> tuple[float, ...]:
-        return tuple(metrics.binned(samples, value, begin=begin, end=end, bins=BINS))
+        return tuple(binned(samples, value, begin=begin, end=end, bins=BINS))
 
     return Series(
         held=means(lambda sample: sample.held),
         gpus=means(lambda sample: sample.gpus),
-        fragmentation=means(metrics.fragmentation),
+        fragmentation=means(fragmentation),
         stranded=means(lambda sample: sample.stranded),
         waiting=means(lambda sample: sample.waiting),
     )

@@ -1,12 +1,31 @@
-"""Audit of a whole log: its hash chain, and whether any resource was promised twice."""
+"""Audit of a whole log: its hash chain, and whether any resource was promised twice.
+
+Check of a log for resources that were promised twice.
+
+Reports of replays and audits as answers.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kaicore.analysis.inquiry.promises import promises_of
+from kaicore.analysis.inquiry.json_spelling import spelled, time_text
+from kaicore.analysis.inquiry.log_states import events_of, first_state
 from kaicore.ledger.log.audit import AuditReport, verify
 from kaicore.ledger.log.port import EventLog
-from kaicore.rules.state.promises import PromiseReport
+from kaicore.rules.deciding.replay import ReplayReport
+from kaicore.rules.state.promises import PromiseCheck, PromiseReport
+
+
+async def promises_of(log: EventLog, cluster: str, *, upto: int) -> PromiseReport:
+    """Check every decision of a cluster's log up to a position; where months have been retired, of what is left.
+
+    Raises:
+        EventsRetired: months have been retired, and no sound state was kept with them.
+    """
+    check = PromiseCheck(await first_state(log, cluster))
+    async for event in events_of(log, cluster, after=check.state.position, upto=upto):
+        check.take(event)
+    return check.report
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +65,22 @@ async def audit_log(
     if report.ok and not chain_only:
         promises = await promises_of(log, cluster, upto=report.head.position)
     return Audit(report, promises)
+
+
+#: Of the log's end and of seals.
+_TIMES = frozenset({"recordedAt", "sealedAt"})
+
+
+def replay_answer(report: ReplayReport) -> object:
+    """Return a replay's report as it is sent and printed as JSON."""
+    return spelled(report)
+
+
+def audit_answer(audit: Audit) -> object:
+    """Return an audit as it is sent and printed as JSON: the chain's report, `promises`, `ok` and `firstBroken`."""
+    report = audit.report
+    answer = spelled(report)
+    assert isinstance(answer, dict)
+    for place in (answer["head"], *answer["seals"]):
+        place.update({name: time_text(value) for name, value in place.items() if name in _TIMES})
+    return {**answer, "firstBroken": report.first_broken, "promises": spelled(audit.promises), "ok": audit.ok}

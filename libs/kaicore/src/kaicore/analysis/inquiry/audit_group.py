@@ -14,6 +14,7 @@ from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.spans import CycleBook, decision
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -21,7 +22,6 @@ from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.group import Group
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.why import story_of
 from kaicore.spelling import did_you_mean
 
 #: Streams that are read at once.

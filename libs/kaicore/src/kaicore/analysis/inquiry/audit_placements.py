@@ -21,14 +21,13 @@ from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PlacementObserved, PodRejected
 from kaicore.rules.state.accuracy import fold_counting
-from kaicore.rules.state.agreement import Agreement
+from kaicore.rules.state.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.contradiction import NO_FAULT
-from kaicore.rules.state.cycle_input import is_unobserved
 from kaicore.spelling import did_you_mean
 
 StateAt = Callable[[int], Awaitable[ClusterState]]

@@ -5,8 +5,16 @@ from typing import Any
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import Row, RowSelection
-from kaicore.analysis.inquiry.diff_answers import KINDS, DiffAnswer, DiffQuestion, DiffSide, FieldChange, RowChange
+from kaicore.analysis.inquiry.answers import (
+    KINDS,
+    DiffAnswer,
+    DiffQuestion,
+    DiffSide,
+    FieldChange,
+    Row,
+    RowChange,
+    RowSelection,
+)
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.listing import list_rows
 from kaicore.analysis.inquiry.topologies import topologies_of

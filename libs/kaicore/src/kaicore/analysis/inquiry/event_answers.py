@@ -11,8 +11,7 @@ from kaicore.analysis.inquiry.answers import Answer
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.errors import UnknownEvent
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.trace_context import traceparent
+from kaicore.rules.events.envelope import Event, traceparent
 
 #: Begins the type of every CloudEvent of ours; the event's type follows.
 TYPE_PREFIX = "kai."

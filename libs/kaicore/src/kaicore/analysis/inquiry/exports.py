@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kaicore.analysis.inquiry.log_states import pages_of
-from kaicore.analysis.inquiry.moments import state_at
-from kaicore.analysis.inquiry.ranges import Range
+from kaicore.analysis.inquiry.moments import Range, state_at
 from kaicore.errors import ConfigurationError, CorruptLog, EventsRetired
 from kaicore.ledger.log.audit import Auditable
 from kaicore.ledger.log.chain import GENESIS

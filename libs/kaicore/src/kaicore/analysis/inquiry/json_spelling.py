@@ -2,6 +2,8 @@
 
 The log itself has another form, because its bytes are hashed. Keys that people chose, such as names of labels and
 resources, are left unchanged.
+
+The base of all answers.
 """
 
 import dataclasses
@@ -11,6 +13,10 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something that is answered."""
 
 
 def spelled(value: object) -> object:

@@ -1,11 +1,15 @@
-"""Rows of the objects in a cluster, from its state."""
+"""Rows of the objects in a cluster, from its state.
 
-from collections import Counter
+Rows of NUMA zones: the amounts of each, the amounts that pods hold, and these pods.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from kaicore.analysis.inquiry.answers import (
+    ClusterSummary,
     GroupRow,
     NodeResource,
     NodeRow,
@@ -15,27 +19,83 @@ from kaicore.analysis.inquiry.answers import (
     ReasonAnswer,
     Row,
     RowSelection,
+    ZoneAmounts,
     ZoneAnswer,
+    ZoneHolder,
+    ZoneRow,
 )
-from kaicore.analysis.inquiry.cluster_answers import ClusterSummary
 from kaicore.analysis.inquiry.json_spelling import spelled, time_text
 from kaicore.analysis.inquiry.kubelet_models import kubelet_text
-from kaicore.analysis.inquiry.zone_rows import list_zones
+from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.events.payloads import QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.group import Group
-from kaicore.rules.model.node import Node
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
-from kaicore.rules.model.rejection import is_kubelet_rejection
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PRESENT, PodEntry, Stage
 from kaicore.rules.state.queue_shares import figures
-from kaicore.rules.state.why import pending_reasons
+
+
+def list_zones(state: ClusterState, wanted: RowSelection) -> Iterable[ZoneRow]:
+    """Return the zones of the nodes that are wanted, by node and NUMA id; `name` is a zone's or a node's."""
+    for name in sorted(state.columns.rows):
+        row = state.columns.rows[name]
+        node, topology = state.columns.facts[row], state.columns.topologies[row]
+        if node is None or topology is None or wanted.node not in ("", name):
+            continue
+        for zone in _zones(state, node, topology):
+            if wanted.name in ("", name, zone.name):
+                yield zone
+
+
+def _zones(state: ClusterState, node: Node, topology: NodeTopology) -> Iterable[ZoneRow]:
+    zones, row = state.columns.zones, state.columns.rows[node.name]
+    held: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    pods = {entry.pod.uid: entry for entry in state.charges.held_on(node.name)}
+    for uid, entry in pods.items():
+        for index, resource, amount in entry.zone_charge.split:
+            held[index][uid][resource] = amount
+    for index, zone in enumerate(topology.zones):
+        yield ZoneRow(
+            name=f"{node.name}/{zone.name}",
+            node=node.name,
+            zone=zone.name,
+            unknown=int(zones.unknown[row]),
+            resources=[
+                ZoneAmounts(
+                    resource=resource,
+                    allocatable=exact_amount(resource, item.allocatable),
+                    held=exact_amount(resource, used),
+                    releasing=exact_amount(resource, int(zones.releasing[row, index, column])),
+                    free=exact_amount(resource, max(0, item.allocatable - used)),
+                )
+                for resource, item in sorted(zone.resources.items())
+                if item.allocatable
+                for column in (zones.resources[resource],)
+                for used in (int(zones.used[row, index, column]),)
+            ],
+            pods=[
+                ZoneHolder(
+                    namespace=pods[uid].pod.namespace,
+                    name=pods[uid].pod.name,
+                    observed=pods[uid].observed is not None,
+                    perhaps={
+                        resource: exact_amount(resource, amount)
+                        for place, resource, amount in pods[uid].zone_charge.repeated
+                        if place == index and amount
+                    },
+                    releasing=pods[uid].releasing,
+                    amounts={resource: exact_amount(resource, amount) for resource, amount in sorted(amounts.items())},
+                )
+                for uid, amounts in held[index].items()
+            ],
+        )
 
 
 def summary(state: ClusterState) -> ClusterSummary:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from kaicore.analysis.inquiry.cycle_observers import PlacementScores
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.kubelet_models import kubelet_text
-from kaicore.analysis.inquiry.placement_scores import PlacementScores
 from kaicore.analysis.inquiry.why_answers import NodeScore, PlacementAnswer
+from kaicore.rules.deciding.why import miss_notes, zones_text
 from kaicore.rules.engine.placement.node_score import RowScore
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PodPlaced
@@ -13,7 +14,6 @@ from kaicore.rules.model.quantity import is_native
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.why import miss_notes, zones_text
 
 _COMPARED = {
     Agreement.EXACT: "as predicted, to the amount",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from kaicore.analysis.inquiry.attempts import CycleRecords, cycle_records
+from kaicore.analysis.inquiry.cycle_observers import placement_scores
 from kaicore.analysis.inquiry.moments import appended_together
-from kaicore.analysis.inquiry.placement_scores import placement_scores
 from kaicore.analysis.inquiry.placements import DecidedPlacement
 from kaicore.analysis.inquiry.pod_history import waits_since
 from kaicore.errors import EventsRetired

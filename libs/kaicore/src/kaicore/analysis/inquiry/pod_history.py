@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.why_answers import EvictionAnswer, PodRejectionAnswer, TimelineStep
+from kaicore.rules.deciding.why import choice_text, zones_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -11,7 +12,6 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.why import choice_text, zones_text
 
 #: A step that changes nothing of how a pod stands.
 OBSERVED = "zones observed"

@@ -8,18 +8,26 @@ from functools import partial
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import ROWS, Listing, RowSelection, Why
+from kaicore.analysis.inquiry.answers import (
+    ROWS,
+    ClusterRow,
+    ClusterSummary,
+    DiffAnswer,
+    DiffQuestion,
+    Listing,
+    RowSelection,
+    Why,
+)
 from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.inquiry.audit_group import audit_group
 from kaicore.analysis.inquiry.audit_node import audit_node
 from kaicore.analysis.inquiry.audit_placements import audit_placements
-from kaicore.analysis.inquiry.cluster_answers import ClusterRow, ClusterSummary
+from kaicore.analysis.inquiry.cycle_observers import TriedGroup, tried_groups
 from kaicore.analysis.inquiry.cycle_rows import list_cycles
-from kaicore.analysis.inquiry.diff_answers import DiffAnswer, DiffQuestion
 from kaicore.analysis.inquiry.differences import ComparedState, compare
 from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
-from kaicore.analysis.inquiry.hub_inquiry import HubInquiry
+from kaicore.analysis.inquiry.hub_rows import HubInquiry
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.known_names import known_names
@@ -30,10 +38,8 @@ from kaicore.analysis.inquiry.past_states import PastStates
 from kaicore.analysis.inquiry.pod_evidence import PodEvidence, pod_evidence, recorded_config
 from kaicore.analysis.inquiry.questions_first import QuestionsFirst
 from kaicore.analysis.inquiry.spans import span_of
-from kaicore.analysis.inquiry.topologies import topologies_of
+from kaicore.analysis.inquiry.topologies import topologies_of, topology_assignments
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
-from kaicore.analysis.inquiry.topology_assignments import topology_assignments
-from kaicore.analysis.inquiry.tried_groups import TriedGroup, tried_groups
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import ENGINE_VERSION

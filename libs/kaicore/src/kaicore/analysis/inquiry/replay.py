@@ -4,17 +4,15 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from kaicore.analysis.inquiry.log_states import events_of, first_state, pages_of
-from kaicore.analysis.inquiry.moments import state_at
-from kaicore.analysis.inquiry.ranges import Range
+from kaicore.analysis.inquiry.moments import Range, state_at
 from kaicore.errors import EventsRetired, UnknownMoment, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.deciding.decide import cycle_stream
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, ShadowDecided
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.decide import cycle_stream
-from kaicore.rules.state.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.rules.state.replay_report import ReplayReport
 from kaicore.spelling import did_you_mean
 
 #: Of these one was decided on the earliest state: cycles of several shards overlap, but not many of them.

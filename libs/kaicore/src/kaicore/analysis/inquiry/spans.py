@@ -7,8 +7,7 @@ import msgspec
 from kaicore.analysis.inquiry.audit_answers import DecisionAnswer, Span, SpanAnswer
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.log_states import events_of
-from kaicore.analysis.inquiry.moments import Moment, parse_moment
-from kaicore.analysis.inquiry.ranges import range_of
+from kaicore.analysis.inquiry.moments import Moment, parse_moment, range_of
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.events.codec import decode_payload

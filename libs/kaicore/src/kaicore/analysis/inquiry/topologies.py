@@ -1,6 +1,12 @@
-"""The domains of topologies: capacity, use, and the room that is left."""
+"""The domains of topologies: capacity, use, and the room that is left.
 
-from collections.abc import Iterable, Sequence
+The shape of the pod that slots are counted for, as people and manifests write it.
+
+The assignment of a group's pods to domains of its topology, in Kueue's form.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,23 +16,201 @@ from kaicore.analysis.inquiry.topology_answers import (
     DomainAnswer,
     DomainResource,
     LevelAnswer,
+    PodSetAssignment,
     SegmentCount,
     TopologiesAnswer,
     TopologyAnswer,
+    TopologyAssignments,
     TopologyQuestion,
 )
-from kaicore.analysis.inquiry.topology_slots import Slot, read_sizes, read_slot
-from kaicore.errors import UnknownSubject
+from kaicore.errors import InvalidObject, UnknownSubject
+from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.quantity import CPU, MEMORY, PODS, exact_amount
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.engine.placement.pod_class import node_requests
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.network_topology import HOSTNAME
+from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.model.quantity import CPU, MEMORY, PODS, exact_amount, parse_amount
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.topology.assignment import AssignedDomain, Document, as_domains, as_slices
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.capacity import segments, sizes_to_show, slots
+from kaicore.rules.topology.resolve import Resolved, resolve
 from kaicore.rules.topology.tree import TopologyColumns, TopologyTree
 from kaicore.spelling import did_you_mean
+
+#: How a question is called in errors.
+_QUESTION = "question"
+
+#: More nodes than a segment can have.
+_MOST_NODES = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What one pod asks for.
+
+    Attributes:
+        requests: amounts; `gpu` for GPUs of all kinds.
+        pod: whose selector, affinity and tolerations count; without one every node's taints are tolerated.
+    """
+
+    requests: Amounts
+    pod: Pod | None = None
+
+    def takes(self, columns: NodeColumns) -> Flags:
+        """Return the rows that the pod may go to, whatever is free there."""
+        if self.pod is None:
+            return np.ones(len(columns.present), np.bool_)
+        tolerations = self.pod.tolerations
+        tolerated, _ = columns.taints_where(lambda taint: tolerates(tolerations, taint))
+        return selected(columns, self.pod.node_selector) & affine(columns, self.pod.node_affinity) & tolerated
+
+
+def read_slot(text: str, manifest: str, resources: Collection[str]) -> Slot | None:
+    """Read what one pod asks for; None where nothing is said.
+
+    Args:
+        text: such as `gpu=8,cpu=16`.
+        manifest: of a Pod, as JSON, instead.
+        resources: resources that nodes have.
+
+    Raises:
+        InvalidObject: it is malformed, asks for nothing, or names a resource that no node has.
+    """
+    if text and manifest:
+        raise InvalidObject(_QUESTION, "slots", text, "is said together with a pod")
+    if manifest:
+        return _of_pod(manifest)
+    return Slot(_amounts(text, resources)) if text else None
+
+
+def _of_pod(manifest: str) -> Slot:
+    # Few questions bring a manifest, and reading one takes a third of what they import.
+    from kaicore.kube.kinds import table  # noqa: PLC0415
+
+    pod = table.POD.normalize(table.POD.decode(manifest.encode()), _refuse)
+    assert isinstance(pod, Pod)
+    return Slot(node_requests(pod), pod)
+
+
+def _refuse(error: InvalidObject) -> None:
+    raise error
+
+
+def _amounts(text: str, resources: Collection[str]) -> Amounts:
+    amounts: Amounts = {}
+    for part in text.split(","):
+        resource, equals, amount = (piece.strip() for piece in part.partition("="))
+        if not resource or not equals:
+            raise InvalidObject(_QUESTION, "slots", part, "is no RESOURCE=AMOUNT, such as gpu=8")
+        if resource in amounts:
+            raise InvalidObject(_QUESTION, "slots", text, f"says {resource} twice")
+        if resource not in resources and resource != GPU:
+            close = did_you_mean(resource, {*resources, GPU})
+            raise InvalidObject(_QUESTION, "slots", resource, f"is a resource that no node has{close}")
+        amounts[resource] = parse_amount(amount, resource=resource, subject=_QUESTION, field=f"slots.{resource}")
+    if not any(amounts.values()):
+        raise InvalidObject(_QUESTION, "slots", text, "asks for nothing")
+    return amounts
+
+
+def read_sizes(text: str) -> tuple[int, ...]:
+    """Read sizes of segments, such as `4,18`, in order; none where nothing is said.
+
+    Raises:
+        InvalidObject: one is no number of 1 or more.
+    """
+    return tuple(sorted(set(_sizes(text.split(","))))) if text else ()
+
+
+def _sizes(parts: Iterable[str]) -> Iterable[int]:
+    for part in parts:
+        digits = part.strip()
+        if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= _MOST_NODES):
+            raise InvalidObject(_QUESTION, "segments", part, "is no number of nodes, 1 or more")
+        yield int(digits)
+
+
+#: Kueue's versions, and how each writes an assignment.
+VERSIONS: dict[str, Callable[..., Document]] = {"v1beta2": as_slices, "v1beta1": as_domains}
+
+
+def topology_assignments(
+    state: ClusterState, kind: str, namespace: str, name: str, *, version: str
+) -> TopologyAssignments:
+    """Return where the pods of a group are that have a node, by pod set.
+
+    Args:
+        state: of the cluster.
+        kind: of the group's object, with its API group or without.
+        namespace: its namespace.
+        name: its name.
+        version: of Kueue's API.
+
+    Raises:
+        InvalidObject: there is no such version.
+        UnknownSubject: there is no such group, or it asks for no topology that there is.
+    """
+    if version not in VERSIONS:
+        raise InvalidObject("question", "version", version, f"is none of {', '.join(VERSIONS)}")
+    group = _group(state, kind, namespace, name)
+    resolved = resolve(group.sets, state.network_topologies, group=f"{kind} {namespace}/{name}")
+    if not isinstance(resolved, Resolved):
+        why = "it asks for no topology" if resolved is None else str(resolved)
+        raise UnknownSubject(f"{kind} {namespace}/{name} has no topology assignment: {why}")
+    levels, depth = _levels(state, resolved.topology)
+    paths = state.network_topologies.tree(resolved.topology)
+    counts: dict[str, Counter[tuple[str, ...]]] = {}
+    outside = 0
+    for uid in state.group_table.pods_of(group.key):
+        entry = state.pods.get(uid)
+        if entry is None or not entry.charged:
+            continue
+        path = paths.path_of(entry.node)
+        if len(path) < depth:
+            outside += 1
+            continue
+        values = path[-1:] if levels == [HOSTNAME] else path[:depth]
+        counts.setdefault(entry.pod_set, Counter())[values] += 1
+    write = VERSIONS[version]
+    return TopologyAssignments(
+        group=group.key,
+        topology=f"{resolved.topology.kind}/{resolved.topology.name}".rstrip("/"),
+        position=state.position,
+        recorded_at=time_text(state.recorded_at),
+        outside=outside,
+        pod_set_assignments=[
+            PodSetAssignment(
+                name=pod_set or "main",
+                topology_assignment=write(levels, [AssignedDomain(*one) for one in counts[pod_set].items()]),
+            )
+            for pod_set in sorted(counts)
+        ],
+    )
+
+
+def _group(state: ClusterState, kind: str, namespace: str, name: str) -> Group:
+    for _, group in sorted(state.groups.items()):
+        is_named = (group.namespace, group.name) == (namespace, name)
+        if is_named and kind in (group.origin, group.origin.partition(".")[0]):
+            return group
+    raise UnknownSubject(f"the log knows of no group {kind} {namespace}/{name}")
+
+
+def _levels(state: ClusterState, key: TopologyKey) -> tuple[list[str], int]:
+    """Return the levels that an assignment names, and how many values lead to a domain of the lowest.
+
+    Only the hostname where that is the lowest level, as Kueue has it; all of them where the definition ends above.
+    """
+    all_levels = state.network_topologies.paths(key).levels
+    definition = state.network_topologies.definitions.get(key)
+    if definition is not None and definition.levels and definition.levels[-1].keys:
+        return [level.name for level in definition.levels], len(definition.levels)
+    return [HOSTNAME], len(all_levels)
+
 
 #: Kinds whose pods are on a node that is idle: those that come with every node.
 _COMES_WITH_THE_NODE = frozenset({"DaemonSet", "Node"})

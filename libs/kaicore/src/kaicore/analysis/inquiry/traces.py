@@ -1,6 +1,6 @@
 """A pod's way from its creation to its end as an OpenTelemetry trace, in the JSON of OTLP.
 
-Ids follow from the events (`kaicore.rules.events.trace_context`), so a trace is the same at every request. It is also
+Ids follow from the events (`kaicore.rules.events.envelope`), so a trace is the same at every request. It is also
 the trace that `traceparent` names on the bus and in CloudEvents. A step is a span that ends with an event and has its
 id.
 """
@@ -11,8 +11,7 @@ from typing import Any
 from kaicore.analysis.inquiry.answers import Answer
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.trace_context import span_of, trace_id, trace_of
+from kaicore.rules.events.envelope import Event, span_of, trace_id, trace_of
 from kaicore.version import version
 
 #: Of OTLP: a span of something inside, and a status that is an error.

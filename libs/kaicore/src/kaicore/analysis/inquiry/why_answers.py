@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kaicore.analysis.inquiry.answer import Answer
+from kaicore.analysis.inquiry.json_spelling import Answer
 
 
 class StoryAnswer(Answer, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import numpy as np
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.resources import gpus_per_unit
 from kaicore.rules.state.cluster_state import ClusterState
 

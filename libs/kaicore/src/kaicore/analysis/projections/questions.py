@@ -20,11 +20,10 @@ from kaicore.analysis.projections.answers import (
 )
 from kaicore.analysis.projections.projection import MINUTE_US
 from kaicore.analysis.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour
-from kaicore.analysis.projections.store import Generation, ViewStore
-from kaicore.analysis.projections.tables import DECISIONS_HOUR, OCCUPANCY, POD_HISTORY, QUEUE_HOUR
+from kaicore.analysis.projections.store import DECISIONS_HOUR, OCCUPANCY, POD_HISTORY, QUEUE_HOUR, Generation, ViewStore
 from kaicore.errors import InvalidObject
 from kaicore.ledger.log.port import EventLog
-from kaicore.rules.model.duration import parse_duration
+from kaicore.rules.model.quantity import parse_duration
 
 #: Most rows that one question about time looks at, and most points that it answers.
 _MOST_ROWS, _MOST_POINTS = 200_000, 5000

@@ -4,6 +4,8 @@ transaction.
 Rows belong to a generation. The live generation is read. Another one can be built beside it, and takes its place in one
 transaction when it has caught up. A builder writes only if the generation is unchanged since its last write, so that
 two builders cannot both count the same events.
+
+The tables of the read models, in the schema `views`. `migrations/versions/0006_views.py` creates them.
 """
 
 from collections.abc import Sequence
@@ -11,22 +13,71 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 from psycopg.rows import dict_row
-from sqlalchemy import ColumnElement, Executable, Select, Table, delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Executable,
+    Integer,
+    MetaData,
+    Numeric,
+    Select,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from kaicore.analysis.projections.projection import PROJECTION_SCHEMA
-from kaicore.analysis.projections.rows import PodHistory, RowChanges
-from kaicore.analysis.projections.tables import (
-    DECISIONS_HOUR,
-    OCCUPANCY,
-    OF_GENERATIONS,
-    POD_HISTORY,
-    PROGRESS,
-    QUEUE_HOUR,
-)
+from kaicore.analysis.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
 from kaicore.errors import KaiError
 from kaicore.ledger.log.postgres.connections import Connection, Connections
+
+METADATA = MetaData(schema="views")
+
+#: Amounts times seconds, which 64 bits do not hold.
+_LARGE = frozenset({"allocated", "requested", "fair_share"})
+
+
+def _table(name: str, row: type[msgspec.Struct], *keys: str) -> Table:
+    fields = [
+        Column(
+            field.name,
+            Text if field.type is str else Numeric(asdecimal=False) if field.name in _LARGE else BigInteger,
+            primary_key=field.name in keys,
+            nullable=False,
+        )
+        for field in msgspec.structs.fields(row)
+    ]
+    cluster = Column("cluster", Text, primary_key=True)
+    generation = Column("generation", Integer, primary_key=True, autoincrement=False)
+    return Table(name, METADATA, cluster, generation, *fields)
+
+
+PROGRESS = Table(
+    "progress",
+    METADATA,
+    Column("cluster", Text, primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("schema", Integer, nullable=False),
+    Column("live", Boolean, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("recorded_at", BigInteger, nullable=False),
+)
+POD_HISTORY = _table("pod_history", PodHistory, "uid")
+OCCUPANCY = _table("occupancy", Occupancy, "at")
+QUEUE_HOUR = _table("queue_hour", QueueHour, "at", "queue", "resource")
+DECISIONS_HOUR = _table("decisions_hour", DecisionsHour, "at")
+
+#: All that have rows of a generation.
+OF_GENERATIONS = (POD_HISTORY, OCCUPANCY, QUEUE_HOUR, DECISIONS_HOUR)
+
 
 _DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 

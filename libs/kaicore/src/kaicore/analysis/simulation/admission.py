@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.objects import PriorityClassObject
+from kaicore.kube.wire.objects import PriorityClassObject
 from kaicore.kube.workloads import Object
 from kaicore.rules.model.namespace import Namespace
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.storage_objects import BudgetObject, BudgetStatus
+from kaicore.kube.wire.objects import BudgetObject, BudgetStatus
 from kaicore.kube.workloads import Object
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.resources import subject_of
+from kaicore.kube.wire.resources import subject_of
 from kaicore.kube.workloads import Object, derived_uid, suffix
 
 #: Group and kind.

@@ -1,8 +1,20 @@
 """Any mix of objects to a world that can be simulated: API server defaults are added, and owners become pods.
 
 The result depends neither on the order of the objects nor on their origin.
+
+Owners that have pods or other owned objects in the input, so that none are generated for them.
+
+Suspended owners, and the same owners as they would be without suspension.
+
+Objects without their invalid parts, for readers that take them as plain JSON.
+
+Manifests from design documents that no API server accepts: they are read as intended, with a warning.
+
+Sources: the example manifests of Volcano's design of network topologies (Jobs of `topology.volcano.sh`, members of
+HyperNodes by `name` and `type`) and of Koordinator's documentation (kinds in small letters, a gang's groups as a list).
 """
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -10,30 +22,26 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.simulation.admission import Admission, admitted_node
-from kaicore.analysis.simulation.drafts import as_served
 from kaicore.analysis.simulation.identities import GroupKind, Identities, Located, located
-from kaicore.analysis.simulation.owners_with_children import OwnersWithChildren
 from kaicore.analysis.simulation.resource_claims import POD_GROUP_KIND, RESOURCE_CLAIM_KIND, TEMPLATE_KIND
 from kaicore.analysis.simulation.surroundings import KINDS, ephemeral_claims, template_claims
-from kaicore.analysis.simulation.suspended import kueue_queue, resumed
 from kaicore.analysis.simulation.validation import OddFields, is_built_in, validate
-from kaicore.analysis.simulation.well_formed import well_formed
 from kaicore.analysis.simulation.world import NO_TIMES, World, WorldPod, created
 from kaicore.errors import AbsurdQuantity, InvalidObject
-from kaicore.kube import kinds
-from kaicore.kube.group_kinds import group_kind
-from kaicore.kube.kind import Kind
-from kaicore.kube.losses import Lost
-from kaicore.kube.normalize_fields import seconds
-from kaicore.kube.normalize_pod import normalize_pod, read_constraints
-from kaicore.kube.objects import KubernetesObject
-from kaicore.kube.queue_kinds import queue_kind
-from kaicore.kube.resources import subject_of
-from kaicore.kube.topology_kinds import topology_kind
-from kaicore.kube.workloads import Made, Object, expand, group_of, is_owner
+from kaicore.kube.kinds import table
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.kinds.table import group_kind, queue_kind, topology_kind
+from kaicore.kube.normalize.fields import seconds
+from kaicore.kube.normalize.losses import Lost
+from kaicore.kube.normalize.pod import normalize_pod, read_constraints
+from kaicore.kube.wire.objects import KubernetesObject
+from kaicore.kube.wire.resources import subject_of
+from kaicore.kube.workloads import Made, Object, derived_uid, expand, group_of, is_owner
+from kaicore.kube.workloads.owners import TRAINING_KINDS
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.groups.kinds import OWNER_KINDS
+from kaicore.rules.groups.koordinator import GANG
+from kaicore.rules.groups.labels import KUEUE_QUEUE_LABEL, OWNER_KINDS
 from kaicore.rules.groups.membership import membership
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
@@ -44,9 +52,164 @@ from kaicore.rules.model.placement import (
     ContainerPlacement,
     decode_annotation,
 )
+from kaicore.rules.model.quantity import canonical_quantity
+
+
+class OwnersWithChildren:
+    """Which owners have something in the input that is theirs."""
+
+    def __init__(self, objects: Sequence[Located]) -> None:
+        self._uids: dict[tuple[str, str, str, str], set[str]] = {}
+        for item in objects:
+            metadata = item.object["metadata"]
+            references = metadata.get("ownerReferences")
+            for reference in references if isinstance(references, list) else ():
+                if not isinstance(reference, dict):
+                    continue
+                key = (
+                    group_of(str(reference.get("apiVersion", ""))),
+                    str(reference.get("kind", "")),
+                    str(metadata["namespace"]),
+                    str(reference.get("name", "")),
+                )
+                self._uids.setdefault(key, set()).add(str(reference.get("uid", "")))
+
+    def include(self, owner: Object) -> bool:
+        """Whether anything names this object as its owner; a uid that is derived was not written by a person."""
+        metadata = owner["metadata"]
+        kind = group_of(owner["apiVersion"]), owner["kind"]
+        uids = self._uids.get((*kind, metadata["namespace"], metadata["name"]))
+        if uids is None:
+            return False
+        derived = derived_uid(*kind, metadata["namespace"], metadata["name"])
+        return metadata["uid"] == derived or "" in uids or metadata["uid"] in uids
+
+
+#: Where in its `spec` an owner says `suspend`.
+_SUSPENDED_IN: dict[tuple[str, str], tuple[str, ...]] = {
+    ("batch", "Job"): (),
+    ("jobset.x-k8s.io", "JobSet"): (),
+    ("ray.io", "RayCluster"): (),
+    ("ray.io", "RayJob"): (),
+    **{("kubeflow.org", kind): ("runPolicy",) for kind in (*TRAINING_KINDS, "MPIJob")},
+}
+
+
+def resumed(owner: Object) -> Object:
+    """Return an owner as it is when it is resumed; the owner itself where it is not suspended."""
+    path = _SUSPENDED_IN.get((group_of(owner["apiVersion"]), owner["kind"]))
+    if path is None or _spec(owner, path).get("suspend") is not True:
+        return owner
+    running = copy.deepcopy(owner)
+    _spec(running, path)["suspend"] = False
+    return running
+
+
+def kueue_queue(owner: Object) -> str:
+    """Return Kueue's LocalQueue that is to resume an owner; empty where it is not Kueue that does."""
+    labels = owner["metadata"].get("labels")
+    return str(labels.get(KUEUE_QUEUE_LABEL, "")) if isinstance(labels, dict) else ""
+
+
+def _spec(owner: Object, path: tuple[str, ...]) -> Object:
+    part = owner.get("spec")
+    for name in path:
+        part = part.get(name) if isinstance(part, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def well_formed(topology: NodeTopology) -> Object:
+    """Return a NodeResourceTopology that says what was understood of another one."""
+    attributes = {"topologyManagerPolicy": str(topology.policy), "topologyManagerScope": str(topology.scope)}
+    for option, value in topology.options.items():
+        attributes["topologyManagerOption" + "".join(word.title() for word in option.split("-"))] = value
+    return {
+        "metadata": {"name": topology.node},
+        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
+        "zones": [
+            {
+                "name": zone.name,
+                "type": "Node",
+                "costs": [{"name": name, "value": cost} for name, cost in zone.costs.items()],
+                "resources": [
+                    {
+                        "name": name,
+                        "capacity": canonical_quantity(name, resource.capacity),
+                        "allocatable": canonical_quantity(name, resource.allocatable),
+                        "available": canonical_quantity(name, resource.available),
+                    }
+                    for name, resource in zone.resources.items()
+                ],
+            }
+            for zone in topology.zones
+        ],
+    }
+
+
+_encoder = msgspec.json.Encoder()
+
+_GROUPS = f"{GANG}/groups"
+_DRAFT_GROUP, _SERVED_JOB = "topology.volcano.sh", "batch.volcano.sh/v1alpha1"
+
+
+def as_served(item: Located) -> tuple[Located, Sequence[str]]:
+    """Return an object as an API server would take it, and a warning for each thing that it would have refused.
+
+    Args:
+        item: an object with texts as apiVersion and kind; it is not changed.
+    """
+    warnings: list[str] = []
+    wire = item.object
+    if wire["apiVersion"] == "v1" and wire["kind"] in ("pod", "node"):
+        warnings.append(f"kind {wire['kind']} is read as {wire['kind'].title()}")
+        wire = {**wire, "kind": wire["kind"].title()}
+    if (group_of(wire["apiVersion"]), wire["kind"]) == (_DRAFT_GROUP, "Job"):
+        warnings.append(f"a Job of {wire['apiVersion']} is read as one of {_SERVED_JOB}")
+        wire = {**wire, "apiVersion": _SERVED_JOB}
+    wire = _with_texts(wire, warnings)
+    if (group_of(wire["apiVersion"]), wire["kind"]) == (_DRAFT_GROUP, "HyperNode"):
+        wire = _with_selectors(wire, warnings)
+    name = wire["metadata"].get("name") if isinstance(wire.get("metadata"), dict) else None
+    about = f"{item.where}: {wire['kind']} {name}" if isinstance(name, str) else item.where
+    return Located(item.where, wire), [f"{about}: {said}; an API server takes no such thing" for said in warnings]
+
+
+def _with_texts(wire: Object, warnings: list[str]) -> Object:
+    """Make the list of a gang's groups into a text; other annotations that are no texts are faults."""
+    metadata = wire.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(annotations, dict):
+        return wire
+    groups = annotations.get(_GROUPS)
+    if not isinstance(groups, list):
+        return wire
+    warnings.append(f"metadata.annotations[{_GROUPS}] is a list, and is read as text")
+    texts = {**annotations, _GROUPS: _encoder.encode(groups).decode()}
+    return {**wire, "metadata": {**metadata, "annotations": texts}}
+
+
+def _with_selectors(wire: Object, warnings: list[str]) -> Object:
+    """Make members of a HyperNode that have a name into members with a selector."""
+    spec = wire.get("spec")
+    members = spec.get("members") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(members, list):
+        return wire
+    selected = [_with_selector(member) for member in members]
+    if selected == members:
+        return wire
+    warnings.append("members by name are read as members with selector.exactMatch.name")
+    return {**wire, "spec": {**spec, "members": selected}}
+
+
+def _with_selector(member: Any) -> Any:
+    if not isinstance(member, dict) or "selector" in member or not isinstance(member.get("name"), str):
+        return member
+    others = {key: value for key, value in member.items() if key != "name"}
+    return {**others, "selector": {"exactMatch": {"name": member["name"]}}}
+
 
 #: Every kind that is recorded, by group and kind.
-_TABLE: dict[GroupKind, Kind[Any]] = {(kind.resource.group, kind.name.partition(".")[0]): kind for kind in kinds.KINDS}
+_TABLE: dict[GroupKind, Kind[Any]] = {(kind.resource.group, kind.name.partition(".")[0]): kind for kind in table.KINDS}
 
 #: Kinds that are left out for a reason of their own.
 _LEFT_OUT = {
@@ -56,7 +219,7 @@ _LEFT_OUT = {
 
 _RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+_JSON = msgspec.json.Encoder(order="deterministic")
 
 
 def read_world(objects: Iterable[Located], *, scheduler_name: str, most_pods: int | None = None) -> World:
@@ -194,23 +357,23 @@ class _Reader:
 
     def _add_node(self, item: Located) -> None:
         node = admitted_node(item.object)
-        wire = kinds.NODE.decode(_encoder.encode(node))
-        model = kinds.NODE.normalize(wire, self._lost_at(item))
+        wire = table.NODE.decode(_JSON.encode(node))
+        model = table.NODE.normalize(wire, self._lost_at(item))
         assert isinstance(model, Node)
         self._columns.set_node(model, self._columns.row(model.name))
         self._world.nodes[model.name] = node, wire
 
     def _add_topology(self, item: Located) -> None:
-        wire = kinds.TOPOLOGY.decode(_encoder.encode(item.object))
+        wire = table.TOPOLOGY.decode(_JSON.encode(item.object))
         before = len(self._world.warnings)
-        model = kinds.TOPOLOGY.normalize(wire, self._lost_at(item))
+        model = table.TOPOLOGY.normalize(wire, self._lost_at(item))
         assert isinstance(model, NodeTopology)
         spoiled = len(self._world.warnings) > before
         self._world.topologies[model.node] = well_formed(model) if spoiled else item.object, wire
 
     def _add_priority_class(self, item: Located) -> None:
-        wire = kinds.PRIORITY_CLASS.decode(_encoder.encode(item.object))
-        kinds.PRIORITY_CLASS.normalize(wire, self._lost_at(item))
+        wire = table.PRIORITY_CLASS.decode(_JSON.encode(item.object))
+        table.PRIORITY_CLASS.normalize(wire, self._lost_at(item))
         self._world.priority_classes[wire.metadata.name] = wire
 
     def _add_surrounding(self, item: Located) -> None:
@@ -219,7 +382,7 @@ class _Reader:
 
     def _add_pod(self, item: Located) -> None:
         pod, made = self._world.surroundings.claim_templates.make(self._admission.pod(item.object))
-        wire = kinds.POD.decode(_encoder.encode(pod))
+        wire = table.POD.decode(_JSON.encode(pod))
         subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
         if normalize_pod(wire, self._lost_at(item)).malformed:
             read_constraints(wire)
@@ -310,7 +473,7 @@ class _Reader:
     def _add_group_source(self, item: Located) -> None:
         kind = group_kind(item.object["apiVersion"], item.object["kind"])
         assert kind is not None
-        wire = kind.decode(_encoder.encode(item.object))
+        wire = kind.decode(_JSON.encode(item.object))
         source = kind.normalize(wire, self._lost_at(item))
         assert isinstance(source, GroupSource)
         self._sources[source.key] = source
@@ -319,14 +482,14 @@ class _Reader:
     def _add_queue(self, item: Located) -> None:
         kind = queue_kind(item.object["apiVersion"], item.object["kind"])
         assert kind is not None
-        wire = kind.decode(_encoder.encode(item.object))
+        wire = kind.decode(_JSON.encode(item.object))
         kind.normalize(wire, self._lost_at(item))
         self._world.queues.append((kind, wire))
 
     def _add_network_topology(self, item: Located) -> None:
         kind = topology_kind(item.object["apiVersion"], item.object["kind"])
         assert kind is not None
-        wire = kind.decode(_encoder.encode(item.object))
+        wire = kind.decode(_JSON.encode(item.object))
         kind.normalize(wire, self._lost_at(item))
         self._world.network_topologies.append((kind, wire))
 
@@ -352,7 +515,7 @@ class _Reader:
             self._world.warnings.append(f"{_pods(count)} of {key}, which is not given: taken to start one by one")
 
     def _nodes_for(self, pod: Object) -> list[str]:
-        model = normalize_pod(kinds.POD.decode(_encoder.encode(pod)))
+        model = normalize_pod(table.POD.decode(_JSON.encode(pod)))
         suited = selected(self._columns, model.node_selector) & affine(self._columns, model.node_affinity)
         return sorted(
             node.name

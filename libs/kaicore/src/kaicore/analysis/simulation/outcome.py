@@ -5,20 +5,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kaicore.rules.deciding.remedies import StateRemedies
+from kaicore.rules.deciding.why import one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.victims.job_failures import failures_text
+from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events.payloads import EvictionDecided, HealRequested, PodPlaced
+from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import display_key
-from kaicore.rules.groups.ranks import NO_RANK
 from kaicore.rules.model.placement import Placement
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import canonical_quantity
-from kaicore.rules.model.rejection import is_kubelet_rejection
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.remedies import StateRemedies
-from kaicore.rules.state.why import one_by_one, pending_reasons
 
 
 class Phase(StrEnum):

@@ -15,17 +15,19 @@ from kaicore.analysis.simulation.disruption import DisruptionController
 from kaicore.analysis.simulation.kubelets import KubeletAnswer, Kubelets
 from kaicore.analysis.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
 from kaicore.analysis.simulation.world import World, WorldPod
-from kaicore.kube.facts import Facts
-from kaicore.kube.kind import Kind
-from kaicore.kube.kinds import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY
-from kaicore.kube.normalize_fields import seconds
-from kaicore.kube.normalize_pod import normalize_pod
-from kaicore.kube.normalize_topology import normalize_topology
-from kaicore.kube.objects import PodObject
-from kaicore.kube.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
-from kaicore.kube.resources import PODS, ObjectT
+from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.kinds.facts import Facts
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.kinds.table import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY
+from kaicore.kube.normalize.fields import seconds
+from kaicore.kube.normalize.node import normalize_topology
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.objects import PodObject
+from kaicore.kube.wire.resources import PODS, ObjectT
 from kaicore.kube.workloads import Object, successor
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.deciding.cycle_input import next_due
+from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason
 from kaicore.rules.events.binding_annotations import binding_annotations
@@ -54,8 +56,6 @@ from kaicore.rules.model.placement import (
 )
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.cycle_input import next_due
-from kaicore.rules.state.decide import decide
 
 #: What a simulation's cluster and shard are called in its log.
 CLUSTER, SHARD = "simulated", "default"

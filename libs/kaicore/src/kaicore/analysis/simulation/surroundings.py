@@ -7,23 +7,22 @@ import msgspec
 
 from kaicore.analysis.simulation.disruption import check_budget
 from kaicore.analysis.simulation.resource_claims import RESOURCE_CLAIM_KIND, ClaimTemplates
-from kaicore.kube.device_kinds import DEVICE_KINDS
-from kaicore.kube.kind import Kind
-from kaicore.kube.kinds import BUDGET, CLAIM, NAMESPACE, STORAGE_CLASS, VOLUME
-from kaicore.kube.losses import Lost, unheard
-from kaicore.kube.normalize_storage import BOUND_ANNOTATION, normalize_namespace
-from kaicore.kube.objects import ObjectMeta
-from kaicore.kube.storage_objects import (
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.kinds.table import BUDGET, CLAIM, DEVICE_KINDS, NAMESPACE, STORAGE_CLASS, VOLUME
+from kaicore.kube.normalize.losses import Lost, unheard
+from kaicore.kube.normalize.storage import BOUND_ANNOTATION, normalize_namespace
+from kaicore.kube.wire.objects import (
     BudgetObject,
     ClaimObject,
     ClaimReference,
     NamespaceObject,
+    ObjectMeta,
     PhaseStatus,
     StorageClassObject,
     VolumeObject,
 )
 from kaicore.kube.workloads import Object, derived_uid
-from kaicore.kube.workloads.fields import spec_of
+from kaicore.kube.workloads.objects import spec_of
 from kaicore.rules.model.namespace import Namespace
 
 _RECORDED: tuple[Kind[Any], ...] = (NAMESPACE, STORAGE_CLASS, VOLUME, CLAIM, BUDGET, *DEVICE_KINDS)

@@ -8,8 +8,8 @@ import msgspec
 
 from kaicore.analysis.simulation.surroundings import Surroundings
 from kaicore.errors import InvalidObject
-from kaicore.kube.kind import Kind
-from kaicore.kube.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.wire.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.kube.workloads import Object
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.placement import ContainerPlacement

@@ -4,8 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import Answer, ReasonAnswer
-from kaicore.analysis.inquiry.start_answers import CalibrationAnswer, GroupStart, StartAnswer
+from kaicore.analysis.inquiry.answers import Answer, CalibrationAnswer, GroupStart, ReasonAnswer, StartAnswer
 
 
 class Prospect(StrEnum):

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from kaicore.analysis.inquiry.answers import CalibrationAnswer
 from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.moments import state_at
-from kaicore.analysis.inquiry.start_answers import CalibrationAnswer
 from kaicore.analysis.submission.histories import MOST_EVENTS
 from kaicore.analysis.submission.starts import duration_text
 from kaicore.errors import KaiError

@@ -9,9 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from kaicore.analysis.inquiry.answers import Why
+from kaicore.analysis.inquiry.answers import CalibrationAnswer, GroupStart, Why
 from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.inquiry.start_answers import CalibrationAnswer, GroupStart
 from kaicore.analysis.submission.answers import StartsAnswer
 from kaicore.analysis.submission.calibrations import kept_calibration
 from kaicore.analysis.submission.histories import RunHistories

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
+from kaicore.analysis.inquiry.answers import CalibrationAnswer, GroupStart, StartAnswer
 from kaicore.analysis.inquiry.json_spelling import time_text
-from kaicore.analysis.inquiry.start_answers import CalibrationAnswer, GroupStart, StartAnswer
 from kaicore.analysis.submission.answers import SubmittedGroup
 from kaicore.rules.forecast.runs import Basis
 from kaicore.rules.forecast.start import StartForecast

@@ -10,14 +10,14 @@ import msgspec
 from kaicore.analysis.simulation import Located, World, read_world
 from kaicore.analysis.submission.copied_state import CopiedState
 from kaicore.errors import InvalidObject
-from kaicore.kube import kinds
-from kaicore.kube.facts import Facts
-from kaicore.kube.group_kinds import group_kind
-from kaicore.kube.kind import Kind
-from kaicore.kube.normalize_storage import DEFAULT_TOLERATIONS
-from kaicore.kube.objects import KubernetesObject, PodObject
-from kaicore.kube.reflector_core import ObjectSeen
-from kaicore.kube.resources import subject_of
+from kaicore.kube.api.reflector_core import ObjectSeen
+from kaicore.kube.kinds import table
+from kaicore.kube.kinds.facts import Facts
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.kinds.table import group_kind
+from kaicore.kube.normalize.storage import DEFAULT_TOLERATIONS
+from kaicore.kube.wire.objects import KubernetesObject, PodObject
+from kaicore.kube.wire.resources import subject_of
 from kaicore.kube.workloads import Object
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import GroupSourceObserved
@@ -90,7 +90,7 @@ def submit_objects(copied: CopiedState, objects: Sequence[Located], *, scheduler
         if wire.spec.scheduler_name == _NOT_NAMED:
             unnamed += 1
             wire = msgspec.structs.replace(wire, spec=msgspec.structs.replace(wire.spec, scheduler_name=scheduler_name))
-        copied.record([_seen(copied, kinds.POD, wire)])
+        copied.record([_seen(copied, table.POD, wire)])
         submitted.uids.append(meta.uid)
     if unnamed:
         pods = "1 pod names" if unnamed == 1 else f"{unnamed} pods name"
@@ -197,14 +197,14 @@ def _record_surroundings(copied: CopiedState, world: World) -> None:
     """Fold everything but pods; namespaces that are there keep their labels, and owners that are there stay."""
     state = copied.state
     seen: list[tuple[Kind[Any], KubernetesObject]] = [
-        (kinds.PRIORITY_CLASS, one)
+        (table.PRIORITY_CLASS, one)
         for one in world.priority_classes.values()
         if one.metadata.name not in state.priority_classes
     ]
     seen += [
         (kind, wire)
         for kind, wire in world.surroundings.recorded({pod.wire.metadata.namespace for pod in world.pods})
-        if kind is not kinds.NAMESPACE or wire.metadata.name not in state.constraints.namespaces
+        if kind is not table.NAMESPACE or wire.metadata.name not in state.constraints.namespaces
     ]
     seen += [*world.queues, *world.network_topologies, *world.group_sources]
     copied.record(_seen(copied, kind, _created(wire, copied.now)) for kind, wire in seen)

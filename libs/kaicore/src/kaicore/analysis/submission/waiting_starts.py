@@ -1,8 +1,8 @@
 """Forecasts of starts for pods that already wait in a cluster."""
 
+from kaicore.analysis.inquiry.answers import GroupStart
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.known_names import known_names
-from kaicore.analysis.inquiry.start_answers import GroupStart
 from kaicore.analysis.submission.answers import StartsAnswer
 from kaicore.analysis.submission.copied_state import CopiedState
 from kaicore.analysis.submission.starts import start_answer

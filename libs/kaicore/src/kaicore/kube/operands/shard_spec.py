@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from kaicore.errors import ConfigurationError
+from kaicore.kube.operands.config_spec import Faults, Resources, section
 from kaicore.kube.operands.names import Object
-from kaicore.kube.operands.reading import Faults, Resources, section
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
 from kaicore.spelling import did_you_mean
 

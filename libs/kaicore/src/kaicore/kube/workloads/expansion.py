@@ -3,20 +3,25 @@
 from collections.abc import Callable
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.workloads.apps import (
+from kaicore.kube.workloads.objects import Object, group_of
+from kaicore.kube.workloads.owners import (
+    TRAINING_KINDS,
     NodesFor,
     daemon_set_pods,
     deployment_replica_sets,
+    hyper_job_jobs,
+    job_pods,
+    jobset_jobs,
+    leader_worker_set_pods,
+    mpi_job_pods,
+    ray_cluster_pods,
+    ray_job_parts,
     replica_set_pods,
     stateful_set_pods,
+    training_job_pods,
+    volcano_job_pods,
 )
-from kaicore.kube.workloads.batch import job_pods, jobset_jobs
-from kaicore.kube.workloads.kubeflow import TRAINING_KINDS, mpi_job_pods, training_job_pods
-from kaicore.kube.workloads.leader_worker_set import leader_worker_set_pods
-from kaicore.kube.workloads.objects import Object, group_of
 from kaicore.kube.workloads.pods import Made
-from kaicore.kube.workloads.ray import ray_cluster_pods, ray_job_parts
-from kaicore.kube.workloads.volcano import hyper_job_jobs, volcano_job_pods
 
 __all__ = ["Made", "NodesFor", "expand", "is_owner"]
 

@@ -1,8 +1,14 @@
-"""Objects as plain mappings. Names, uids and references are the same every time, where a cluster's are random."""
+"""Objects as plain mappings. Names, uids and references are the same every time, where a cluster's are random.
 
+Fields of an object that was written by hand: their types are checked, and an error names the full path.
+"""
+
+from copy import deepcopy
 from hashlib import sha1, sha256
 from typing import Any
 from uuid import UUID, uuid5
+
+from kaicore.errors import InvalidObject
 
 #: An object as its JSON says it.
 Object = dict[str, Any]
@@ -69,3 +75,147 @@ def controlled_by(owner: Object) -> list[Object]:
             "blockOwnerDeletion": True,
         }
     ]
+
+
+_LARGEST = 2**31 - 1
+
+#: The most pods that one field of an owner may stand for: beyond it is a mistake, not a workload.
+MOST_PODS = 100_000
+
+
+class Fields:
+    """A mapping inside an object that knows where it stands."""
+
+    def __init__(self, subject: str, value: Object, path: str = "") -> None:
+        """Args:
+        subject: the object, for errors.
+        value: the mapping.
+        path: of the mapping in the object.
+        """
+        self.value = value
+        self.path = path
+        self._subject = subject
+
+    def where(self, name: str) -> str:
+        """Return a field's path."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def error(self, name: str, problem: str) -> InvalidObject:
+        """Return the error that says what is wrong with a field."""
+        return InvalidObject(self._subject, self.where(name), self.value.get(name), problem)
+
+    def integer(self, name: str, default: int) -> int:
+        """Return a count; the default where there is none.
+
+        Raises:
+            InvalidObject: it is no whole number, negative, or beyond 32 bits.
+        """
+        value = self.value.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
+            raise self.error(name, "must be a whole number of 0 or more")
+        return value
+
+    def pods(self, name: str, default: int) -> int:
+        """Return a count of pods, or of what has some; the default where there is none.
+
+        Raises:
+            InvalidObject: it is no count, or more than can be meant.
+        """
+        count = self.integer(name, default)
+        if count > MOST_PODS:
+            raise self.error(name, f"is more than {MOST_PODS}, the most that is expanded")
+        return count
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a text; the default where there is none.
+
+        Raises:
+            InvalidObject: it is no text, or one that no name or value of Kubernetes can be.
+        """
+        value = self.value.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str) or not value.isprintable():
+            raise self.error(name, "must be a text of printable characters")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return a switch, off where there is none.
+
+        Raises:
+            InvalidObject: it is neither true nor false.
+        """
+        value = self.value.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.error(name, "must be true or false")
+        return bool(value)
+
+    def inside(self, name: str, *, required: bool = False) -> "Fields":
+        """Return a mapping, an empty one where there is none.
+
+        Raises:
+            InvalidObject: it is no mapping, or `required` and missing.
+        """
+        value = self.value.get(name)
+        if value is None and not required:
+            value = {}
+        if not isinstance(value, dict):
+            raise self.error(name, "is missing" if value is None else "must be a mapping")
+        return Fields(self._subject, value, self.where(name))
+
+    def items(self, name: str) -> "list[Fields]":
+        """Return the mappings of a list, none where there is none.
+
+        Raises:
+            InvalidObject: it is no list of mappings.
+        """
+        value = self.value.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.error(name, "must be a list of mappings")
+        return [Fields(self._subject, item, f"{self.where(name)}[{index}]") for index, item in enumerate(value)]
+
+    def copy(self, name: str) -> Any:
+        """Return a mapping's deep copy, an empty one where there is none.
+
+        Raises:
+            InvalidObject: it is no mapping.
+        """
+        return deepcopy(self.inside(name).value)
+
+
+def spec_of(owner: Object) -> Fields:
+    """Return the `spec` of an object.
+
+    Raises:
+        InvalidObject: it has none.
+    """
+    subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
+    return Fields(subject, owner).inside("spec", required=True)
+
+
+def status_of(owner: Object) -> Fields:
+    """Return the `status` of an object, an empty one where it has none."""
+    subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
+    return Fields(subject, owner).inside("status")
+
+
+def annotation_of(owner: Object, name: str) -> str:
+    """Return an annotation of an object, empty where it has none.
+
+    Raises:
+        InvalidObject: its annotations are no mapping, or this one is no text.
+    """
+    subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
+    return Fields(subject, owner).inside("metadata").inside("annotations").text(name)
+
+
+def is_finished(owner: Object, *conditions: str) -> bool:
+    """Whether any of these conditions of an object is true."""
+    return any(
+        item.value.get("type") in conditions and item.value.get("status") == "True"
+        for item in status_of(owner).items("conditions")
+    )

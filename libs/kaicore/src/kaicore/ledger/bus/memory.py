@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kaicore.errors import BusUnavailable
-from kaicore.ledger.bus.names import check_cluster
 from kaicore.ledger.bus.port import Limits, Message, StreamState, check_follows
+from kaicore.ledger.bus.wire import check_cluster
 
 
 @dataclass(slots=True, eq=False)

@@ -2,13 +2,42 @@
 
 Leaving a large event out would break the rule that sequence equals position. The hash shows a reader that an event is
 to be fetched from the log, and shows the relay which log the stream belongs to.
+
+Names of clusters and events on the bus.
 """
 
-from kaicore.errors import CorruptLog
+import re
+
+from kaicore.errors import CorruptLog, InvalidObject
 from kaicore.ledger.bus.port import Message
 from kaicore.rules.events.codec import decode_event, encode_event
-from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.trace_context import traceparent
+from kaicore.rules.events.envelope import Event, traceparent
+
+_CLUSTER = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def check_cluster(cluster: str) -> str:
+    """Return the name of a cluster if it can be part of a subject, a stream's name and a path.
+
+    Raises:
+        InvalidObject: it is no DNS label (RFC 1123).
+    """
+    if not _CLUSTER.fullmatch(cluster):
+        raise InvalidObject(
+            "cluster", "name", cluster, "must be 1 to 63 of a-z, 0-9 and -, with no - at either end, to have a stream"
+        )
+    return cluster
+
+
+def stream_name(cluster: str) -> str:
+    """Return the name of a cluster's stream."""
+    return f"kai-{check_cluster(cluster)}"
+
+
+def subject_prefix(cluster: str) -> str:
+    """Return what the subjects of a cluster's events begin with; the event's type follows."""
+    return f"kai.{check_cluster(cluster)}."
+
 
 #: Begins the data of a message that holds only a hash; an encoded event begins with a brace.
 _HASH_ONLY = b"#"

@@ -3,6 +3,8 @@
 A digest over cluster, name, schema, position and body is stored with each. A log returns a snapshot only if its digest
 fits. `newest` returns the decoded snapshot, or nothing, and then the reader reads the log from further back. Where that
 part is gone with retired months, the snapshots that were kept with them replace it.
+
+Prometheus metrics of reading a log.
 """
 
 import logging
@@ -11,9 +13,17 @@ from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
+from prometheus_client import Counter
 
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog, Snapshot
+
+DISCARDED = Counter(
+    "kai_snapshots_discarded",
+    "Snapshots that were thrown away: not what was saved (digest), not to be read (unreadable), beyond the log (ahead)",
+    ["name", "why"],
+)
+
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -40,7 +50,6 @@ def discard(cluster: str, snapshot: Snapshot, *, why: str, error: str = "") -> N
         why: `digest`, `unreadable` or `ahead`.
         error: what reading it raised.
     """
-    from kaicore.ledger.log.metrics import DISCARDED  # noqa: PLC0415  # no command line has to load a metrics library
 
     DISCARDED.labels(snapshot.name, why).inc()
     _log.warning(

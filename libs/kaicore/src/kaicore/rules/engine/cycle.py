@@ -8,11 +8,8 @@ from collections.abc import Iterator
 
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.allocate import Allocate
-from kaicore.rules.engine.actions.consolidate import Consolidate
-from kaicore.rules.engine.actions.eviction import EvictionAction
-from kaicore.rules.engine.actions.preempt import Preempt
+from kaicore.rules.engine.actions.eviction import Consolidate, EvictionAction, Preempt, Reclaim
 from kaicore.rules.engine.actions.provision import Provision
-from kaicore.rules.engine.actions.reclaim import Reclaim
 from kaicore.rules.engine.actions.repair import Repair
 from kaicore.rules.engine.actions.replace import Replace
 from kaicore.rules.engine.actions.stale_gang import StaleGang

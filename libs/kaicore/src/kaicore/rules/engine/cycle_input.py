@@ -5,15 +5,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from kaicore.rules.engine.constraints.device_supply import GivenClaim, PodDevices
 from kaicore.rules.engine.constraints.doubts import OpenMatters
+from kaicore.rules.engine.constraints.supplies import GivenClaim, PodDevices
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.provisioning import StandingRequest
 from kaicore.rules.engine.topology.group_topology import GroupTopology
-from kaicore.rules.engine.victims.budgets import Budgets
-from kaicore.rules.engine.victims.job_failures import FailuresLeft
+from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
 from kaicore.rules.engine.victims.running_groups import Kind
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.model.group import Group

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kaicore.rules.engine.constraints.device_supply import PodDevices
+from kaicore.rules.engine.constraints.supplies import PodDevices
 from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
 from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.decisions import (
@@ -13,7 +13,7 @@ from kaicore.rules.engine.decisions import (
     EvictionReason,
     GroupDecision,
 )
-from kaicore.rules.engine.explain.pending import GroupLeftWaiting, summarize
+from kaicore.rules.engine.explain.waiting_reasons import GroupLeftWaiting, summarize
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.victims.eviction_cost import cost_parts

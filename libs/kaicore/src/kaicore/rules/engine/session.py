@@ -24,12 +24,12 @@ from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
 from kaicore.rules.engine.topology.cycle_topologies import CycleTopologies
 from kaicore.rules.engine.topology.step_placer import StepPlacer
-from kaicore.rules.engine.victims.job_failures import FailureAccounts
+from kaicore.rules.engine.victims.eviction_cost import FailureAccounts
 from kaicore.rules.engine.victims.running_groups import RunningGroups
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.groups.ranks import NO_RANK
-from kaicore.rules.numa.zone_arrays import Flags
+from kaicore.rules.groups.labels import NO_RANK
+from kaicore.rules.numa.columns import Flags
 from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.node import NoNodes
 from kaicore.rules.reasons.reason import Reason

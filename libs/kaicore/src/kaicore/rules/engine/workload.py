@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from kaicore.rules.groups.ranks import rank_order
+from kaicore.rules.groups.labels import rank_order
 from kaicore.rules.groups.tree import is_gang
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet, RankSource
 from kaicore.rules.model.placement import Placement

@@ -14,9 +14,8 @@ from kaicore.rules.engine.placement.pod_class import node_requests
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.groups.queue_names import queue_of
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.rejection import is_kubelet_rejection
+from kaicore.rules.groups.labels import queue_of
+from kaicore.rules.model.pod import Pod, is_kubelet_rejection
 
 #: Types of the events that tell of runs.
 RUN_EVENTS = tuple(

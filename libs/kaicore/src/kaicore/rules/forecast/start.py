@@ -11,6 +11,7 @@ from math import ceil
 
 import numpy as np
 
+from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.victims.ending_groups import STAYING
@@ -18,11 +19,10 @@ from kaicore.rules.engine.workload import Member
 from kaicore.rules.forecast.lifetimes import LEAST_RUNS, Lifetimes, PodRun
 from kaicore.rules.forecast.runs import Basis, RunHistory, RunKeys, run_keys
 from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts, WorkExhausted, pod_ends
-from kaicore.rules.groups.kinds import JOB
+from kaicore.rules.groups.labels import JOB
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group_source import source_key
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.cycle_input import cycle_input
 
 #: How many scenarios there are, a prime number, and how many at least for their quantiles to be told.
 SCENARIOS, LEAST_SCENARIOS = 31, 11

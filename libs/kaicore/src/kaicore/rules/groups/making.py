@@ -8,16 +8,27 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from kaicore.rules.groups.gang import gang_group, gang_min_available, match_policy
 from kaicore.rules.groups.kai_topology import kai_topology, pod_topology
-from kaicore.rules.groups.kinds import KAI_POD_GROUP, KUEUE_WORKLOAD, SIGS_POD_GROUP
-from kaicore.rules.groups.koordinator_topology import gather_strategy, topology_index
-from kaicore.rules.groups.kueue_pod_group import pod_group_size, starts_whole
-from kaicore.rules.groups.kueue_topology import kueue_topology, pod_group_rank
+from kaicore.rules.groups.koordinator import (
+    gang_group,
+    gang_min_available,
+    gather_strategy,
+    match_policy,
+    topology_index,
+)
+from kaicore.rules.groups.kueue import kueue_topology, pod_group_rank, pod_group_size, starts_whole
+from kaicore.rules.groups.labels import (
+    KAI_POD_GROUP,
+    KUEUE_WORKLOAD,
+    SIGS_POD_GROUP,
+    is_admitted,
+    names_kai_queue,
+    preemption_delay_problem,
+    preemption_delay_us,
+    queue_of,
+)
 from kaicore.rules.groups.membership import POD, Membership
-from kaicore.rules.groups.preemption_delay import preemption_delay_problem, preemption_delay_us
-from kaicore.rules.groups.queue_names import is_admitted, names_kai_queue, queue_of
-from kaicore.rules.groups.volcano_topology import annotated_tiers
+from kaicore.rules.groups.volcano import annotated_tiers
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Pod

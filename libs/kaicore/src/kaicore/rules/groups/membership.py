@@ -10,8 +10,9 @@ Volcano, LeaderWorkerSet and JobSet by their labels, owners, Kueue's pod groups.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kaicore.rules.groups.gang import GROUP_LABEL, NAME_ANNOTATION, gang_problem
-from kaicore.rules.groups.kinds import (
+from kaicore.rules.groups.koordinator import GROUP_LABEL, NAME_ANNOTATION, gang_problem
+from kaicore.rules.groups.kueue import KUEUE_GROUP_LABEL, pod_group_problem
+from kaicore.rules.groups.labels import (
     HYPER_JOBS,
     JOBSET,
     KAI_POD_GROUP,
@@ -27,13 +28,12 @@ from kaicore.rules.groups.kinds import (
     VOLCANO_POD_GROUP,
     WORKLOAD,
     X_POD_GROUP,
+    matches,
+    own_rank,
+    preemption_delay_problem,
 )
-from kaicore.rules.groups.kueue_pod_group import KUEUE_GROUP_LABEL, pod_group_problem
-from kaicore.rules.groups.preemption_delay import preemption_delay_problem
-from kaicore.rules.groups.ranks import own_rank
-from kaicore.rules.groups.selecting import matches
 from kaicore.rules.groups.tree import leaves
-from kaicore.rules.groups.volcano_sets import REST, job_of_hyper_job, volcano_set
+from kaicore.rules.groups.volcano import REST, job_of_hyper_job, volcano_set
 from kaicore.rules.model.group import RankSource
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Owner, Pod

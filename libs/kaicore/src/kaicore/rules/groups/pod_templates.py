@@ -6,8 +6,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kaicore.rules.groups.kai_topology import named_topology, segment_rank, segments
-from kaicore.rules.groups.kueue_topology import GROUP_NAME, kueue_rank, kueue_topology, refused_group
-from kaicore.rules.groups.volcano_topology import annotated_tiers
+from kaicore.rules.groups.kueue import GROUP_NAME, kueue_rank, kueue_topology, refused_group
+from kaicore.rules.groups.volcano import annotated_tiers
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 
 

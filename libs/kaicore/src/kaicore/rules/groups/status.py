@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kaicore.rules.groups import kinds
+from kaicore.rules.groups import labels
 from kaicore.rules.groups.tree import leaves, min_pods, satisfied
 from kaicore.rules.model.group import Group
 
@@ -182,7 +182,7 @@ def status_document(
         "lastTransitionTime": since,
     }
     match group.origin:
-        case kinds.NATIVE_POD_GROUP:
+        case labels.NATIVE_POD_GROUP:
             conditions = [condition | {"type": _NATIVE_SCHEDULED}]
             if disruption is not None:
                 conditions.append(
@@ -195,7 +195,7 @@ def status_document(
                     }
                 )
             return {"conditions": conditions}
-        case kinds.KAI_POD_GROUP:
+        case labels.KAI_POD_GROUP:
             return {
                 "phase": _kai_phase(pods, least),
                 "pending": pods.waiting,
@@ -203,10 +203,10 @@ def status_document(
                 "conditions": [condition],
                 "schedulingConditions": _kai_conditions(judged, since, explanations),
             }
-        case kinds.VOLCANO_POD_GROUP:
+        case labels.VOLCANO_POD_GROUP:
             return {"phase": _volcano_phase(pods, least), **counts, "conditions": [_volcano_condition(judged, since)]}
-        case kinds.SIGS_POD_GROUP | kinds.X_POD_GROUP:
-            old = group.origin == kinds.SIGS_POD_GROUP
+        case labels.SIGS_POD_GROUP | labels.X_POD_GROUP:
+            old = group.origin == labels.SIGS_POD_GROUP
             phase = _sigs_phase(pods, least, old=old)
             scheduled = {"scheduled": pods.scheduled} if old else {}
             return {"phase": phase, **scheduled, **counts, "conditions": [condition]}

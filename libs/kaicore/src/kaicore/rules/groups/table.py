@@ -6,7 +6,7 @@ Changes are reported one at a time, in any order; the groups depend only on the 
 from bisect import bisect_left, insort
 from typing import NamedTuple
 
-from kaicore.rules.groups.kinds import POD_GROUPS
+from kaicore.rules.groups.labels import POD_GROUPS
 from kaicore.rules.groups.making import make_group
 from kaicore.rules.groups.membership import POD, Membership, membership
 from kaicore.rules.model.group import Group

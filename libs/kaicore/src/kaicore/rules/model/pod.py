@@ -1,4 +1,7 @@
-"""Pods and priority classes, reduced to the fields that scheduling needs."""
+"""Pods and priority classes, reduced to the fields that scheduling needs.
+
+Detection of a kubelet's refusal in a pod's status.
+"""
 
 from enum import StrEnum
 from typing import Annotated
@@ -156,3 +159,30 @@ class PriorityClass(msgspec.Struct, frozen=True, omit_defaults=True):
     value: int
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
+
+
+#: Reasons that nothing but a refusal has; `OutOf…` (OutOfcpu, OutOfpods, …) besides. `Evicted` has other causes too.
+REJECTION_REASONS = frozenset(
+    {
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+        "SMTAlignmentError",
+        "EmptyPodSharedPoolError",
+        "NodeAffinity",
+        "NodePorts",
+        "PodLevelResourcesNotSupported",
+        "AppArmor",
+        "SysctlForbidden",
+        "NodeShutdown",
+    }
+)
+_REJECTED_MESSAGE = "Pod was rejected: "
+
+
+def is_kubelet_rejection(pod: Pod) -> bool:
+    """Tell whether a kubelet refused to start the pod; such a pod never held anything."""
+    if pod.phase != "Failed" or not pod.node_name:
+        return False
+    return (
+        pod.message.startswith(_REJECTED_MESSAGE) or pod.reason in REJECTION_REASONS or pod.reason.startswith("OutOf")
+    )

@@ -15,7 +15,7 @@ import msgspec
 
 from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope
 from kaicore.rules.model.quantity import CPU, MEMORY
-from kaicore.rules.numa.cpu_distribution import Spreading
+from kaicore.rules.numa.cpu_packing import Spreading
 from kaicore.rules.numa.kubelet_versions import GATES, REFERENCE_MINOR, PodLevel, kubelet_model
 
 #: Node Feature Discovery's label for nodes whose cores have more than one thread.

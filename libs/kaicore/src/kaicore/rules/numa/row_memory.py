@@ -55,7 +55,7 @@ class HeldOfRow(NamedTuple):
 
 
 class RelievedAnswers:
-    """Answers of searches for victims (`kaicore.rules.engine.victims.relieved_rows`).
+    """Answers of searches for victims (`kaicore.rules.engine.victims.node_victims`).
 
     Attributes:
         by_asking: answers by what was asked for, then by what a row is like.

@@ -12,11 +12,10 @@ import numpy as np
 
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.quantity import CPU, is_memory
-from kaicore.rules.numa.columns import ZoneColumns
+from kaicore.rules.numa.columns import Flags, Ints, ZoneColumns
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.masks import MaskTable, mask_table
 from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
-from kaicore.rules.numa.zone_arrays import Flags, Ints
 
 #: How many masks of a width are tried on all rows before the rest is tried on those that are left.
 _FIRST_MASKS = 8

@@ -111,11 +111,11 @@ from kaicore.rules.reasons.remedy import (
 from kaicore.rules.reasons.topology import (
     TopologyAmbiguous,
     TopologyConstraintInvalid,
+    TopologyHasNoRoom,
     TopologyInvalid,
     TopologyLevelNotFound,
     TopologyNotFound,
 )
-from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
 
 Reason: TypeAlias = (
     NoNodes

@@ -1,13 +1,27 @@
-"""Comparison of an observed placement with the predicted one: container by container, zone by zone."""
+"""Comparison of an observed placement with the predicted one: container by container, zone by zone.
 
+Contradiction between an observed placement and the predicted one. Settling an open part is no contradiction.
+
+Comparison of an observation with a pod's present charge: only a difference moves the node's stream.
+
+Most observations equal the prediction, and a decision that was taken without them is as good as with them. So the
+state's charges of the pod, with and without the observation, are compared. Memory is drawn from the zones in the order
+in which pods came, so it is compared by its blocks.
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
+from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import ContainerPlacement, Placement, SpanAmount, ZoneAmount
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
 from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.numa.columns import ZoneColumns
+from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.state.resolve import zone_charge
 
 
 class Agreement(StrEnum):
@@ -145,3 +159,144 @@ def _zones(held: Holdings) -> dict[str, frozenset[str]]:
     for names, resource in held:
         zones[resource] = zones.get(resource, frozenset()) | frozenset(names)
     return zones
+
+
+class MissCause(StrEnum):
+    """How a placement contradicts its prediction; a kubelet's rejection has its own reason as cause.
+
+    Attributes:
+        ZONES: other zones.
+        AMOUNTS: other amounts of the same zones.
+        RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API told later, are released.
+        HALF_READ: the whole, reported later, is as predicted.
+        OLDEST_FIRST: the zones that the kubelet gives when pods that came to it together are admitted oldest first.
+        NOT_OBSERVED_YET: the zones that the kubelet gives with the pods before it where they are; when it was decided
+            on, some were not observed and counted on other zones, too.
+    """
+
+    ZONES = "zones"
+    AMOUNTS = "amounts"
+    RELEASED_EARLIER = "ReleasedEarlier"
+    HALF_READ = "HalfRead"
+    OLDEST_FIRST = "OldestFirst"
+    NOT_OBSERVED_YET = "NotObservedYet"
+
+
+#: Causes that say nothing against a prediction: the kubelet was ahead of the API or has an order of its own, or a
+#: report came too early or too late.
+NO_FAULT = frozenset(
+    {MissCause.RELEASED_EARLIER, MissCause.HALF_READ, MissCause.OLDEST_FIRST, MissCause.NOT_OBSERVED_YET}
+)
+
+
+def contradiction(predicted: Placement, observed: Placement) -> MissCause | None:
+    """Compare an observed placement with its prediction; None where it is as predicted.
+
+    Of resources whose split the prediction calls uncertain only the sum is compared, and that it lies where it could;
+    what init containers perhaps keep may be in the sum or not.
+    """
+    if told_as_predicted(predicted, observed):
+        return None
+    expected_of, actual_of = comparable_containers(predicted, observed)
+    open_ = {name for container in expected_of for name in container.uncertain}
+    expected, actual = holdings(expected_of), holdings(actual_of)
+    fixed = [{key: amount for key, amount in side.items() if key[1] not in open_} for side in (expected, actual)]
+    if fixed[0] != fixed[1]:
+        return MissCause.AMOUNTS if _zones(fixed[0]) == _zones(fixed[1]) else MissCause.ZONES
+    if not open_:
+        return None
+    least, most = _totals(expected_of), _totals(_shown_of(predicted, expected_of))
+    observed_totals = _totals(actual_of)
+    for resource in sorted(open_):
+        possible = _possible(expected_of, resource)
+        if possible is not None and not _zones(actual).get(resource, frozenset()) <= possible:
+            return MissCause.ZONES
+        if not least.get(resource, 0) <= observed_totals.get(resource, 0) <= most.get(resource, least.get(resource, 0)):
+            return MissCause.AMOUNTS
+    return None
+
+
+def falls_short(predicted: Placement, observed: Placement) -> bool:
+    """Tell whether less was observed of some container's resource than predicted: as in the middle of an admission.
+
+    A kubelet gives a container all that it asks for, resource by resource, and podresources shows it as it goes on.
+    """
+    expected_of, actual_of = comparable_containers(predicted, observed)
+    seen = {item.container: _totals([item]) for item in actual_of}
+    return any(
+        seen.get(item.container, {}).get(resource, 0) < amount
+        for item in expected_of
+        if item.container not in (observed.init or ())
+        for resource, amount in _totals([item]).items()
+    )
+
+
+def _shown_of(predicted: Placement, certain: Iterable[ContainerPlacement]) -> list[ContainerPlacement]:
+    """Return the containers that are compared with all that is perhaps theirs."""
+    names = {item.container for item in certain}
+    return [item for item in predicted.containers if item.container in names]
+
+
+def _totals(containers: Iterable[ContainerPlacement]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for (_, resource), amount in holdings(containers).items():
+        totals[resource] = totals.get(resource, 0) + amount
+    return totals
+
+
+def _possible(containers: Iterable[ContainerPlacement], resource: str) -> frozenset[str] | None:
+    """The zones from which a resource may come; None for any."""
+    zones: set[str] = set()
+    for container in containers:
+        held = {zone.zone for zone in container.zones if zone.amount.get(resource)}
+        if held and not container.mask:
+            return None
+        if held:
+            zones |= held | set(container.mask)
+    return frozenset(zones)
+
+
+def observation_charges(
+    topology: NodeTopology | None,
+    pod: Pod,
+    *,
+    predicted: Placement | None,
+    before: Placement | None,
+    observed: Placement,
+    resources: Iterable[str] = (),
+) -> bool:
+    """Tell whether an observation changes what a pod is charged with.
+
+    Args:
+        topology: of its node; None where it has none.
+        pod: the pod.
+        predicted: its zones as predicted.
+        before: as they were observed the last time, None where they were not.
+        observed: as they are observed now.
+        resources: those that zones of any node are known to have.
+    """
+    columns = ZoneColumns()
+    own = (name for zone in (topology.zones if topology else ()) for name in zone.resources)
+    columns.reserve(rows=0, resources=(*resources, *own))
+
+    def charge(seen: Placement | None) -> ZoneCharge | None:
+        return zone_charge(columns, topology, pod=pod, predicted=predicted, observed=seen)
+
+    if _comparable(charge(before)) != _comparable(charge(observed)):
+        return True
+    keeps = any(container.kind is ContainerKind.INIT for container in pod.containers)
+    return keeps and (_foreseen(predicted, before) or _foreseen(predicted, observed))
+
+
+def _foreseen(predicted: Placement | None, seen: Placement | None) -> bool:
+    """Tell whether what init containers keep is predicted again, which depends on all that the node holds then."""
+    if seen is None or seen.init is not None:
+        return False
+    return predicted is None or contradiction(predicted, seen) is MissCause.ZONES
+
+
+def _comparable(charge: ZoneCharge | None) -> object:
+    if charge is None:
+        return None
+    blocks = Counter((block.resource, block.mask, block.size, block.init) for block in charge.blocks)
+    return charge.amounts, blocks

@@ -5,9 +5,15 @@ on exactly like the one that was saved. Nothing here reads a clock; where time m
 
 An event about a pod changes the pod's entry as the table says (`transitions`), and the indexes are derived from the
 entry before and after (`pod_indexes`). The registry of its subject handles any other event.
+
+The waiting groups by the replica that decides about them, kept between cycles.
+
+The owner of a group depends on the group, its pods, and the groups that it starts together with. It also depends on the
+list of replicas, the queues, and the node pool: the *basis*. While the basis is unchanged, only changed groups are
+evaluated again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, ClassVar, get_args
 
@@ -17,28 +23,81 @@ from kaicore.errors import CorruptLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR
 from kaicore.rules.engine.placement.pod_class import PodClass, base_key
-from kaicore.rules.engine.victims.job_failures import FailuresLeft
+from kaicore.rules.engine.victims.eviction_cost import FailuresLeft
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.groups.kinds import JOB
+from kaicore.rules.groups.labels import JOB
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.group_source import source_key
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.queues.accounts import QueueAccounts
+from kaicore.rules.queues.tree import QueueTree
 from kaicore.rules.sharing.replicas import replica_shard
 from kaicore.rules.state.cluster_constraints import FACTS
-from kaicore.rules.state.group_owners import GroupOwners
 from kaicore.rules.state.node_readiness import NodeReadiness
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.pod_indexes import PodIndexes
 from kaicore.rules.state.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
 from kaicore.rules.state.queue_shares import queue_accounts
 from kaicore.rules.state.transitions import change
+from kaicore.rules.state.workload_index import WorkloadIndex
 from kaicore.rules.topology.book import TopologyBook, TopologyFact
-from kaicore.rules.topology.resolver import Resolver
+from kaicore.rules.topology.resolve import Resolver
+
+
+class GroupOwners:
+    """Waiting groups by owner, as of the last `update`."""
+
+    def __init__(self) -> None:
+        self._tree: QueueTree | None = None
+        self._basis: object = None
+        self._owners: dict[str, str] = {}
+        self._groups: dict[str, set[str]] = {}
+
+    @property
+    def owners(self) -> Mapping[str, str]:
+        """Who decides about a waiting group, by its key; those of no replica of the shard are missing."""
+        return self._owners
+
+    @property
+    def groups(self) -> Mapping[str, set[str]]:
+        """Keys of waiting groups, by the replica that decides about them; replicas without any are missing."""
+        return self._groups
+
+    def update(
+        self, index: WorkloadIndex, tree: QueueTree, basis: object, owner_of: Callable[[str], str | None]
+    ) -> None:
+        """Bring it up to date.
+
+        Args:
+            index: of the groups.
+            tree: the queues, another one whenever they have changed.
+            basis: what else owners depend on, for all groups alike.
+            owner_of: tells who decides about a waiting group, by its key; None for no replica.
+        """
+        changed = index.take_changed()
+        if changed is None or tree is not self._tree or basis != self._basis:
+            self._tree, self._basis = tree, basis
+            # Those of another basis may be in use.
+            self._owners, self._groups = {}, {}
+            changed = set(index.pending)
+        for key in changed:
+            before = self._owners.pop(key, None)
+            owner = owner_of(key) if key in index.pending else None
+            if owner is not None:
+                self._owners[key] = owner
+            if owner == before:
+                continue
+            if before is not None:
+                self._groups[before].discard(key)
+                if not self._groups[before]:
+                    del self._groups[before]
+            if owner is not None:
+                self._groups.setdefault(owner, set()).add(key)
+
 
 #: Annotations of an indexed Job's pods: which index one is, and how often the ones before it have failed.
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"

@@ -19,7 +19,7 @@ from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
 from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
-from kaicore.rules.state.contradiction import contradiction
+from kaicore.rules.state.agreement import contradiction
 from kaicore.rules.state.node_charges import NodeCharges
 from kaicore.rules.state.pod_entry import PodEntry
 

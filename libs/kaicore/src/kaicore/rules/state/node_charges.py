@@ -23,7 +23,7 @@ from kaicore.rules.numa.prediction import predicted_placement
 from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.numa.zones import NodeZones
-from kaicore.rules.state.contradiction import MissCause, contradiction
+from kaicore.rules.state.agreement import MissCause, contradiction
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.resolve import zone_charge
 

@@ -6,14 +6,14 @@ import msgspec
 
 from kaicore.rules.engine.workload import Nomination
 from kaicore.rules.events.payloads import WaitingPod
-from kaicore.rules.groups.ranks import NO_RANK
+from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.agreement import Agreement
-from kaicore.rules.state.queue_usage import QueueCharge
+from kaicore.rules.state.queue_registry import QueueCharge
 
 
 class Stage(StrEnum):

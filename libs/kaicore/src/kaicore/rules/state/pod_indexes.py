@@ -3,6 +3,8 @@
 `PodIndexes.update` gets an entry as it was before an event and as it is after it, and brings every index up to date:
 classes, charges of nodes and zones, groups, workloads, waiting and nominated pods, queue usage. No other code does.
 `kaicore.rules.state.invariants` rebuilds the indexes from the entries and compares.
+
+The classes of the existing pods.
 """
 
 import msgspec
@@ -10,21 +12,21 @@ import msgspec
 from kaicore.rules.engine.config import DAY_US
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.engine.victims.moving import move_key
-from kaicore.rules.groups.queue_names import queue_of
+from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.node import NodeTopology
+from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.own_policy import missed
 from kaicore.rules.numa.zone_charge import ZoneCharge
-from kaicore.rules.state.class_registry import ClassRegistry
 from kaicore.rules.state.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import EarlyReleases
 from kaicore.rules.state.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.prediction_misses import PredictionMisses
-from kaicore.rules.state.queue_registry import QueueRegistry
-from kaicore.rules.state.queue_usage import QueueCharge, queue_charge
+from kaicore.rules.state.queue_registry import QueueCharge, QueueRegistry, queue_charge
 from kaicore.rules.state.recorded_reasons import RecordedReasons
 from kaicore.rules.state.rejections import RejectionIndex
 from kaicore.rules.state.repairs import RepairLedger
@@ -32,6 +34,51 @@ from kaicore.rules.state.resolve import zone_charge
 from kaicore.rules.state.shadow_book import ShadowBook
 from kaicore.rules.state.transitions import FoldContext, Release
 from kaicore.rules.state.workload_index import WorkloadIndex
+
+
+class ClassRegistry:
+    """Classes by key, each with the number of pods that are of it."""
+
+    def __init__(self, constraints: ClusterConstraints) -> None:
+        self.classes: dict[str, PodClass] = {}
+        self._constraints = constraints
+        self._by_identity: dict[bytes, str] = {}
+        self._identities: dict[str, bytes] = {}
+        self._pods: dict[str, int] = {}
+
+    def enter(self, pod: Pod) -> str:
+        """Count a pod under its class; returns the class's key."""
+        identity = class_identity(pod)
+        key = self._by_identity.get(identity)
+        if key is None:
+            new = pod_class(pod, identity)
+            key = new.key
+            self.restore(new, identity, 0)
+        self._pods[key] += 1
+        return key
+
+    def leave(self, key: str) -> bool:
+        """Count a pod no more; returns whether it was the last one of its class."""
+        self._pods[key] -= 1
+        return not self._pods[key]
+
+    def forget(self, key: str) -> None:
+        """Forget a class that no pod is of."""
+        self._constraints.class_forgotten(self.classes[key])
+        del self._pods[key], self.classes[key], self._by_identity[self._identities.pop(key)]
+
+    def record(self, key: str) -> tuple[bytes, int]:
+        """Return a class's identity and how many pods are of it, for snapshots."""
+        return self._identities[key], self._pods[key]
+
+    def restore(self, pod_class: PodClass, identity: bytes, pods: int) -> None:
+        """Put a class back."""
+        self.classes[pod_class.key] = pod_class
+        self._by_identity[identity] = pod_class.key
+        self._identities[pod_class.key] = identity
+        self._pods[pod_class.key] = pods
+        self._constraints.class_known(pod_class)
+
 
 _NO_CHARGE = ZoneCharge()
 

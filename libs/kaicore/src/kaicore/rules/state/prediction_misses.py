@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from kaicore.rules.events.payloads import PredictionMissed
-from kaicore.rules.state.contradiction import MissCause, contradiction
+from kaicore.rules.state.agreement import MissCause, contradiction
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import EarlyReleases
 from kaicore.rules.state.pod_entry import PodEntry

@@ -13,7 +13,7 @@ from enum import StrEnum
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.columns import Ints
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: Entries that are kept of each kind; beyond them only their number is.

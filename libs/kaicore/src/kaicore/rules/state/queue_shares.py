@@ -15,8 +15,7 @@ from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
 from kaicore.rules.queues.division import divide
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.queues.tree import UNLIMITED
-from kaicore.rules.state.queue_registry import QueueRegistry
-from kaicore.rules.state.queue_usage import UsageKey
+from kaicore.rules.state.queue_registry import QueueRegistry, UsageKey
 
 _HALF = 24
 

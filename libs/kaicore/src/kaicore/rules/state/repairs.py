@@ -13,7 +13,7 @@ import msgspec
 
 from kaicore.backoff import backoff
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.numa.pod_policy import wants_healing
+from kaicore.rules.numa.own_policy import wants_healing
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 

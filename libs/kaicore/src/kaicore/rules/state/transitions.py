@@ -14,9 +14,9 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.workload import Nomination
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.groups.ranks import NO_RANK
+from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.model.node import NodeTopology
-from kaicore.rules.model.rejection import is_kubelet_rejection
+from kaicore.rules.model.pod import is_kubelet_rejection
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.agreement import compare
 from kaicore.rules.state.pod_entry import Eviction, KubeletRejection, PodEntry, Stage

@@ -13,9 +13,7 @@ from kaicore.rules.model.network_topology import (
     TopologyDefinition,
     TopologyLevel,
 )
-from kaicore.rules.topology.hyper_node_paths import HyperNodePaths
-from kaicore.rules.topology.label_paths import LabelPaths
-from kaicore.rules.topology.paths import Paths
+from kaicore.rules.topology.paths import HyperNodePaths, LabelPaths, Paths
 from kaicore.rules.topology.tree import TopologyColumns, TopologyTree
 from kaicore.spelling import closest
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kaicore.rules.model.network_topology import CLUSTER_LAYER, TopologyLevel
-from kaicore.rules.topology.hyper_node_paths import HyperNodeProblem
-from kaicore.rules.topology.paths import Path
+from kaicore.rules.topology.paths import HyperNodeProblem, Path
 from kaicore.rules.topology.tree import TopologyTree
 
 Document = dict[str, Any]

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from kaicore.errors import InvalidObject, KaiError
 from kaicore.ledger.bus.leases import Lease, NatsLeaseStore
-from kaicore.ledger.bus.names import check_cluster
+from kaicore.ledger.bus.wire import check_cluster
 from kaicore.runtime.service.process import ServiceContext
 from kaicore.runtime.service.settings import ServiceSettings
 

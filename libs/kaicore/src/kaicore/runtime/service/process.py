@@ -2,12 +2,14 @@
 
 A supervisor that names itself in `KAI_PARENT_PID` is not outlived, however it ends: on Linux the kernel sends the
 service SIGTERM when its parent dies.
+
+Several endless bodies of a service that stand and fall together.
 """
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -19,6 +21,24 @@ from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.logs import Logger, configure_logging, get_logger
 from kaicore.runtime.service.settings import ServiceSettings, read_settings
 from kaicore.version import version
+
+
+async def run_together(stopping: asyncio.Event, *bodies: Coroutine[Any, Any, None]) -> None:
+    """Run bodies until one of them ends or `stopping` is set; then cancel the others and wait for them.
+
+    Raises whatever the first one that failed raised.
+    """
+    tasks = [asyncio.ensure_future(body) for body in bodies]
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        failed = [task for task in tasks if task.done() and not task.cancelled() and task.exception() is not None]
+        for task in (*tasks, stop):
+            task.cancel()
+        await asyncio.gather(*tasks, stop, return_exceptions=True)
+    for task in failed:
+        task.result()
 
 
 class ServiceContext(ProcessContext[Logger]):

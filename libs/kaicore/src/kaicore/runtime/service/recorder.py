@@ -13,8 +13,7 @@ from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError, LogUnavailab
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.rules.events.envelope import Unit, UnitOutcome
-from kaicore.runtime.service.process import ServiceContext
-from kaicore.runtime.service.together import run_together
+from kaicore.runtime.service.process import ServiceContext, run_together
 
 _T = TypeVar("_T")
 

@@ -11,7 +11,7 @@ replace. `NatsLeaseStore` keeps them in the bucket `kai-leases` of JetStream (on
 in memory. `tests/contract/test_leases.py` runs the same tests on both. Two things are built on a store:
 
 - `Members`: a process announces itself under a role, renews that, and sees which others are live. Shards share groups
-  by it, and binders share nodes (`kaicore.rules.sharing.rendezvous.owner(key, members.live())`).
+  by it, and binders share nodes (`kaicore.rules.sharing.replicas.owner(key, members.live())`).
 - `Lease`: at most one process holds a name. A standby waits for it.
 
 ```python

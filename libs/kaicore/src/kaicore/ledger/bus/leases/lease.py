@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from kaicore.errors import BusUnavailable
-from kaicore.ledger.bus.leases.clock import lease_clock
-from kaicore.ledger.bus.leases.port import Entry, LeaseStore
-from kaicore.ledger.bus.leases.record import LeaseRecord, decode_record, encode_record
-from kaicore.rules.sharing.liveness import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
+from kaicore.ledger.bus.leases.port import Entry, LeaseRecord, LeaseStore, decode_record, encode_record, lease_clock
+from kaicore.rules.sharing.replicas import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
 
 #: The part of its duration for which a holder believes in its lease.
 _OWN_PART = 0.9

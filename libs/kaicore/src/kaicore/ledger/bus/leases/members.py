@@ -3,10 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from kaicore.errors import BusUnavailable
-from kaicore.ledger.bus.leases.clock import lease_clock
-from kaicore.ledger.bus.leases.port import Entry, LeaseStore
-from kaicore.ledger.bus.leases.record import LeaseRecord, decode_record, encode_record
-from kaicore.rules.sharing.liveness import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
+from kaicore.ledger.bus.leases.port import Entry, LeaseRecord, LeaseStore, decode_record, encode_record, lease_clock
+from kaicore.rules.sharing.replicas import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
 
 
 class Members:

@@ -2,7 +2,7 @@
 
 from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus.leases.port import Entry, check_name
-from kaicore.ledger.bus.names import check_cluster
+from kaicore.ledger.bus.wire import check_cluster
 
 
 class MemoryLeaseStore:

@@ -22,7 +22,7 @@ from kaicore.ledger.bus.jetstream_api import (
     unavailable,
 )
 from kaicore.ledger.bus.leases.port import Entry, check_name
-from kaicore.ledger.bus.names import check_cluster
+from kaicore.ledger.bus.wire import check_cluster
 
 _BUCKET = "KV_kai-leases"
 _SUBJECTS = "$KV.kai-leases."

@@ -1,12 +1,57 @@
 """The port to the store of members and leases: the promises of every implementation.
 
 `tests/contract/test_leases.py` checks every implementation against it.
+
+The clock of leases.
+
+The value of a member's or a lease's entry.
 """
 
 import re
+import time
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from kaicore.errors import InvalidObject
+
+
+def lease_clock() -> float:
+    """Return seconds of a clock that is never set and that goes on while the machine sleeps, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """The value of an entry.
+
+    Attributes:
+        owner: who holds the lease, or the member itself.
+        duration_ms: how long the entry counts without being renewed.
+        about: what else there is to tell, for people.
+    """
+
+    owner: str
+    duration_ms: int
+    about: Mapping[str, str] = {}
+
+    @property
+    def duration_s(self) -> float:
+        """How long the entry counts without being renewed, in seconds."""
+        return self.duration_ms / 1000
+
+
+_decoder = msgspec.json.Decoder(LeaseRecord)
+encode_record = msgspec.json.Encoder().encode
+
+
+def decode_record(value: bytes) -> LeaseRecord:
+    """Return what an entry says; one that is deleted, or cannot be read, is nobody's and counts for no time."""
+    try:
+        return _decoder.decode(value)
+    except msgspec.DecodeError:
+        return LeaseRecord("", 0)
+
 
 _NAME = re.compile(r"[-_a-zA-Z0-9]+([/.=][-_a-zA-Z0-9]+)*")
 

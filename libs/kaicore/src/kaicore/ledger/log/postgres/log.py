@@ -1,13 +1,23 @@
-"""The event log in Postgres. `docs/explanation/log.md` describes its function and guarantees."""
+"""The event log in Postgres. `docs/explanation/log.md` describes its function and guarantees.
+
+Queries over a cluster's log. Each reads along one index and stops at its limit.
+
+Waking readers: one connection that listens for the log's notifications, for all waiters of the process.
+
+A notification is only a hint. A waiting reader looks at the log itself, after each hint, when the connection has come
+back, and at least once a second; so a lost notification costs a moment and never an event.
+"""
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import psycopg
 from psycopg import sql
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
@@ -18,17 +28,131 @@ from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
 from kaicore.ledger.log.postgres import erasing
-from kaicore.ledger.log.postgres.append import Appender
+from kaicore.ledger.log.postgres.append import CHANNEL, Appender
 from kaicore.ledger.log.postgres.audit_view import PostgresAuditView
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.importing import import_file
-from kaicore.ledger.log.postgres.listen import Listener
-from kaicore.ledger.log.postgres.read import select_events
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
 from kaicore.ledger.log.postgres.trail import PostgresTrail
 from kaicore.ledger.log.snapshots import discard, snapshot_digest
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
+
+_COLUMNS = sql.SQL(COLUMNS)
+
+#: The position of the first event recorded at a time or after; along a cluster's log time never goes back.
+_FIRST_SINCE = """
+    SELECT position FROM event WHERE cluster = %(cluster)s AND recorded_at >= {} ORDER BY recorded_at, position LIMIT 1
+"""
+
+
+def select_events(
+    cluster: str, *, after: int, upto: int | None, limit: int, where: Filter
+) -> tuple[sql.Composed, dict[str, Any]]:
+    """Return a query for `COLUMNS` of the events that a filter lets through, and its parameters.
+
+    Where several streams or types are wanted, each is read by itself, `limit` events at most, and then merged: an index
+    gives events of one stream in order of position, but not those of several.
+    """
+    parameters: dict[str, Any] = {"cluster": cluster, "after": after, "limit": limit}
+    conditions = ["cluster = %(cluster)s", "position > %(after)s"]
+    if upto is not None:
+        parameters["upto"] = upto
+        conditions.append("position <= %(upto)s")
+    # Bounds of time select partitions, and as bounds of position the part of an index.
+    if where.since is not None:
+        parameters["since"] = where.since
+        conditions += ["recorded_at >= %(since)s", f"position >= ({_FIRST_SINCE.format('%(since)s')})"]
+    if where.until is not None:
+        parameters["until"] = where.until
+        conditions += [
+            "recorded_at < %(until)s",
+            f"position < coalesce(({_FIRST_SINCE.format('%(until)s')}), 9223372036854775807)",
+        ]
+    if where.subject is not None:
+        parameters["subject"] = where.subject
+        conditions.append("subject = %(subject)s")
+        if where.subject:
+            # Lets the planner use the index, which has no events without a subject.
+            conditions.append("subject <> ''")
+    each = ""
+    if where.streams is not None:
+        parameters["each"] = list(dict.fromkeys(where.streams))
+        each = "stream"
+    if where.types is not None:
+        if each or where.subject is not None:
+            parameters["types"] = list(where.types)
+            conditions.append("type = ANY(%(types)s)")
+        else:
+            parameters["each"] = list(dict.fromkeys(where.types))
+            each = "type"
+    return _query(conditions, each), parameters
+
+
+def _query(conditions: list[str], each: str) -> sql.Composed:
+    order = sql.SQL("ORDER BY position LIMIT %(limit)s")
+    if each:
+        conditions = [*conditions, f"event.{each} = one.name"]
+    # The text is put together from constants of this module; values go as parameters.
+    events = sql.SQL("SELECT {} FROM event WHERE {} {}").format(
+        _COLUMNS,
+        sql.SQL(" AND ".join(conditions)),
+        order,
+    )
+    if not each:
+        return events
+    return sql.SQL("SELECT {} FROM unnest(%(each)s::text[]) AS one (name) CROSS JOIN LATERAL ({}) AS found {}").format(
+        _COLUMNS, events, order
+    )
+
+
+#: Seconds between attempts to listen again.
+_RETRY_S = 0.2
+
+
+class Listener:
+    """Tells waiters that a cluster's log may have grown."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._hints: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._task: asyncio.Task[None] | None = None
+
+    def hint(self, cluster: str) -> asyncio.Event:
+        """Return an event that will be set when the log may have grown; ask for it before looking at the log."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen())
+        return self._hints[cluster]
+
+    async def close(self) -> None:
+        """Stop listening and wake all that wait."""
+        if self._task is not None:
+            await end(self._task)
+        self._wake_all()
+
+    async def _listen(self) -> None:
+        while True:
+            with suppress(psycopg.Error, KaiError, OSError):
+                connection = await self._connections.connect()
+                try:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    # What was appended before is known by looking, and only now can nothing be missed.
+                    self._wake_all()
+                    async for notification in connection.notifies():
+                        self._wake(notification.payload)
+                finally:
+                    await connection.close()
+            await asyncio.sleep(_RETRY_S)
+
+    def _wake(self, cluster: str) -> None:
+        hint = self._hints.pop(cluster, None)
+        if hint is not None:
+            hint.set()
+
+    def _wake_all(self) -> None:
+        for cluster in list(self._hints):
+            self._wake(cluster)
+
 
 _log = logging.getLogger(__name__)
 

@@ -4,6 +4,12 @@ They differ in the pods that they may evict (`kaicore.rules.engine.victims.rules
 evicted unless the whole step provably fits afterwards, zones included. A gang goes as a whole or keeps its minimum.
 Budgets, minimum runtimes and delays are honoured. The room is reserved for the preemptor. No pod is evicted for a step
 that fits as soon as pods that already leave are gone.
+
+The action Consolidate: moves running pods so that a group fits. Every moved pod has another place.
+
+The action Preempt: evicts pods of lower priority within a queue.
+
+The action Reclaim: takes back the resources that other queues use beyond their fair share.
 """
 
 from collections import Counter
@@ -14,7 +20,8 @@ from typing import ClassVar
 
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
-from kaicore.rules.engine.config import Action
+from kaicore.rules.engine.config import Action, PlacementStrategy
+from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
@@ -26,6 +33,8 @@ from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.reasons.eviction import (
     JobWouldFail,
@@ -351,3 +360,110 @@ class EvictionAction(CycleAction, VictimRules):
         if moved is not None:
             self.session.record.wait_until(moved.until)
         return tuple(obstacles[code] for code in sorted(obstacles))
+
+
+class Consolidate(EvictionAction):
+    """Evict pods that fit elsewhere, where that makes room for a group that is larger than what is moved.
+
+    It does nothing where any pods are to be spread, since it would pack what spreading has put apart.
+    """
+
+    action = Action.CONSOLIDATE
+    reason = EvictionReason.CONSOLIDATED
+    moves = True
+
+    @property
+    def is_on(self) -> bool:
+        """See `EvictionAction`."""
+        config = self.session.config
+        packed = all(config.strategy(devices=devices) is PlacementStrategy.BINPACK for devices in (True, False))
+        return packed and config.consolidate_groups > 0
+
+    def _eligible(self, pending_group: PendingGroup) -> Sequence[Workload]:
+        """See `EvictionAction`: it is the same for all waiting groups, and another matter for each running one."""
+        return self._movable
+
+    def _any_eligible(self, pending_group: PendingGroup) -> bool:
+        """See `EvictionAction`."""
+        return bool(self._movable)
+
+    @cached_property
+    def _movable(self) -> list[Workload]:
+        return [one for one in self.session.running_groups.workloads if self._obstacle_of[one.group.key] is None]
+
+    def is_eligible(self, pending_group: PendingGroup, victim: Workload) -> bool:
+        """Any group may make way that may be moved at all."""
+        return obstacle(self.session, victim) is None
+
+    def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
+        """Moving pods gives no queue more than its limits, so the limits have to admit what is to start."""
+        accounts = self.session.accounts
+        refusals: list[Reason] = []
+        before = accounts.savepoint()
+        for group, request in requests:
+            refusals += accounts.refusal(group, request)
+            accounts.charge(group, request)
+        accounts.undo(before)
+        return tuple(refusals)
+
+
+class Preempt(EvictionAction):
+    """Evict pods of lower priority of the same queue."""
+
+    action = Action.PREEMPT
+    reason = EvictionReason.PREEMPTED
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        #: See `making_way`; by queue and priority, with how many pods the cycle had evicted by then.
+        self._making_way: dict[tuple[str, int], tuple[int, list[tuple[Group, Amounts]]]] = {}
+
+    def making_way(self, pending_group: PendingGroup) -> GroupRequests:
+        """See `EvictionAction`; nothing if the queue does not let it preempt."""
+        session, group = self.session, pending_group.group
+        key, evicted = (session.accounts.queue_of(group), group.priority), session.record.evicted
+        known = self._making_way.get(key)
+        if known is None or known[0] != len(evicted):
+            eligible = [] if session.accounts.preempt_refusal(group) else self._eligible(pending_group)
+            held = session.pods.requests_of(
+                one for workload in eligible for uid, one in workload.active.items() if uid not in evicted
+            )
+            known = self._making_way[key] = len(evicted), [(eligible[0].group, held)] if held else []
+        return known[1]
+
+    def is_eligible(self, pending_group: PendingGroup, victim: Workload) -> bool:
+        """Groups of lower priority of the same queue may make way."""
+        group, accounts = pending_group.group, self.session.accounts
+        return victim.group.priority < group.priority and accounts.queue_of(victim.group) == accounts.queue_of(group)
+
+    def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
+        """A queue may forbid preemption within it."""
+        return tuple(reason for group, _ in requests for reason in self.session.accounts.preempt_refusal(group))
+
+
+class Reclaim(EvictionAction):
+    """Evict pods of queues that use more than their share, for groups of queues that use less."""
+
+    action = Action.RECLAIM
+    reason = EvictionReason.RECLAIMED
+    spares_quotas = True
+
+    def is_eligible(self, pending_group: PendingGroup, victim: Workload) -> bool:
+        """Groups of other queues may make way, of lower priority only if the waiting group's queue says so."""
+        return self.session.accounts.reclaims_from(pending_group.group, victim.group)
+
+    def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
+        """A queue may not reclaim beyond its own share."""
+        return self.session.accounts.reclaim_refusal(requests)
+
+    def may_evict(self, requests: GroupRequests, victim: Workload) -> bool:
+        """Only a queue that uses more than its share loses pods."""
+        return self.session.accounts.may_reclaim(requests, victim.group)
+
+    def keeps_quota(self, requests: GroupRequests, victim: Group, held: Amounts) -> bool:
+        """A queue that uses more than its share keeps its quota if other victims suffice."""
+        return self.session.accounts.keeps_quotas(requests, victim, held)
+
+    def exchange_refusal(self, requests: GroupRequests, victims: GroupRequests) -> tuple[Reason, ...]:
+        """All victims together may not be more than what the queues owe."""
+        return self.session.accounts.exchange_refusal(requests, victims)

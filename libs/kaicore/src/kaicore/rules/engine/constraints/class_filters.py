@@ -28,7 +28,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.node import Taint
-from kaicore.rules.numa.zone_arrays import Flags
+from kaicore.rules.numa.columns import Flags
 from kaicore.rules.reasons.node import (
     HistoryIncomplete,
     NodeAffinityMismatch,

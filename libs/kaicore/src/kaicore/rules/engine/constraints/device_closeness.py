@@ -16,13 +16,13 @@ import numpy as np
 from kaicore.rules.devices.pools import Pool
 from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
 from kaicore.rules.engine.constraints.device_rule import zones_of_cpus
-from kaicore.rules.engine.constraints.device_supply import GivenClaim
 from kaicore.rules.engine.constraints.node_filter import node_reason
 from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.constraints.supplies import GivenClaim
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.device import AllocatedDevice
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.reasons.base import NodeReason
 from kaicore.rules.reasons.numa import NumaPolicyNotKept
 

@@ -11,16 +11,16 @@ import numpy as np
 from kaicore.rules.devices.allocation import ClaimToServe, allocate
 from kaicore.rules.devices.holdings import Holdings
 from kaicore.rules.devices.pools import Pool, PoolId, usable_from
-from kaicore.rules.engine.constraints.device_demand import WantedClaim
-from kaicore.rules.engine.constraints.device_supply import GivenClaim
+from kaicore.rules.engine.constraints.demands import WantedClaim
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
 from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT
+from kaicore.rules.engine.constraints.supplies import GivenClaim
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.device import Allocation, DeviceRequest, NodeSelection
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.quantity import CPU
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.reasons.devices import DevicesTaken, NoMatchingDevices
 
 #: More pods of a class than this are not counted on one row.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.reasons.base import NodeReason
 from kaicore.rules.reasons.node import InsufficientResource, NodeTooSmall
 

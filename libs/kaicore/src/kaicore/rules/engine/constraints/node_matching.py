@@ -7,7 +7,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Toleration
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.numa.zone_arrays import Flags
+from kaicore.rules.numa.columns import Flags
 
 #: Taint effects that keep a pod from being scheduled; `PreferNoSchedule` only ranks.
 _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")

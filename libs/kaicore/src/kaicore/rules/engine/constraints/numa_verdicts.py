@@ -13,6 +13,7 @@ from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.numa import counting
 from kaicore.rules.numa.admission import admit
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.explain import Refusal, explain
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.own_policy import Stray, strays
@@ -21,7 +22,6 @@ from kaicore.rules.numa.scoring import ScoringStrategy, score
 from kaicore.rules.numa.screen import may_admit
 from kaicore.rules.numa.spans import spans
 from kaicore.rules.numa.verdict import Admitted, Rejected
-from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.numa.zones import NodeZones
 
 

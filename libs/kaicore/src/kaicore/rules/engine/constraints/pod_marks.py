@@ -16,7 +16,7 @@ import numpy as np
 
 from kaicore.rules.model.pod_rules import HostPort, PodRules
 from kaicore.rules.model.selector import PodSelector, Selection
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 
 #: Up to this many domains that changed are looked up one by one.
 _FEW = 8

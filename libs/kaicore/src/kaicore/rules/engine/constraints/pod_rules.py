@@ -21,7 +21,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.pod_rules import HostPort, PodTerm, SpreadConstraint
 from kaicore.rules.model.selector import Selection
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.reasons.base import NodeReason
 from kaicore.rules.reasons.pods_nearby import (
     AntiAffinityOfOthers,

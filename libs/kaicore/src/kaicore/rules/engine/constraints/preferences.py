@@ -16,7 +16,7 @@ from kaicore.rules.engine.constraints.taint_tolerance import soft_taints
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.pod_rules import SpreadConstraint
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 
 #: Default weights of kube-scheduler's plugins.
 TAINT_WEIGHT, NODE_WEIGHT, SPREAD_WEIGHT, POD_WEIGHT = 3, 2, 2, 2

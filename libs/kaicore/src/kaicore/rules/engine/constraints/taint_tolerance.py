@@ -15,7 +15,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Toleration
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 
 _EVICTING_EFFECT = "NoExecute"
 _SOFT_EFFECT = "PreferNoSchedule"

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from kaicore.rules.engine.constraints.demands import Terms, WantedVolume, volume_places
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
 from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_marks import settled_mark
 from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT
-from kaicore.rules.engine.constraints.volume_demand import Terms, WantedVolume, volume_places
-from kaicore.rules.engine.constraints.volume_supply import GivenVolume, Reach
+from kaicore.rules.engine.constraints.supplies import GivenVolume, Reach
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.volume import PersistentVolume
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.reasons.pods_nearby import NoVolumeLeft, VolumeOutOfReach
 
 

@@ -8,10 +8,9 @@ from kaicore.rules.engine.constraints.node_filter import node_reason
 from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.explain import Refusal
-from kaicore.rules.numa.own_policy import Stray
-from kaicore.rules.numa.pod_policy import PodNumaPolicy
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.own_policy import PodNumaPolicy, Stray
 from kaicore.rules.reasons.base import NodeReason
 from kaicore.rules.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, NumaPolicyUntold
 

@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
-from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.columns import Ints
 from kaicore.rules.reasons.base import NodeReason
 from kaicore.rules.reasons.reason import Reason
 

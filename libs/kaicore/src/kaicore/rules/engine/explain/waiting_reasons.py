@@ -1,11 +1,92 @@
-"""The recorded reasons that apply to a waiting pod, and their wording in the pod's condition and events."""
+"""The recorded reasons that apply to a waiting pod, and their wording in the pod's condition and events.
 
-from collections.abc import Mapping, Sequence
+Assignment of recorded reasons: to a class, to the pods of a class that start one by one, or to a group.
+
+Thousands of pods that start alone wait for the same reasons, so these are recorded once (decision 0003).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from kaicore.rules.events.payloads import ClassPending, GroupPending
-from kaicore.rules.reasons.group import SchedulingGated
+from kaicore.rules.engine.workload import Workload
+from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
+from kaicore.rules.reasons.group import SchedulingGated, Unsupported
+from kaicore.rules.reasons.provisioning import ProvisioningRetried, WaitsForProvisioning
 from kaicore.rules.reasons.reason import Reason
+
+Reasons = tuple[Reason, ...]
+#: Class, queue and priority.
+_Kind = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLeftWaiting:
+    """A group of which a cycle left pods waiting.
+
+    Attributes:
+        classes: keys of their classes.
+        pods: how many.
+        reasons: why; those of the class of what was to start next included.
+    """
+
+    workload: Workload
+    classes: tuple[str, ...]
+    pods: int
+    reasons: Reasons
+
+
+def summarize(
+    groups_left: Iterable[GroupLeftWaiting], pods: Mapping[str, int], class_reasons: Mapping[str, Reasons]
+) -> tuple[tuple[ClassPending, ...], tuple[GroupPending, ...]]:
+    """Record each reason as few times as it takes.
+
+    A gang has its own reasons. Pods that start one by one, are of one class and wait in one queue with one priority
+    mostly wait for the same reasons. These go with the class, and only groups with other reasons have their own.
+
+    Args:
+        groups_left: in order of their keys.
+        pods: how many were left, by class.
+        class_reasons: why no node is for them, by class, where any pod was tried.
+    """
+    groups: list[GroupPending] = []
+    kinds: dict[_Kind, dict[int, list[GroupLeftWaiting]]] = {}
+    number_of: dict[Reasons, int] = {}
+    number_of_ids: dict[tuple[int, ...], int] = {}
+    for one in groups_left:
+        group = one.workload.group
+        if not one.reasons:
+            continue
+        if one.workload.is_gang or len(one.classes) > 1 or any(map(_is_of_one_group, one.reasons)):
+            groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
+            continue
+        # Reasons are mostly the very same objects, and comparing them is costly.
+        ids = tuple(map(id, one.reasons))
+        number = number_of_ids.get(ids)
+        if number is None:
+            number = number_of_ids[ids] = number_of.setdefault(one.reasons, len(number_of))
+        kinds.setdefault((one.classes[0], group.queue, group.priority), {}).setdefault(number, []).append(one)
+    alone: dict[str, list[AlonePending]] = {}
+    for (pod_class, queue, priority), by_number in sorted(kinds.items(), key=lambda item: item[0]):
+        most = max(by_number, key=lambda number: len(by_number[number]))
+        reasons = by_number.pop(most)[0].reasons
+        if not set(reasons) <= set(class_reasons.get(pod_class, ())):
+            alone.setdefault(pod_class, []).append(AlonePending(queue, priority, reasons))
+        for others in by_number.values():
+            groups += [GroupPending(group=one.workload.group.key, pods=one.pods, reasons=one.reasons) for one in others]
+    classes = tuple(
+        ClassPending(pod_class=key, pods=pods[key], reasons=class_reasons.get(key, ()), alone=tuple(alone.get(key, ())))
+        for key in sorted(pods)
+    )
+    return classes, tuple(sorted(groups, key=lambda item: item.group))
+
+
+def _is_of_one_group(reason: Reason) -> bool:
+    """Tell whether a reason cannot be that of another group."""
+    if isinstance(reason, Unsupported):
+        return bool(reason.group)
+    return isinstance(reason, WaitsForProvisioning | ProvisioningRetried)
+
 
 #: The reason of the condition PodScheduled for which autoscalers look: another node could take the pod.
 UNSCHEDULABLE = "Unschedulable"

@@ -10,9 +10,8 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
-from kaicore.rules.engine.constraints.device_supply import GivenClaim
 from kaicore.rules.engine.constraints.doubts import Doubts
-from kaicore.rules.engine.constraints.volume_supply import GivenVolume
+from kaicore.rules.engine.constraints.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.node_score import (
@@ -22,18 +21,19 @@ from kaicore.rules.engine.placement.node_score import (
     KEEPS,
     LEAVES,
     MOST_IDLE,
+    NEVER,
     ZONES,
+    Ranking,
     RowScore,
     by_devices,
     handicap,
     parts_of,
 )
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.placement.ranking import NEVER, Ranking
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.quantity import is_native
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.prediction import PredictedPlacement
-from kaicore.rules.numa.zone_arrays import Flags, Ints
 from kaicore.rules.reasons.node import NoNodes
 from kaicore.rules.reasons.reason import Reason
 

@@ -11,7 +11,7 @@ import numpy as np
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import Placer
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
-from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.columns import Ints
 
 
 class NodeTimeline:

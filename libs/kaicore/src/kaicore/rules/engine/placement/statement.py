@@ -16,8 +16,7 @@ from enum import Enum
 
 import msgspec
 
-from kaicore.rules.engine.constraints.device_supply import GivenClaim
-from kaicore.rules.engine.constraints.volume_supply import GivenVolume
+from kaicore.rules.engine.constraints.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import Before, RowStates
 from kaicore.rules.model.pod import Amounts

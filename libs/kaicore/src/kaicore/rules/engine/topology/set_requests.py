@@ -1,15 +1,141 @@
-"""Requests of groups to the topology search: their pods in order of rank, and their running pods."""
+"""Requests of groups to the topology search: their pods in order of rank, and their running pods.
 
-from collections.abc import Mapping, Sequence
+The rank of a pod among the pods of its set: its own, or its order of arrival.
+
+Pods that this log placed have the ranks of its decisions. For others, as in a cluster that is adopted while jobs run,
+the rank in the pod itself counts. Where that is missing too, slices are derived from the places of their pods.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kaicore.rules.engine.topology.group_topology import GroupTopology
-from kaicore.rules.engine.topology.ranks import ranked
 from kaicore.rules.engine.workload import Member, Workload
-from kaicore.rules.groups.ranks import NO_RANK
+from kaicore.rules.groups.labels import NO_RANK, own_rank, placed_rank, rank_order
+from kaicore.rules.model.group import RankSource
 from kaicore.rules.topology.placing.request import LevelConstraint, PodsByRow, SetRequest
+
+
+def ranked(
+    waiting: Sequence[Member], held: Iterable[int], source: RankSource | None, known: Mapping[str, int]
+) -> tuple[list[Member], Mapping[str, int]]:
+    """Return pods of a leaf in order of their ranks, and their ranks by uid.
+
+    Where a pod that waits names no rank, or the same as another, none counts: then they take the lowest ranks that
+    running pods leave, in the order given (Kueue pkg/controller/tas/topology_ungater.go, v0.20.0-devel). Where only the
+    order of the numbers counts, they take those ranks in that order. A pod that is placed anew keeps the rank that it
+    has.
+
+    Args:
+        waiting: to be placed, in order of age and name.
+        held: ranks of the pods of the leaf that stay where they are.
+        source: where pods tell their rank.
+        known: the ranks of pods that have a place or had one, by uid.
+    """
+    if source is not None and source.order_only:
+        waiting = sorted(waiting, key=lambda member: rank_order(member.pod, source))
+    elif source is not None:
+        own_ranks = [own_rank(member.pod, source) for member in waiting]
+        if NO_RANK not in own_ranks and len(set(own_ranks)) == len(own_ranks):
+            order = sorted(range(len(own_ranks)), key=own_ranks.__getitem__)
+            return [waiting[index] for index in order], {waiting[index].pod.uid: own_ranks[index] for index in order}
+    ranks: dict[str, int] = {}
+    taken = set(held)
+    for member in waiting:
+        own = known.get(member.pod.uid, NO_RANK)
+        if own != NO_RANK and own not in taken:
+            ranks[member.pod.uid] = own
+            taken.add(own)
+    rank = 0
+    for member in waiting:
+        if member.pod.uid not in ranks:
+            while rank in taken:
+                rank += 1
+            ranks[member.pod.uid] = rank
+            rank += 1
+    return sorted(waiting, key=lambda member: ranks[member.pod.uid]), ranks
+
+
+def known_ranks(
+    active: Sequence[Member], leaving: Sequence[Member], waiting: Sequence[Member], source: RankSource | None
+) -> dict[str, int]:
+    """Return the ranks of a leaf's pods that have a place, by uid: by the log, else by what they name themselves.
+
+    What an earlier log wrote on a pod comes before the pod's index. A rank that several pods name is nobody's; a pod
+    that leaves may have the rank of its successor.
+
+    Args:
+        active: pods that stay.
+        leaving: pods that end.
+        waiting: pods without a place.
+        source: where pods tell their rank.
+    """
+    ranks = {member.pod.uid: member.rank for member in (*active, *leaving) if member.rank != NO_RANK}
+    if len(ranks) == len(active) + len(leaving):
+        return ranks
+    places: dict[int, int] = {}
+    if source is not None and source.order_only:
+        indexes = {own_rank(member.pod, source) for member in (*active, *leaving, *waiting)} - {NO_RANK}
+        places = {index: place for place, index in enumerate(sorted(indexes))}
+
+    def named(member: Member) -> int:
+        written, index = placed_rank(member.pod), own_rank(member.pod, source)
+        return written if written != NO_RANK else places.get(index, index)
+
+    for members in (active, leaving):
+        uids = [member.pod.uid for member in members]
+        names = {uid: named(member) for uid, member in zip(uids, members, strict=True) if uid not in ranks}
+        times = Counter([*names.values(), *(ranks[uid] for uid in uids if uid in ranks)])
+        ranks.update((uid, rank) for uid, rank in names.items() if rank != NO_RANK and times[rank] == 1)
+    return ranks
+
+
+def ranks_by_place(
+    places: Mapping[str, Sequence[int]], known: Mapping[str, int], sizes: Sequence[int]
+) -> dict[str, int]:
+    """Return ranks for pods that name none, so that the pods of a slice share its domains; by uid.
+
+    Slices that have begun in a pod's domain are filled first, then those that have no pod yet.
+
+    Args:
+        places: of the leaf's pods that have a place, by uid: the domain of each layer of slices, the widest first.
+        known: ranks of those that have one.
+        sizes: pods of a slice, of each layer.
+    """
+    ranks: dict[str, int] = {}
+    used = set(known.values())
+    #: Of each layer and slice, the domain that its pods are in.
+    domains: dict[tuple[int, int], int] = {}
+
+    def parts(rank: int, place: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
+        return [((layer, rank // size), place[layer]) for layer, size in enumerate(sizes)]
+
+    def shared(rank: int, place: Sequence[int]) -> int:
+        return sum(domains.get(part) == domain for part, domain in parts(rank, place))
+
+    for uid, rank in known.items():
+        domains.update(parts(rank, places[uid]))
+    widest, fresh = sizes[0], 0
+    begun = {number for layer, number in domains if layer == 0}
+    for uid in sorted(places.keys() - known.keys(), key=lambda uid: (*places[uid], uid)):
+        place = places[uid]
+        while fresh in begun:
+            fresh += 1
+        free = [
+            rank
+            for number in (*(number for number in begun if domains[0, number] == place[0]), fresh)
+            for rank in range(number * widest, (number + 1) * widest)
+            if rank not in used and all(domains.get(part, domain) == domain for part, domain in parts(rank, place))
+        ]
+        rank = ranks[uid] = max(free, key=lambda rank: (shared(rank, place), -rank))
+        used.add(rank)
+        begun.add(rank // widest)
+        domains.update(parts(rank, place))
+    return ranks
+
 
 #: Between the key of a group and the name of one of its sets.
 OF_GROUP = ":"

@@ -7,12 +7,12 @@ from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.topology.group_topology import GroupTopology
-from kaicore.rules.engine.topology.kept_counts import KeptCounts
 from kaicore.rules.engine.topology.set_requests import OF_GROUP, GroupPart, HeldPod
+from kaicore.rules.engine.topology.trial import KeptCounts
 from kaicore.rules.engine.topology.unit_trial import UnitTrial
 from kaicore.rules.engine.workload import Member, Workload
-from kaicore.rules.numa.zone_arrays import Flags
-from kaicore.rules.reasons.topology_room import TopologyHasNoRoom
+from kaicore.rules.numa.columns import Flags
+from kaicore.rules.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.topology.placing.request import Refused
 from kaicore.rules.topology.placing.strategies import Strategy
 

@@ -12,7 +12,7 @@ from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.eviction_cost import MOST_MINUTES, Ending, cost_of, minutes_run
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.workload import Counts, Member, Workload
-from kaicore.rules.numa.zone_arrays import Ints
+from kaicore.rules.numa.columns import Ints
 
 
 class Candidates:

@@ -17,7 +17,7 @@ from kaicore.rules.engine.topology.unit_trial import UnitTrial
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.numa.zone_arrays import Flags, Ints
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.topology.placing.request import NO_LEVEL, PodsByRow
 
 #: So many domains are tried at most once one will do, as long as others may be cheaper.

@@ -9,13 +9,131 @@ Four figures, each above all that come after it:
 4. the minutes that they have run, up to `MOST_MINUTES` for pods that go together.
 
 Equal costs are ordered by name, first name first.
+
+PodDisruptionBudgets: the number of further pods under each that a cycle may evict.
+
+Failures that Jobs allow: an eviction may count as one, and our evictions must not make a Job fail unnoticed.
+
+An eviction counts unless the Job's pod failure policy ignores disruptions (`kaicore.kube.normalize.job_failures`). Each
+Job is an account: the failures that its limit still allows, less the decided evictions that are not over yet. The Job
+may have counted one of those already; then the account is one too low until its pod is gone.
 """
 
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 
+import msgspec
+
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.workload import Member
 from kaicore.rules.events.payloads import EvictionCost
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.pod import Amounts, Pod
+
+
+class Budgets:
+    """How many more pods may be evicted, by budget.
+
+    A pod under several budgets is never chosen: the API refuses to evict it.
+    """
+
+    def __init__(
+        self, allowed: Mapping[str, int] | None = None, by_pod: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        """Args:
+        allowed: `status.disruptionsAllowed` by budget, as `<namespace>/<name>`, less the evictions not granted yet.
+        by_pod: the budgets of each pod that has any, by its uid.
+        """
+        self._allowed = dict(allowed or {})
+        self._by_pod = by_pod or {}
+
+    def copy(self) -> "Budgets":
+        """Return budgets that a cycle can change."""
+        return Budgets(self._allowed, self._by_pod)
+
+    def take(self, members: Iterable[Member], *, sign: int = 1) -> None:
+        """Count pods as evicted, or with `sign=-1` as not."""
+        for member in members:
+            for budget in self._by_pod.get(member.pod.uid, ()):
+                self._allowed[budget] = self._allowed.get(budget, 0) - sign
+
+    def refuse(self, members: Iterable[Member]) -> bool:
+        """Tell whether any budget would be exceeded by evicting all of the pods."""
+        return bool(self._by_pod) and bool(self.refusing(members))
+
+    def refusing(self, members: Iterable[Member]) -> set[tuple[str, ...]]:
+        """Return the budgets that do not let all of the pods be evicted; several together if a pod is under several."""
+        evicted: dict[tuple[str, ...], int] = {}
+        for member in members:
+            budgets = self._by_pod.get(member.pod.uid, ())
+            if budgets:
+                evicted[budgets] = evicted.get(budgets, 0) + 1
+        return {budgets for budgets, count in evicted.items() if len(budgets) > 1 or self.allowed(budgets[0]) < count}
+
+    def allowed(self, budget: str) -> int:
+        """Return how many more pods a budget lets be evicted."""
+        return max(self._allowed.get(budget, 0), 0)
+
+    def under(self, budgets: tuple[str, ...], members: Iterable[Member]) -> int:
+        """Count the pods that are under just these budgets."""
+        return sum(self._by_pod.get(member.pod.uid) == budgets for member in members)
+
+
+class FailuresLeft(msgspec.Struct, frozen=True):
+    """What a pod's Job bears.
+
+    Attributes:
+        account: names the Job, or the one index of it that the pod is.
+        left: how many more failures it bears, whatever was decided lately.
+    """
+
+    account: str
+    left: int
+
+
+class FailureAccounts:
+    """How many more evictions Jobs bear."""
+
+    def __init__(self, left_of: Callable[[Pod], FailuresLeft | None], leaving: Iterable[Member]) -> None:
+        """Args:
+        left_of: returns what a pod's Job bears; None where it has none, or that does not count evictions.
+        leaving: pods that are on their way out.
+        """
+        self._left_of = left_of
+        self._taken: dict[str, int] = {}
+        self.take(leaving)
+
+    def take(self, members: Iterable[Member], *, sign: int = 1) -> None:
+        """Count pods as evicted, or with `sign=-1` as not."""
+        for member in members:
+            borne = self._left_of(member.pod)
+            if borne is not None:
+                self._taken[borne.account] = self._taken.get(borne.account, 0) + sign
+
+    def refuse(self, members: Iterable[Member]) -> bool:
+        """Tell whether any Job would fail if all of the pods were evicted."""
+        evicted: dict[str, int] = {}
+        for member in members:
+            borne = self._left_of(member.pod)
+            if borne is not None:
+                count = evicted[borne.account] = evicted.get(borne.account, 0) + 1
+                if self._taken.get(borne.account, 0) + count > borne.left:
+                    return True
+        return False
+
+    def left(self, member: Member) -> int | None:
+        """Return how many more failures a pod's Job bears now, at least -1; None where evictions do not count."""
+        borne = self._left_of(member.pod)
+        return None if borne is None else max(borne.left - self._taken.get(borne.account, 0), -1)
+
+
+def failures_text(left: int | None) -> str:
+    """Say what an eviction is to the Job of the pod, behind why it is evicted; empty where that does not count it."""
+    if left is None:
+        return ""
+    if left < 0:
+        return "; its Job counts that as a failure, bears no more and fails"
+    return f"; its Job counts that as a failure and bears {left} more"
+
 
 MOST_MINUTES = 2**16 - 1
 #: A minute, and what is above it: each has room for the sum of many victims.

@@ -5,40 +5,74 @@ version in `kaicore.rules.events.codec` and comes with an upcaster. No floats: m
 """
 
 from kaicore.rules.events.payloads.base import Payload
-from kaicore.rules.events.payloads.constraints import (
-    NamespaceDeleted,
-    NamespaceObserved,
-    PersistentVolumeClaimDeleted,
-    PersistentVolumeClaimObserved,
-    PersistentVolumeDeleted,
-    PersistentVolumeObserved,
-    PodDisruptionBudgetDeleted,
-    PodDisruptionBudgetObserved,
-    StorageClassDeleted,
-    StorageClassObserved,
-)
-from kaicore.rules.events.payloads.cycles import ConfigRecorded, CycleCompleted, ReplicasChanged, WatcherStarted
 from kaicore.rules.events.payloads.decisions import (
+    AlonePending,
+    ClassPending,
     EvictionCost,
     EvictionDecided,
+    GroupPending,
     HealRequested,
     NodeCharged,
     NominationCleared,
     PodNominated,
     PodPlaced,
+    PodsLeftWaiting,
+    ProvisioningPodSet,
+    ProvisioningRequestCreated,
+    ProvisioningRequestDeleted,
+    ProvisioningRequested,
+    ProvisioningRequestObserved,
+    ProvisioningRequestRefused,
+    ProvisioningRequestRemoved,
+    ProvisioningWithdrawn,
+    ShadowDecided,
+    WaitingPod,
 )
-from kaicore.rules.events.payloads.devices import (
+from kaicore.rules.events.payloads.facts import (
     DeviceClassDeleted,
     DeviceClassObserved,
     DevicesCharged,
     DeviceTaintRuleDeleted,
     DeviceTaintRuleObserved,
+    FlavorDeleted,
+    FlavorObserved,
+    GroupSourceDeleted,
+    GroupSourceObserved,
+    HyperNodeDeleted,
+    HyperNodeObserved,
+    NamespaceDeleted,
+    NamespaceObserved,
+    NodeDeleted,
+    NodeObserved,
+    PersistentVolumeClaimDeleted,
+    PersistentVolumeClaimObserved,
+    PersistentVolumeDeleted,
+    PersistentVolumeObserved,
+    PlacementObserved,
+    PodDeleted,
+    PodDisruptionBudgetDeleted,
+    PodDisruptionBudgetObserved,
+    PodObserved,
+    PodRejected,
+    PredictionMissed,
+    PriorityClassDeleted,
+    PriorityClassObserved,
+    QueueDeleted,
+    QueueFigures,
+    QueueObserved,
+    QueueReclaimed,
+    QueuesReported,
     ResourceClaimDeleted,
     ResourceClaimObserved,
     ResourceSliceDeleted,
     ResourceSliceObserved,
+    StorageClassDeleted,
+    StorageClassObserved,
+    TopologyDefinitionDeleted,
+    TopologyDefinitionObserved,
+    TopologyDeleted,
+    TopologyObserved,
 )
-from kaicore.rules.events.payloads.erasures import ErasedEvent, EventSetAside, FieldsErased, Undecodable
 from kaicore.rules.events.payloads.hub import (
     ClusterDrained,
     ClusterRegistered,
@@ -61,47 +95,19 @@ from kaicore.rules.events.payloads.hub import (
     QueueCharged,
     ReleaseReason,
 )
-from kaicore.rules.events.payloads.nodes import NodeDeleted, NodeObserved, TopologyDeleted, TopologyObserved
-from kaicore.rules.events.payloads.outcomes import BindFailed, EvictionFailed, PodBound, PodEvicted
-from kaicore.rules.events.payloads.pods import PlacementObserved, PodDeleted, PodObserved, PodRejected, PredictionMissed
-from kaicore.rules.events.payloads.provisioning import (
-    ProvisioningPodSet,
-    ProvisioningRequestCreated,
-    ProvisioningRequestDeleted,
-    ProvisioningRequested,
-    ProvisioningRequestObserved,
-    ProvisioningRequestRefused,
-    ProvisioningRequestRemoved,
-    ProvisioningWithdrawn,
-)
-from kaicore.rules.events.payloads.queues import (
-    FlavorDeleted,
-    FlavorObserved,
-    QueueDeleted,
-    QueueFigures,
-    QueueObserved,
-    QueueReclaimed,
-    QueuesReported,
-)
-from kaicore.rules.events.payloads.shadows import ShadowDecided
-from kaicore.rules.events.payloads.topologies import (
-    HyperNodeDeleted,
-    HyperNodeObserved,
-    TopologyDefinitionDeleted,
-    TopologyDefinitionObserved,
-)
-from kaicore.rules.events.payloads.waiting import (
-    AlonePending,
-    ClassPending,
-    GroupPending,
-    PodsLeftWaiting,
-    WaitingPod,
-)
-from kaicore.rules.events.payloads.workloads import (
-    GroupSourceDeleted,
-    GroupSourceObserved,
-    PriorityClassDeleted,
-    PriorityClassObserved,
+from kaicore.rules.events.payloads.records import (
+    BindFailed,
+    ConfigRecorded,
+    CycleCompleted,
+    ErasedEvent,
+    EventSetAside,
+    EvictionFailed,
+    FieldsErased,
+    PodBound,
+    PodEvicted,
+    ReplicasChanged,
+    Undecodable,
+    WatcherStarted,
 )
 
 __all__ = [

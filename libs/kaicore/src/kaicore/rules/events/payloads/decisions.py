@@ -1,10 +1,125 @@
-"""Decisions of a cycle about pods and nodes."""
+"""Decisions of a cycle about pods and nodes.
+
+ProvisioningRequests: facts about them, decisions of cycles about them, and the outcomes.
+
+Records of a cycle about the pods that it leaves waiting.
+
+Decisions of a shadow about the pods of another scheduler. They are never carried out.
+"""
 
 import msgspec
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.model.device import Allocation, ExtendedClaim
 from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.provisioning import ProvisioningRequest
+from kaicore.rules.reasons.reason import Reason
+
+
+class ProvisioningRequestObserved(Payload, frozen=True):
+    """The watcher saw a ProvisioningRequest that is new or has changed."""
+
+    request: ProvisioningRequest
+
+
+class ProvisioningRequestDeleted(Payload, frozen=True):
+    """A ProvisioningRequest is gone."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class ProvisioningPodSet(msgspec.Struct, frozen=True):
+    """Pods of a request that are alike.
+
+    Attributes:
+        pod_class: key of their class.
+        count: how many they are.
+        uid: of one of them, which the template is made from.
+        pod: the name of that one.
+    """
+
+    pod_class: str
+    count: int
+    uid: str
+    pod: str
+
+
+class ProvisioningRequested(Payload, frozen=True):
+    """A cycle decided that a group needs nodes that are not there; the binder makes a ProvisioningRequest.
+
+    Attributes:
+        group: key of the group.
+        namespace: of the request, as of the group.
+        name: of the request; its PodTemplates are called `<name>-<number of the pod set>`.
+        cycle: id of the cycle, the same as in its `CycleCompleted`.
+        attempt: how many requests, this one included, have been made for what the group lacks.
+        parameters: `spec.parameters`.
+    """
+
+    group: str
+    namespace: str
+    name: str
+    cycle: str
+    provisioning_class: str
+    attempt: int
+    pod_sets: tuple[ProvisioningPodSet, ...]
+    parameters: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ProvisioningWithdrawn(Payload, frozen=True):
+    """A cycle decided that a ProvisioningRequest is of no use any more; the binder deletes it and its PodTemplates.
+
+    Attributes:
+        group: key of the group that it was made for.
+        reason: see `kaicore.rules.engine.decisions.WithdrawalReason`.
+        pod_sets: how many it has.
+    """
+
+    group: str
+    namespace: str
+    name: str
+    cycle: str
+    reason: str
+    pod_sets: int
+
+
+class ProvisioningRequestCreated(Payload, frozen=True):
+    """The API server took a ProvisioningRequest."""
+
+    group: str
+    namespace: str
+    name: str
+    attempts: int = 1
+
+
+class ProvisioningRequestRemoved(Payload, frozen=True):
+    """A ProvisioningRequest that was withdrawn is gone, and so are its PodTemplates."""
+
+    group: str
+    namespace: str
+    name: str
+    attempts: int = 1
+
+
+class ProvisioningRequestRefused(Payload, frozen=True):
+    """The API server refused to make, or to delete, a ProvisioningRequest, or did not do so in time.
+
+    Attributes:
+        code: HTTP status, 0 when there was none.
+        reason: the API server's; `NotServed` where it knows no ProvisioningRequests.
+        removing: whether it was to be deleted.
+    """
+
+    group: str
+    namespace: str
+    name: str
+    code: int
+    reason: str
+    message: str = ""
+    attempts: int = 1
+    removing: bool = False
 
 
 class PodPlaced(Payload, frozen=True, gc=False):
@@ -160,3 +275,121 @@ class HealRequested(Payload, frozen=True):
     pod_class: str
     owner: str
     missed: str
+
+
+class AlonePending(Payload, frozen=True):
+    """Why pods of a class and a queue that start one by one wait: what held for most of their groups in a cycle.
+
+    Attributes:
+        queue: as their groups name it.
+        priority: of their groups.
+    """
+
+    queue: str
+    priority: int
+    reasons: tuple[Reason, ...]
+
+
+class ClassPending(Payload, frozen=True):
+    """A class of pods of which a cycle left some unplaced, and why.
+
+    Attributes:
+        reasons: why no node is for them.
+        alone: what else stands in the way of those that start one by one, where anything does.
+    """
+
+    pod_class: str
+    pods: int
+    reasons: tuple[Reason, ...] = ()
+    alone: tuple[AlonePending, ...] = ()
+
+
+class GroupPending(Payload, frozen=True):
+    """A group of which a cycle left pods unplaced, for reasons that are not recorded with their class.
+
+    Attributes:
+        pods: how many; 0 takes back what was recorded of it before.
+        reasons: all of them; those of its pods' classes may be left out.
+    """
+
+    group: str
+    pods: int
+    reasons: tuple[Reason, ...] = ()
+
+
+class WaitingPod(Payload, frozen=True):
+    """A pod that a cycle left waiting, and under what the reasons for that are recorded.
+
+    Attributes:
+        pod_class: key of the class as which it was decided on, as `ClassPending` has it.
+        group: key of its group, as `GroupPending` has it.
+        alone: whether it starts without others of its group, so that `AlonePending` of its queue and priority holds.
+        queue: as its group names it.
+        priority: of its group.
+        problem: why its group cannot be decided on with it (`kaicore.rules.reasons.group`); None if it can.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    pod_class: str
+    group: str
+    alone: bool = False
+    queue: str = ""
+    priority: int = 0
+    problem: Reason | None = None
+
+
+class PodsLeftWaiting(Payload, frozen=True):
+    """Pods that a cycle left waiting, those of which it was not recorded just so before.
+
+    Attributes:
+        shard: whose cycle it was.
+        pods: in order of their uids.
+    """
+
+    shard: str
+    pods: tuple[WaitingPod, ...]
+
+
+class ShadowDecided(Payload, frozen=True):
+    """A shadow ran a cycle over all waiting pods of another scheduler: what of its answer is new.
+
+    The cycle starts from what really is: the other scheduler's bindings, and none of the shadow's own decisions. No
+    service acts on it, and it charges no node.
+
+    Attributes:
+        shard: the shadow's name, `shadow/<scheduler>`.
+        scheduler: `spec.schedulerName` of the pods.
+        cycle: the cycle's id, `shadow/<scheduler>/<input position>`.
+        input_position: the log's position up to which the cycle's state was folded.
+        config_digest: of the configuration.
+        config: the configuration in full, where the state at `input_position` does not have it.
+        engine_version: of the rules.
+        now: the cycle's clock, microseconds since the epoch.
+        pods: how many pods waited for a decision.
+        placed: the pods that would go to another place than was recorded last.
+        nominated: the pods for which room would be kept, likewise.
+        left: uids of pods that would wait, where a place was recorded last.
+        evicted: all pods that it would evict, also those that were recorded before.
+        pending: classes of pods that would wait, where the reasons differ from those last recorded by this shadow.
+        groups: groups of pods that would wait for reasons of their own, likewise.
+        more: whether there is more that is new than fits into one event; the next cycle records it.
+    """
+
+    shard: str
+    scheduler: str
+    cycle: str
+    input_position: int
+    config_digest: str
+    engine_version: str
+    now: int
+    pods: int
+    config: dict[str, object] | None = None
+    placed: tuple[PodPlaced, ...] = ()
+    nominated: tuple[PodNominated, ...] = ()
+    left: tuple[str, ...] = ()
+    evicted: tuple[EvictionDecided, ...] = ()
+    pending: tuple[ClassPending, ...] = ()
+    groups: tuple[GroupPending, ...] = ()
+    more: bool = False

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaicore.rules.topology.ordered import Numbers, OrderedTree
+from kaicore.rules.topology.tree import Numbers, OrderedTree
 
 
 @dataclass(frozen=True, slots=True)

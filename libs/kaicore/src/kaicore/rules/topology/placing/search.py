@@ -1,23 +1,189 @@
-"""The search: sets of pods into domains. Each domain is tried with pods before it is chosen."""
+"""The search: sets of pods into domains. Each domain is tried with pods before it is chosen.
 
-from collections.abc import Iterator, Sequence
+The domains that the pods of sets share once they have been placed.
+
+The sets and pods of one set that have been placed so far: the pods that they attract, and the domains that they
+close.
+
+Pods of several classes on the same nodes: an exact search for the combination, while that is little work.
+
+One class after the other may block itself: the last leader takes the place of two workers where another node had room
+for it beside them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from kaicore.rules.topology.ordered import Numbers, OrderedTree, Truths
-from kaicore.rules.topology.placing.balancing import balanced
-from kaicore.rules.topology.placing.candidates import Bound, TopologyDemand, candidates, demand, first_depth, reach
+from kaicore.rules.topology.placing.candidates import (
+    Bound,
+    TopologyDemand,
+    balanced,
+    candidates,
+    demand,
+    first_depth,
+    reach,
+)
 from kaicore.rules.topology.placing.capacity import Layer, Scope, Wish, capacity, without_spares
 from kaicore.rules.topology.placing.descent import descend
-from kaicore.rules.topology.placing.mixing import mixed
 from kaicore.rules.topology.placing.request import NO_LEVEL, Placed, Refused, Room, SetRequest
-from kaicore.rules.topology.placing.sharing import shared_domains
-from kaicore.rules.topology.placing.siblings import Siblings
 from kaicore.rules.topology.placing.strategies import POLICIES, Policy, Strategy
 from kaicore.rules.topology.placing.trial import Trial
 from kaicore.rules.topology.placing.work import Batch, Lot, Work, compiled, parted
-from kaicore.rules.topology.tree import TopologyColumns
+from kaicore.rules.topology.tree import Numbers, OrderedTree, TopologyColumns, Truths
+
+
+def shared_domains(request: SetRequest, tree: OrderedTree, rows: Mapping[int, int]) -> dict[str, tuple[int, int]]:
+    """Return, by set that has a constraint, level and number of the narrowest domain that its pods share."""
+    domain_by_set: dict[str, tuple[int, int]] = {}
+    _shared(request, tree, rows, domain_by_set)
+    return domain_by_set
+
+
+def _shared(
+    request: SetRequest, tree: OrderedTree, rows: Mapping[int, int], domain_by_set: dict[str, tuple[int, int]]
+) -> tuple[int, int]:
+    """Fill in the domains of a set and those in it; returns the first and the last spot of its pods."""
+    ends = [_shared(child, tree, rows, domain_by_set) for child in request.children]
+    if request.pods:
+        own = tree.spots[[rows[pod] for pod in request.pods]]
+        ends.append((int(own.min()), int(own.max())))
+    if request.held is not None and request.held.any():
+        own = tree.spots[np.flatnonzero(request.held)]
+        ends.append((int(own.min()), int(own.max())))
+    low = min((end[0] for end in ends), default=len(tree.rows))
+    high = max((end[1] for end in ends), default=-1)
+    if request.constraint is not None and high >= 0:
+        domain_by_set[request.name] = (NO_LEVEL, -1)
+        for depth in range(tree.depth - 1, 0, -1):
+            domain = int(tree.of[depth][low])
+            if domain == int(tree.of[depth][high]) and tree.numbers[depth][domain] >= 0:
+                domain_by_set[request.name] = (depth - 1, int(tree.numbers[depth][domain]))
+                break
+    return low, high
+
+
+@dataclass(slots=True)
+class Siblings:
+    """What of a set has been put, in order.
+
+    Attributes:
+        tree: the spots.
+        trial: where it has been put.
+        work: the set.
+        closed: spots that are closed to all of it; None for none.
+        begin: number of the set's first pod in the trial.
+        ends: of each that has been placed, the set, or None for pods with no constraint of their own, and the number
+            of the pod behind its last one.
+    """
+
+    tree: OrderedTree
+    trial: Trial
+    work: Work
+    closed: Truths | None
+    begin: int
+    ends: list[tuple[Work | None, int]] = field(default_factory=list)
+
+    def pull(self) -> Numbers | None:
+        """Return of each spot how many pods of the set attract others; None for none."""
+        placed = self.trial.placed_since(self.begin)
+        if placed is None or self.work.held is None:
+            return self.work.held if placed is None else placed
+        return placed + self.work.held
+
+    def closed_to(self, one: Work | None) -> Truths | None:
+        """Return the spots that are closed to one more: its own domains are shared with no exclusive set's."""
+        shut: dict[int, list[int]] = {}
+        begin = self.begin
+        for placed, end in self.ends:
+            if placed is not None and placed.exclusive:
+                shut.setdefault(placed.required, []).extend(self.trial.spots[begin:end])
+            begin = end
+        for batch in self.work.batches:
+            for other in batch.works if batch.works[0].exclusive else ():
+                if other is not one and other.held is not None:
+                    shut.setdefault(other.required, []).extend(np.flatnonzero(other.held).tolist())
+        if one is not None and one.exclusive:
+            there = self.trial.spots[self.begin :]
+            if self.work.held is not None:
+                others = self.work.held if one.held is None else self.work.held - one.held
+                there = [*there, *np.flatnonzero(others > 0).tolist()]
+            shut.setdefault(one.required, []).extend(there)
+        closed = self.closed
+        for depth, spots in shut.items():
+            if spots:
+                domains = np.zeros(len(self.tree.starts[depth]), np.bool_)
+                domains[self.tree.of[depth][spots]] = True
+                inside = domains[self.tree.of[depth]]
+                closed = inside if closed is None else closed | inside
+        return closed
+
+
+#: So many ways to have placed a part of the pods are kept from node to node.
+WAYS = 512
+
+#: Of each class a number of pods.
+_Mixture = tuple[int, ...]
+
+
+def mixed(trial: Trial, lots: tuple[Lot, ...], scope: Scope, closed: Truths | None) -> tuple[Numbers, ...] | None:
+    """Return how many pods of each lot each spot of a scope gets; None if none is found. Nothing stays put."""
+    asked, lots = lots, tuple(sorted(lots, key=lambda lot: len(lot.pods)))
+    room = np.stack([trial.counts(lot.pod_class, scope, closed) for lot in lots])
+    wanted = np.array([len(lot.pods) for lot in lots])
+    room = np.minimum(room, wanted[:, None])
+    places = np.flatnonzero(room.any(axis=0))
+    needed = int((room[:-1, places] + 1).prod(axis=0).sum())
+    if needed > trial.mixtures:
+        return None
+    trial.mixtures -= needed
+    ways: list[dict[_Mixture, tuple[_Mixture, _Mixture]]] = [{tuple(wanted.tolist()): ((), ())}]
+    for place in places.tolist():
+        most = _mixtures(trial, lots, scope.low + place, room[:, place].tolist())
+        after: dict[_Mixture, tuple[_Mixture, _Mixture]] = {}
+        for left in ways[-1]:
+            for mixture in most:
+                rest = tuple(max(have - put, 0) for have, put in zip(left, mixture, strict=True))
+                after.setdefault(rest, (left, mixture))
+        ways.append({left: after[left] for left in _best(list(after))})
+    done = (0,) * len(lots)
+    if done not in ways[-1]:
+        return None
+    counts = np.zeros((len(lots), scope.high - scope.low), np.int64)
+    left = done
+    for place, way in zip(reversed(places.tolist()), reversed(ways), strict=False):
+        before, _ = way[left]
+        counts[:, place] = np.array(before) - np.array(left)
+        left = before
+    by_lot = {lot.pods: taken for lot, taken in zip(lots, counts, strict=True)}
+    return tuple(by_lot[lot.pods] for lot in asked)
+
+
+def _mixtures(trial: Trial, lots: tuple[Lot, ...], spot: int, most: list[int]) -> list[_Mixture]:
+    """Return the mixtures that a spot takes: of the last class as many as find room beside the others."""
+    if len(lots) == 1:
+        mark = trial.mark()
+        put = trial.put_some(lots[0].pods[: most[0]], spot)
+        trial.undo(mark)
+        return [(put,)]
+    mixtures: list[_Mixture] = []
+    for count in range(most[0], -1, -1):
+        mark = trial.mark()
+        if trial.put_some(lots[0].pods[:count], spot) == count:
+            mixtures += [(count, *rest) for rest in _mixtures(trial, lots[1:], spot, most[1:])]
+        trial.undo(mark)
+    return _best([tuple(-put for put in mixture) for mixture in mixtures], -1)
+
+
+def _best(lefts: list[_Mixture], sign: int = 1) -> list[_Mixture]:
+    """Return those that no other is at least as good as, in each class, the fewest pods left being the best."""
+    kept: list[_Mixture] = []
+    for left in sorted(set(lefts)):
+        if not any(all(have <= other for have, other in zip(one, left, strict=True)) for one in kept):
+            kept.append(left)
+    return [tuple(sign * count for count in left) for left in kept[:WAYS]]
+
 
 #: So often pods are placed anew in one domain when a node took fewer than it had counted.
 CORRECTIONS = 16

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from kaicore.rules.topology.ordered import Numbers, OrderedTree, Truths
 from kaicore.rules.topology.placing.capacity import Scope
 from kaicore.rules.topology.placing.request import Room
+from kaicore.rules.topology.tree import Numbers, OrderedTree, Truths
 
 #: So many times pods of several classes are put on a node to find out which mixtures it takes, all in all.
 MIXTURES = 4096

@@ -6,9 +6,9 @@ from itertools import groupby
 
 import numpy as np
 
-from kaicore.rules.topology.ordered import Numbers, OrderedTree
 from kaicore.rules.topology.placing.capacity import Layer
 from kaicore.rules.topology.placing.request import LevelConstraint, PodsByRow, SetRequest, Slices
+from kaicore.rules.topology.tree import Numbers, OrderedTree
 
 #: What sets have in common that are placed alike.
 Likeness = tuple[object, ...]

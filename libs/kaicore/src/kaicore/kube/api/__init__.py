@@ -1,0 +1,1 @@
+"""An API server: access, requests, lists and watches."""

@@ -1,0 +1,258 @@
+"""A client of an API server: bytes in, bytes out, and every failure as one of two errors.
+
+`ApiStatus` is an answer that will stay the same; after `ClusterUnavailable` the request can be repeated. Credentials
+that the server no longer accepts are read anew, once per request. That renews tokens of exec plugins, of files and of
+OIDC alike.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from kaicore.errors import ClusterUnavailable, ConfigurationError
+from kaicore.kube.api.access import Access, AccessSource
+from kaicore.kube.api.failures import error_of
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+#: Longest line of a watch, bytes: etcd takes objects of some 1.5 MiB, and clusters raise that.
+MAX_LINE = 32 * 1024 * 1024
+
+#: Bytes read ahead per connection.
+_READ_AHEAD = 1024 * 1024
+_CONNECT_S = 5.0
+
+#: A server that vanished without a word is noticed within half a minute, also by a watch on which nothing happens.
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
+
+_UNAUTHORIZED = 401
+
+
+class KubeClient:
+    """A connection pool to one API server; use as an asynchronous context manager, or close it."""
+
+    def __init__(
+        self,
+        source: AccessSource,
+        *,
+        connections: int = 32,
+        timeout_s: float = 30.0,
+        watch_grace_s: float = 30.0,
+        user_agent: str = "kai-ledger",
+    ) -> None:
+        """Args:
+        source: see `kaicore.kube.api.access`.
+        connections: most requests at once, watches among them; others wait.
+        timeout_s: how long a request may take in all; watches aside.
+        watch_grace_s: how long a watch may be silent after the time at which the server was to end it.
+        user_agent: how audit logs call us.
+        """
+        self._source = source
+        self._connections = connections
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
+        self._watch_grace_s = watch_grace_s
+        self._user_agent = user_agent
+        self._access: Access | None = None
+        self._reading = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+        """Get an object, or a list.
+
+        Raises:
+            ApiStatus: the server refuses.
+            ClusterUnavailable: the server does not answer, or cannot now.
+        """
+        return await self._request("GET", path, params=params)
+
+    async def list_page(self, path: str, *, limit: int, continue_token: str = "") -> bytes:
+        """Get a page of a list, as of now; raises as `get` does, `ApiStatus` 410 for a token that is too old."""
+        params = {"limit": str(limit)}
+        if continue_token:
+            params["continue"] = continue_token
+        return await self._request("GET", path, params=params)
+
+    async def post(self, path: str, body: object) -> bytes:
+        """Create something from a body that msgspec can encode; raises as `get` does."""
+        return await self._request("POST", path, body=body, content_type="application/json")
+
+    async def patch(self, path: str, body: object, *, content_type: str = MERGE_PATCH) -> bytes:
+        """Patch an object; raises as `get` does."""
+        return await self._request("PATCH", path, body=body, content_type=content_type)
+
+    async def delete(self, path: str, body: object | None = None) -> bytes:
+        """Delete an object; `body` are DeleteOptions. Raises as `get` does."""
+        return await self._request("DELETE", path, body=body, content_type="application/json")
+
+    @asynccontextmanager
+    async def watch(self, path: str, *, resource_version: str, timeout_s: int) -> AsyncIterator["WatchLines"]:
+        """Watch a collection from a version on, bookmarks included; raises as `get` does, also from the lines.
+
+        Silence is no error until the server should have ended the watch: kube-apiserver 1.36 sends no bookmarks of a
+        kind that has no objects. A connection that is dead is noticed by TCP keepalive.
+
+        Args:
+            path: of the collection.
+            resource_version: after which changes are wanted.
+            timeout_s: after which the server is to end the watch.
+        """
+        params = {
+            "watch": "true",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(timeout_s),
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=timeout_s + self._watch_grace_s)
+        response = await self._send("GET", path, params=params, timeout=timeout)
+        try:
+            yield WatchLines(path, response)
+        finally:
+            response.close()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object | None = None,
+        content_type: str = "",
+    ) -> bytes:
+        response = await self._send(method, path, params=params, body=body, content_type=content_type)
+        try:
+            return await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _unavailable(method, path, error) from error
+        finally:
+            response.release()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object | None = None,
+        content_type: str = "",
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> aiohttp.ClientResponse:
+        """Send a request; return the response if it is a good one, its body not yet read."""
+        data = msgspec.json.encode(body) if body is not None else None
+        access = await self._get_access(None)
+        for last_attempt in (False, True):
+            headers = {"Accept": "application/json"} | await access.headers()
+            if data is not None:
+                headers["Content-Type"] = content_type
+            options: dict[str, Any] = {
+                "params": params,
+                "data": data,
+                "headers": headers,
+                "timeout": timeout or self._timeout,
+                "ssl": access.tls if access.tls is not None else True,
+                "server_hostname": access.server_hostname or None,
+                "proxy": access.proxy or None,
+                "allow_redirects": False,
+            }
+            try:
+                response = await self._open_session().request(method, access.base_url + path, **options)
+                if response.ok and response.status < 300:
+                    return response
+                answer = await response.read()
+                response.release()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _unavailable(method, path, error) from error
+            if response.status != _UNAUTHORIZED or last_attempt:
+                raise error_of(method, path, response.status, response.headers.get("Retry-After", ""), answer)
+            access = await self._get_access(access)
+        raise AssertionError("unreachable")
+
+    async def _get_access(self, refused: Access | None) -> Access:
+        """Return access, read anew if it is still the one that was refused."""
+        if self._access is None or self._access is refused:
+            async with self._reading:
+                if self._access is None:
+                    self._access = await self._source()
+                elif self._access is refused:
+                    self._access = await self._renew()
+        return self._access
+
+    async def _renew(self) -> Access:
+        try:
+            return await self._source()
+        except ConfigurationError as error:
+            # It worked before: an exec plugin that fails now may work again.
+            raise ClusterUnavailable(f"cannot renew the credentials: {error}", code=_UNAUTHORIZED) from error
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connections, socket_factory=_lively_socket),
+                read_bufsize=_READ_AHEAD,
+                # Compressing costs both sides more than a cluster's network does.
+                headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
+            )
+        return self._session
+
+
+class WatchLines:
+    """Lines of a watch, as many at a time as have arrived; a line that is cut off at the end is not among them."""
+
+    def __init__(self, path: str, response: aiohttp.ClientResponse) -> None:
+        self._path = path
+        self._chunks = response.content
+        self._rest: list[bytes] = []
+        self._size = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        while True:
+            try:
+                chunk = await self._chunks.readany()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _unavailable("WATCH", self._path, error) from error
+            if not chunk:
+                raise StopAsyncIteration
+            *lines, rest = chunk.split(b"\n")
+            if lines:
+                lines[0] = b"".join([*self._rest, lines[0]])
+                self._rest, self._size = [], 0
+            self._rest.append(rest)
+            self._size += len(rest)
+            if self._size > MAX_LINE:
+                raise ClusterUnavailable(f"WATCH {self._path}: a line of more than {MAX_LINE} bytes")
+            if complete := [line for line in lines if line.strip()]:
+                return complete
+
+
+def _unavailable(method: str, path: str, error: BaseException) -> ClusterUnavailable:
+    return ClusterUnavailable(f"{method} {path}: {type(error).__name__}: {error}".rstrip(": "))
+
+
+def _lively_socket(info: Any) -> socket.socket:
+    family, kind, protocol, *_ = info
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made

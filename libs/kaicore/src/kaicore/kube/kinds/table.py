@@ -1,0 +1,414 @@
+"""The kinds of dynamic resource allocation: their API paths, and their conversion into facts.
+
+The kinds of objects that group pods: their API paths, and their conversion into facts.
+
+The kinds of queues: their API paths, and their conversion into facts.
+
+The kinds of network topologies: their API paths, and their conversion into facts.
+
+The table of kinds: every recorded kind of objects is one row, and a new kind needs only its row.
+
+The watcher follows these kinds; its snapshot and `kai simulate` use the same table. The rights in
+`deploy/k8s/rbac.yaml` are tested against it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kaicore.kube.api.reflector_core import ObjectKey
+from kaicore.kube.kinds.kind import Kind, Model
+from kaicore.kube.normalize.device import (
+    normalize_device_class,
+    normalize_resource_claim,
+    normalize_slice,
+    normalize_taint_rule,
+)
+from kaicore.kube.normalize.leader_worker_set import normalize_leader_worker_set
+from kaicore.kube.normalize.losses import Lost
+from kaicore.kube.normalize.network_topology import (
+    normalize_cluster_network_topology,
+    normalize_hyper_node,
+    normalize_kai_topology,
+    normalize_kueue_topology,
+)
+from kaicore.kube.normalize.node import normalize_node, normalize_priority_class, normalize_topology
+from kaicore.kube.normalize.owner import (
+    normalize_job,
+    normalize_jobset,
+    normalize_kubeflow_job,
+    normalize_ray_cluster,
+    normalize_ray_job,
+)
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.normalize.pod_group import (
+    normalize_kai_pod_group,
+    normalize_native_pod_group,
+    normalize_sigs_pod_group,
+    normalize_workload,
+    normalize_x_pod_group,
+)
+from kaicore.kube.normalize.queue import (
+    CLUSTER_QUEUE,
+    COHORT,
+    KAI_QUEUE,
+    LOCAL_QUEUE,
+    RESOURCE_FLAVOR,
+    normalize_cluster_queue,
+    normalize_cohort,
+    normalize_kai_queue,
+    normalize_local_queue,
+    normalize_provisioning_request,
+    normalize_resource_flavor,
+)
+from kaicore.kube.normalize.storage import (
+    normalize_budget,
+    normalize_claim,
+    normalize_namespace,
+    normalize_storage_class,
+    normalize_volume,
+)
+from kaicore.kube.normalize.volcano import normalize_hyper_job, normalize_volcano_job, normalize_volcano_pod_group
+from kaicore.kube.wire import groups
+from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
+from kaicore.kube.wire.network_topologies import (
+    ClusterNetworkTopologyObject,
+    HyperNodeObject,
+    LabelTopologyObject,
+)
+from kaicore.kube.wire.queues import (
+    PROVISIONING_REQUESTS,
+    ClusterQueueObject,
+    CohortObject,
+    KaiQueue,
+    LocalQueueObject,
+    ResourceFlavorObject,
+)
+from kaicore.kube.wire.resources import (
+    BUDGETS,
+    CLAIMS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+    VOLUMES,
+    ObjectT,
+    OptionalResource,
+)
+from kaicore.rules.events import payloads
+from kaicore.rules.events.payloads import Payload
+from kaicore.rules.groups.labels import (
+    HYPER_JOBS,
+    JOB,
+    JOBSET,
+    KAI_POD_GROUP,
+    KUBEFLOW_JOBS,
+    LEADER_WORKER_SET,
+    MPI_JOB,
+    NATIVE_POD_GROUP,
+    RAY_CLUSTER,
+    RAY_JOB,
+    SIGS_POD_GROUP,
+    VOLCANO_JOB,
+    VOLCANO_POD_GROUP,
+    WORKLOAD,
+    X_POD_GROUP,
+)
+from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.network_topology import (
+    CLUSTER_NETWORK_TOPOLOGY,
+    HYPER_NODE,
+    KAI_TOPOLOGY,
+    KUEUE_TOPOLOGY,
+    TopologyDefinition,
+)
+from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, Queue, queue_kind_of
+
+DEVICE_CLASS = Kind(
+    DEVICE_CLASSES,
+    normalize_device_class,
+    payloads.DeviceClassObserved,
+    payloads.DeviceClassDeleted,
+    "deviceclass/{name}",
+)
+RESOURCE_SLICE = Kind(
+    RESOURCE_SLICES,
+    normalize_slice,
+    payloads.ResourceSliceObserved,
+    payloads.ResourceSliceDeleted,
+    "resourceslice/{name}",
+)
+DEVICE_TAINT_RULE = Kind(
+    TAINT_RULES,
+    normalize_taint_rule,
+    payloads.DeviceTaintRuleObserved,
+    payloads.DeviceTaintRuleDeleted,
+    "devicetaintrule/{name}",
+)
+RESOURCE_CLAIM = Kind(
+    RESOURCE_CLAIMS,
+    normalize_resource_claim,
+    payloads.ResourceClaimObserved,
+    payloads.ResourceClaimDeleted,
+    "resourceclaim/{namespace}/{name}",
+)
+
+#: Every kind of dynamic resource allocation that decides where pods may go.
+DEVICE_KINDS: tuple[Kind[Any], ...] = (DEVICE_CLASS, DEVICE_TAINT_RULE, RESOURCE_SLICE, RESOURCE_CLAIM)
+
+
+def _group_kind(
+    kind: str,
+    plural: str,
+    versions: tuple[str, ...],
+    wire: type[ObjectT],
+    normalize: Callable[[ObjectT, Lost], GroupSource],
+) -> Kind[ObjectT]:
+    return Kind(
+        OptionalResource(kind, kind.partition(".")[2], plural, versions, wire),
+        normalize,
+        payloads.GroupSourceObserved,
+        payloads.GroupSourceDeleted,
+        "group/{kind}/{namespace}/{name}",
+    )
+
+
+#: Every such kind.
+GROUP_KINDS: tuple[Kind[Any], ...] = (
+    _group_kind(KAI_POD_GROUP, "podgroups", ("v2alpha2",), groups.KaiPodGroup, normalize_kai_pod_group),
+    _group_kind(SIGS_POD_GROUP, "podgroups", ("v1alpha1",), groups.SigsPodGroup, normalize_sigs_pod_group),
+    _group_kind(X_POD_GROUP, "podgroups", ("v1alpha1",), groups.SigsPodGroup, normalize_x_pod_group),
+    _group_kind(VOLCANO_POD_GROUP, "podgroups", ("v1beta1",), groups.VolcanoPodGroup, normalize_volcano_pod_group),
+    _group_kind(
+        NATIVE_POD_GROUP,
+        "podgroups",
+        ("v1beta1", "v1alpha3", "v1alpha2"),
+        groups.NativePodGroup,
+        normalize_native_pod_group,
+    ),
+    _group_kind(
+        WORKLOAD,
+        "workloads",
+        ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
+        groups.WorkloadObject,
+        normalize_workload,
+    ),
+    _group_kind(JOB, "jobs", ("v1",), groups.JobObject, normalize_job),
+    _group_kind(VOLCANO_JOB, "jobs", ("v1alpha1",), groups.VolcanoJobObject, normalize_volcano_job),
+    *(
+        _group_kind(kind, "hyperjobs", ("v1alpha1",), groups.HyperJobObject, partial(normalize_hyper_job, kind=kind))
+        for kind in sorted(HYPER_JOBS)
+    ),
+    _group_kind(JOBSET, "jobsets", ("v1alpha2",), groups.JobSetObject, normalize_jobset),
+    _group_kind(RAY_CLUSTER, "rayclusters", ("v1",), groups.RayClusterObject, normalize_ray_cluster),
+    _group_kind(RAY_JOB, "rayjobs", ("v1",), groups.RayJobObject, normalize_ray_job),
+    _group_kind(
+        LEADER_WORKER_SET,
+        "leaderworkersets",
+        ("v1",),
+        groups.LeaderWorkerSetObject,
+        normalize_leader_worker_set,
+    ),
+    *(
+        _group_kind(
+            kind,
+            f"{kind.partition('.')[0].lower()}s",
+            ("v2beta1", "v1") if kind == MPI_JOB else ("v1",),
+            groups.KubeflowJob,
+            partial(normalize_kubeflow_job, kind=kind),
+        )
+        for kind in sorted(KUBEFLOW_JOBS)
+    ),
+)
+
+
+def group_kind(api_version: str, kind: str) -> Kind[Any] | None:
+    """Return the kind of an object that says how pods belong together; None for any other."""
+    name = f"{kind}.{api_version.rpartition('/')[0]}"
+    return next((row for row in GROUP_KINDS if row.name == name), None)
+
+
+_KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
+
+KAI_QUEUES = OptionalResource(KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), KaiQueue, namespaced=False)
+
+
+def _queue_kind(
+    resource: OptionalResource[ObjectT], normalize: Callable[[ObjectT, Lost], Queue], called: str = "{name}"
+) -> Kind[ObjectT]:
+    return Kind(resource, normalize, payloads.QueueObserved, payloads.QueueDeleted, "queue/{name}", called)
+
+
+def _of_kueue(
+    kind: str, plural: str, wire: type[ObjectT], *older: str, namespaced: bool = False
+) -> OptionalResource[ObjectT]:
+    return OptionalResource(kind, "kueue.x-k8s.io", plural, (*_KUEUE_VERSIONS, *older), wire, namespaced)
+
+
+#: Every kind of queues, and ResourceFlavors.
+QUEUE_KINDS: tuple[Kind[Any], ...] = (
+    _queue_kind(KAI_QUEUES, normalize_kai_queue),
+    _queue_kind(
+        _of_kueue(CLUSTER_QUEUE, "clusterqueues", ClusterQueueObject),
+        normalize_cluster_queue,
+        f"{CLUSTER_QUEUE_PREFIX}{{name}}",
+    ),
+    _queue_kind(_of_kueue(COHORT, "cohorts", CohortObject, "v1alpha1"), normalize_cohort, f"{COHORT_PREFIX}{{name}}"),
+    _queue_kind(
+        _of_kueue(LOCAL_QUEUE, "localqueues", LocalQueueObject, namespaced=True),
+        normalize_local_queue,
+        "{namespace}/{name}",
+    ),
+    Kind(
+        _of_kueue(RESOURCE_FLAVOR, "resourceflavors", ResourceFlavorObject),
+        normalize_resource_flavor,
+        payloads.FlavorObserved,
+        payloads.FlavorDeleted,
+        "flavor/{name}",
+    ),
+)
+
+
+def queue_kind(api_version: str, kind: str) -> Kind[Any] | None:
+    """Return the kind of an object that is a queue or a flavor; None for any other."""
+    name = f"{kind}.{api_version.rpartition('/')[0]}"
+    return next((row for row in QUEUE_KINDS if row.name == name), None)
+
+
+def _resource(kind: str, plural: str, versions: tuple[str, ...], wire: type[ObjectT]) -> OptionalResource[ObjectT]:
+    return OptionalResource(kind, kind.partition(".")[2], plural, versions, wire, namespaced=False)
+
+
+def _definition(
+    resource: OptionalResource[ObjectT], normalize: Callable[[ObjectT, Lost], TopologyDefinition]
+) -> Kind[ObjectT]:
+    observed, deleted = payloads.TopologyDefinitionObserved, payloads.TopologyDefinitionDeleted
+    return Kind(resource, normalize, observed, deleted, "topology/{kind}/{name}")
+
+
+#: Every kind of network topologies.
+TOPOLOGY_KINDS: tuple[Kind[Any], ...] = (
+    _definition(_resource(KAI_TOPOLOGY, "topologies", ("v1alpha1",), LabelTopologyObject), normalize_kai_topology),
+    _definition(
+        _resource(KUEUE_TOPOLOGY, "topologies", ("v1beta2", "v1beta1", "v1alpha1"), LabelTopologyObject),
+        normalize_kueue_topology,
+    ),
+    _definition(
+        _resource(CLUSTER_NETWORK_TOPOLOGY, "clusternetworktopologies", ("v1alpha1",), ClusterNetworkTopologyObject),
+        normalize_cluster_network_topology,
+    ),
+    Kind(
+        _resource(HYPER_NODE, "hypernodes", ("v1alpha1",), HyperNodeObject),
+        normalize_hyper_node,
+        payloads.HyperNodeObserved,
+        payloads.HyperNodeDeleted,
+        "hypernode/{name}",
+    ),
+)
+
+
+def topology_kind(api_version: str, kind: str) -> Kind[Any] | None:
+    """Return the kind of an object that defines a network topology; None for any other."""
+    name = f"{kind}.{api_version.rpartition('/')[0]}"
+    return next((row for row in TOPOLOGY_KINDS if row.name == name), None)
+
+
+NODE = Kind(NODES, normalize_node, payloads.NodeObserved, payloads.NodeDeleted, "node/{name}")
+TOPOLOGY = Kind(TOPOLOGIES, normalize_topology, payloads.TopologyObserved, payloads.TopologyDeleted, "nrt/{name}")
+POD = Kind(PODS, normalize_pod, payloads.PodObserved, payloads.PodDeleted, "pod/{uid}")
+PRIORITY_CLASS = Kind(
+    PRIORITY_CLASSES,
+    normalize_priority_class,
+    payloads.PriorityClassObserved,
+    payloads.PriorityClassDeleted,
+    "priorityclass/{name}",
+)
+NAMESPACE = Kind(
+    NAMESPACES, normalize_namespace, payloads.NamespaceObserved, payloads.NamespaceDeleted, "namespace/{name}"
+)
+CLAIM = Kind(
+    CLAIMS,
+    normalize_claim,
+    payloads.PersistentVolumeClaimObserved,
+    payloads.PersistentVolumeClaimDeleted,
+    "pvc/{namespace}/{name}",
+)
+VOLUME = Kind(
+    VOLUMES, normalize_volume, payloads.PersistentVolumeObserved, payloads.PersistentVolumeDeleted, "pv/{name}"
+)
+STORAGE_CLASS = Kind(
+    STORAGE_CLASSES,
+    normalize_storage_class,
+    payloads.StorageClassObserved,
+    payloads.StorageClassDeleted,
+    "storageclass/{name}",
+)
+BUDGET = Kind(
+    BUDGETS,
+    normalize_budget,
+    payloads.PodDisruptionBudgetObserved,
+    payloads.PodDisruptionBudgetDeleted,
+    "pdb/{namespace}/{name}",
+)
+PROVISIONING_REQUEST = Kind(
+    PROVISIONING_REQUESTS,
+    normalize_provisioning_request,
+    payloads.ProvisioningRequestObserved,
+    payloads.ProvisioningRequestDeleted,
+    "provisioning/{namespace}/{name}",
+)
+
+#: Every kind; pods are followed last, for they need all the others.
+KINDS: tuple[Kind[Any], ...] = (
+    NODE,
+    PRIORITY_CLASS,
+    NAMESPACE,
+    CLAIM,
+    VOLUME,
+    STORAGE_CLASS,
+    BUDGET,
+    TOPOLOGY,
+    *GROUP_KINDS,
+    *QUEUE_KINDS,
+    *TOPOLOGY_KINDS,
+    PROVISIONING_REQUEST,
+    *DEVICE_KINDS,
+    POD,
+)
+_BY_NAME = {kind.name: kind for kind in KINDS}
+
+#: Names of the payloads of all facts about objects, and of which kinds those facts are.
+_OBSERVED: dict[str, list[str]] = {}
+_DELETED: dict[str, list[str]] = {}
+for _kind in KINDS:
+    _OBSERVED.setdefault(_kind.observed.__name__, []).append(_kind.name)
+    _DELETED.setdefault(_kind.deleted.__name__, []).append(_kind.name)
+
+#: Event types of all facts about objects.
+FACT_TYPES = (*_OBSERVED, *_DELETED)
+
+
+def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | None:
+    """Return which object a fact is about, kind and key, and what it says of it: None when it is gone.
+
+    None altogether for a payload that is no fact of a kind.
+    """
+    fact = type(payload).__name__
+    if fact in _OBSERVED:
+        model: Model = getattr(payload, payload.__struct_fields__[0])
+        return *_named(model, _OBSERVED[fact]), model
+    if fact in _DELETED:
+        return *_named(payload, _DELETED[fact]), None
+    return None
+
+
+def _named(about: Any, kinds: list[str]) -> tuple[str, ObjectKey]:
+    """Return the kind and the key of an object, from a model or from the fact of its end."""
+    name = about.node if hasattr(about, "node") else about.name
+    kind = kinds[0] if len(kinds) == 1 else getattr(about, "kind", "") or queue_kind_of(name)
+    if _BY_NAME[kind].called != "{name}":
+        namespace, _, name = name.rpartition("/")
+        return kind, ObjectKey(namespace if _BY_NAME[kind].resource.namespaced else "", name)
+    return kind, ObjectKey(getattr(about, "namespace", ""), name)

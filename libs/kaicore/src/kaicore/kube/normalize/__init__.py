@@ -1,0 +1,1 @@
+"""From the wire into the model: one module per family of kinds."""

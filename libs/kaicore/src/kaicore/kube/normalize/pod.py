@@ -1,0 +1,524 @@
+"""The amounts of containers while a pod is resized in place (KEP-1287): requested, allocated, or held by the runtime.
+
+kube-scheduler's rule: the largest of the three counts while a resize is under way or deferred. So a pod that shrinks
+holds the old amount until its runtime has followed. The requested amount does not count where the kubelet will never
+grant it (`Infeasible`, which it reports for Guaranteed pods beside static managers).
+
+Source: `k8s.io/component-helpers`, `resource/helpers.go`: determineContainerReqs up to v0.34 and then
+determineEffectiveRequests. v0.37 takes the largest of sums over containers, which is less only where one container
+grows while another shrinks.
+
+A pod's constraints on nodes and on the pods near it, from the wire into the model.
+
+When a pod is created, the API server merges `matchLabelKeys` and `mismatchLabelKeys` into selectors. This module merges
+them as well, because a manifest has not passed an API server; merging twice changes nothing.
+
+Pods from the wire into the model.
+
+Requests of a pod to its scheduler that kai-ledger cannot honour are listed in `Pod.unsupported`. Invalid constraints
+are listed in `Pod.malformed`. In both cases the pod waits, instead of being placed as if it had not asked.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from kaicore.errors import AbsurdQuantity, InvalidObject
+from kaicore.kube.normalize.fields import (
+    amounts,
+    controller,
+    int32,
+    label_requirements,
+    node_term,
+    node_terms,
+    seconds,
+    sorted_requirements,
+)
+from kaicore.kube.normalize.losses import Lost, unheard
+from kaicore.kube.wire.objects import (
+    DEFAULT_SCHEDULER,
+    Affinity,
+    ContainerSpec,
+    PodAffinityTerm,
+    PodObject,
+    PodSpec,
+    PodStatus,
+    PodToleration,
+    PreferredPodTerm,
+    Quantities,
+    ResourceRequirements,
+    TopologySpreadConstraint,
+    Volume,
+)
+from kaicore.kube.wire.resources import subject_of
+from kaicore.rules.model.device import PodClaim
+from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION
+from kaicore.rules.model.pod import (
+    GPU_SHARE,
+    MIRROR_ANNOTATION,
+    Amounts,
+    Container,
+    ContainerKind,
+    Pod,
+    QosClass,
+    Toleration,
+    WorkloadRef,
+)
+from kaicore.rules.model.pod_rules import (
+    ClaimUse,
+    HostPort,
+    PodRules,
+    PodTerm,
+    PreferredNodes,
+    PreferredPods,
+    SpreadConstraint,
+)
+from kaicore.rules.model.quantity import CPU, MEMORY
+from kaicore.rules.model.selector import PodSelector, Requirement
+
+_RESIZABLE = (CPU, MEMORY)
+
+
+def resized(containers: tuple[Container, ...], status: PodStatus, *, subject: str, lost: Lost) -> tuple[Container, ...]:
+    """Return the containers of a pod on a node with what they hold as their requests.
+
+    Args:
+        containers: as the pod's spec has them.
+        status: the pod's.
+        subject: the pod, for what is lost.
+        lost: is told of amounts that are none.
+    """
+    held: dict[str, Amounts] = {}
+    for field, group in (
+        ("initContainerStatuses", status.init_container_statuses),
+        ("containerStatuses", status.container_statuses),
+    ):
+        for one in group or ():
+            running = one.resources.requests if one.resources is not None else None
+            if one.allocated_resources or running:
+                where = f"status.{field}[{one.name}]"
+                held[one.name] = _held(one.allocated_resources, running, subject=subject, where=where, lost=lost)
+    if not held:
+        return containers
+    conditions = status.conditions or ()
+    infeasible = any(one.type == "PodResizePending" and one.reason == "Infeasible" for one in conditions)
+    return tuple(_resized(item, held.get(item.name, {}), infeasible=infeasible) for item in containers)
+
+
+def _held(allocated: Quantities | None, running: Quantities | None, *, subject: str, where: str, lost: Lost) -> Amounts:
+    """Return the larger of what is set aside and what the runtime has; nearly always they are written alike."""
+    both = amounts(allocated, subject=subject, field=f"{where}.allocatedResources", lost=lost)
+    if running and running != allocated:
+        has = amounts(running, subject=subject, field=f"{where}.resources.requests", lost=lost)
+        both = both | {name: max(amount, both.get(name, 0)) for name, amount in has.items()}
+    return both
+
+
+def _resized(container: Container, of_status: Amounts, *, infeasible: bool) -> Container:
+    held = {name: of_status[name] for name in _RESIZABLE if name in of_status and name in container.requests}
+    if not infeasible:
+        held = {name: max(amount, container.requests[name]) for name, amount in held.items()}
+    if all(container.requests[name] == amount for name, amount in held.items()):
+        return container
+    return msgspec.structs.replace(container, requests=container.requests | held)
+
+
+#: Counts have 32 bits.
+_MOST_COUNT = 2**31 - 1
+_MAX_WEIGHT = 100
+_MAX_PORT = 65535
+_NOTHING = PodRules()
+_AFFINITY = "spec.affinity"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def pod_rules(wire: PodObject, *, subject: str) -> PodRules | None:
+    """Return what a pod asks for beyond amounts and required node labels; None for nothing.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    spec = wire.spec
+    if not (spec.affinity or spec.topology_spread_constraints) and not _ports_at_all(wire):
+        return None
+    reader = _Reader(wire, subject)
+    affinity = spec.affinity or Affinity()
+    near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
+    preferred = [
+        *(reader.preferred("podAffinity", near.preferred, 1) if near is not None else ()),
+        *(reader.preferred("podAntiAffinity", apart.preferred, -1) if apart is not None else ()),
+    ]
+    of_pod = PodRules(
+        affinity=tuple(reader.required("podAffinity", near.required)) if near is not None else (),
+        anti_affinity=tuple(reader.required("podAntiAffinity", apart.required)) if apart is not None else (),
+        preferred_pods=tuple(preferred),
+        spread=tuple(
+            reader.spread(constraint, f"spec.topologySpreadConstraints[{index}]")
+            for index, constraint in enumerate(spec.topology_spread_constraints or ())
+        ),
+        preferred_nodes=tuple(reader.preferred_nodes()),
+        host_ports=tuple(sorted(set(reader.host_ports()))),
+    )
+    return None if of_pod == _NOTHING else of_pod
+
+
+def required_nodes(affinity: Affinity | None, *, subject: str) -> tuple[tuple[Requirement, ...], ...]:
+    """Return the terms of which a node has to meet any; none where every node will do.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    nodes = affinity.node_affinity if affinity is not None else None
+    if nodes is None or nodes.required is None:
+        return ()
+    return node_terms(nodes.required, subject=subject, field=f"{_AFFINITY}.nodeAffinity.{_REQUIRED}")
+
+
+def claim_uses(volumes: list[Volume] | None, *, pod: str) -> Iterator[ClaimUse]:
+    """Yield the claims that volumes refer to; an ephemeral volume's claim is named after pod and volume."""
+    for volume in volumes or ():
+        if volume.persistent_volume_claim is not None:
+            yield ClaimUse(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            yield ClaimUse(f"{pod}-{volume.name}", owned=True)
+
+
+def _ports_at_all(wire: PodObject) -> bool:
+    return any(
+        container.ports for group in (wire.spec.init_containers, wire.spec.containers) for container in group or ()
+    )
+
+
+class _Reader:
+    """Reads one pod's constraints."""
+
+    def __init__(self, wire: PodObject, subject: str) -> None:
+        self._spec = wire.spec
+        self._subject = subject
+        self._namespace = wire.metadata.namespace
+        self._labels = wire.metadata.labels or {}
+
+    def required(self, kind: str, terms: list[PodAffinityTerm] | None) -> Iterator[PodTerm]:
+        for index, term in enumerate(terms or ()):
+            yield self._term(term, f"{_AFFINITY}.{kind}.{_REQUIRED}[{index}]")
+
+    def preferred(self, kind: str, terms: list[PreferredPodTerm] | None, sign: int) -> Iterator[PreferredPods]:
+        for index, term in enumerate(terms or ()):
+            field = f"{_AFFINITY}.{kind}.{_PREFERRED}[{index}]"
+            self._check_weight(term.weight, field)
+            yield PreferredPods(sign * term.weight, self._term(term.pod_affinity_term, f"{field}.podAffinityTerm"))
+
+    def preferred_nodes(self) -> Iterator[PreferredNodes]:
+        affinity = self._spec.affinity.node_affinity if self._spec.affinity is not None else None
+        for index, term in enumerate(affinity.preferred or () if affinity is not None else ()):
+            field = f"{_AFFINITY}.nodeAffinity.{_PREFERRED}[{index}]"
+            self._check_weight(term.weight, field)
+            requirements = node_term(term.preference, subject=self._subject, field=f"{field}.preference")
+            # A term without expressions selects no node.
+            if requirements:
+                yield PreferredNodes(term.weight, requirements)
+
+    def spread(self, constraint: TopologySpreadConstraint, field: str) -> SpreadConstraint:
+        for name, count in (("maxSkew", constraint.max_skew), ("minDomains", constraint.min_domains)):
+            if count is not None and not 1 <= count <= _MOST_COUNT:
+                raise InvalidObject(self._subject, f"{field}.{name}", count, f"not from 1 to {_MOST_COUNT}")
+        self._check_key(constraint.topology_key, field)
+        labels = label_requirements(constraint.label_selector, subject=self._subject, field=f"{field}.labelSelector")
+        labels = self._merged(labels, constraint.match_label_keys, "In")
+        return SpreadConstraint(
+            max_skew=constraint.max_skew,
+            topology_key=constraint.topology_key,
+            selector=PodSelector((self._namespace,), labels=labels, living=True),
+            required=self._one_of(
+                constraint.when_unsatisfiable, f"{field}.whenUnsatisfiable", "DoNotSchedule", "ScheduleAnyway"
+            ),
+            min_domains=constraint.min_domains or 1,
+            honor_affinity=self._one_of(
+                constraint.node_affinity_policy or "Honor", f"{field}.nodeAffinityPolicy", "Honor", "Ignore"
+            ),
+            honor_taints=self._one_of(
+                constraint.node_taints_policy or "Ignore", f"{field}.nodeTaintsPolicy", "Honor", "Ignore"
+            ),
+        )
+
+    def host_ports(self) -> Iterator[HostPort]:
+        """Yield the ports of the node that the running pod takes; ordinary init containers' are not among them."""
+        spec = self._spec
+        sidecars = (
+            (f"spec.initContainers[{index}]", container)
+            for index, container in enumerate(spec.init_containers or ())
+            if container.restart_policy == "Always"
+        )
+        others = ((f"spec.containers[{index}]", container) for index, container in enumerate(spec.containers or ()))
+        for where, container in (*sidecars, *others):
+            yield from self._ports(container, where)
+
+    def _ports(self, container: ContainerSpec, where: str) -> Iterator[HostPort]:
+        for index, port in enumerate(container.ports or ()):
+            if not port.host_port:
+                continue
+            if not 0 < port.host_port <= _MAX_PORT:
+                raise InvalidObject(self._subject, f"{where}.ports[{index}].hostPort", port.host_port, "not a port")
+            # An absent hostIP is every address.
+            yield HostPort(port.host_port, port.protocol or "TCP", port.host_ip or HostPort(port.host_port).ip)
+
+    def _term(self, term: PodAffinityTerm, field: str) -> PodTerm:
+        self._check_key(term.topology_key, field)
+        labels = label_requirements(term.label_selector, subject=self._subject, field=f"{field}.labelSelector")
+        labels = self._merged(labels, term.match_label_keys, "In")
+        labels = self._merged(labels, term.mismatch_label_keys, "NotIn")
+        namespace_labels = label_requirements(
+            term.namespace_selector, subject=self._subject, field=f"{field}.namespaceSelector"
+        )
+        names = tuple(sorted(set(term.namespaces or ())))
+        if not names and namespace_labels is None:
+            names = (self._namespace,)
+        return PodTerm(term.topology_key, PodSelector(names, namespace_labels, labels))
+
+    def _merged(
+        self, labels: tuple[Requirement, ...] | None, keys: list[str] | None, operator: str
+    ) -> tuple[Requirement, ...] | None:
+        if labels is None:
+            return None
+        there = {requirement.key for requirement in labels if requirement.operator == operator}
+        return sorted_requirements(
+            (
+                *labels,
+                *(
+                    Requirement(key, operator, (self._labels[key],))
+                    for key in keys or ()
+                    if key in self._labels and key not in there
+                ),
+            )
+        )
+
+    def _check_key(self, key: str, field: str) -> None:
+        if not key:
+            raise InvalidObject(self._subject, f"{field}.topologyKey", key, "is empty")
+
+    def _check_weight(self, weight: int, field: str) -> None:
+        if not 1 <= weight <= _MAX_WEIGHT:
+            raise InvalidObject(self._subject, f"{field}.weight", weight, "not from 1 to 100")
+
+    def _one_of(self, value: str, field: str, true: str, false: str) -> bool:
+        if value not in (true, false):
+            raise InvalidObject(self._subject, field, value, f"neither {true} nor {false}")
+        return value == true
+
+
+#: Annotations that are kept: those of kai-ledger and of the workload APIs that say how pods belong together, and by
+#: which uid the kubelet knows a static pod.
+ANNOTATION_PREFIXES = (
+    "batch.kubernetes.io/",
+    "gang.",
+    "gpu-",
+    "grove.io/",
+    "jobset.sigs.k8s.io/",
+    "kai.scheduler/",
+    "kubeflow.org/",
+    MIRROR_ANNOTATION,
+    "kueue.x-k8s.io/",
+    "leaderworkerset.",
+    "network-topology",
+    "pod-group",
+    "ray.io/",
+    "run.ai/",
+    "scheduling.",
+    "topology.",
+    "training.kubeflow.org/",
+    "volcano.sh/",
+)
+
+#: Of those, what comes from the log and is not read: it stands with the decision.
+OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, DOMAINS_ANNOTATION})
+
+#: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
+GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
+
+#: So many of a pod's malformed fields are told.
+_MOST_SAID = 3
+
+_QOS_CLASSES = {str(qos): qos for qos in QosClass}
+_TOLERATION_OPERATORS = ("Equal", "Exists")
+
+
+class Constraints(NamedTuple):
+    """Which nodes a pod may go to and which it prefers, by their labels and by the pods near them."""
+
+    node_affinity: tuple[tuple[Requirement, ...], ...] = ()
+    rules: PodRules | None = None
+
+
+def read_constraints(wire: PodObject) -> Constraints:
+    """Return a pod's constraints.
+
+    Raises:
+        InvalidObject: naming the field that says something impossible.
+    """
+    subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
+    return Constraints(required_nodes(wire.spec.affinity, subject=subject), pod_rules(wire, subject=subject))
+
+
+def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one line for each field of the model
+    """Reduce a Pod to what scheduling needs.
+
+    An amount that is none makes the pod malformed, and it waits; where it runs already it counts as all else that it
+    requests. One that is too large to be believed counts as the most that is.
+
+    Raises:
+        InvalidObject: it has no name.
+    """
+    metadata, spec, status = wire.metadata, wire.spec, wire.status
+    subject = subject_of("Pod", metadata.namespace, metadata.name)
+    if not metadata.name:
+        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    annotations = metadata.annotations or {}
+    constraints = Constraints()
+    malformed: list[InvalidObject] = []
+    try:
+        constraints = read_constraints(wire)
+    except InvalidObject as error:
+        malformed.append(error)
+
+    def misread(error: InvalidObject) -> None:
+        (lost if isinstance(error, AbsurdQuantity) else malformed.append)(error)
+
+    containers = tuple(_containers(spec, subject=subject, lost=misread))
+    if spec.node_name:
+        containers = resized(containers, status, subject=subject, lost=lost)
+    pod_resources = None
+    if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
+        pod_resources, pod_limits = _resources(spec.resources, subject=subject, field="spec.resources", lost=misread)
+        qos = _qos_class([(pod_resources, pod_limits)])
+    else:
+        qos = _qos_class([(container.requests, container.limits) for container in containers])
+    overhead = amounts(spec.overhead, subject=subject, field="spec.overhead", lost=misread)
+    return Pod(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        created_at=seconds(metadata.creation_timestamp) or 0,
+        scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
+        qos=_QOS_CLASSES.get(status.qos_class or "", qos),
+        containers=containers,
+        phase=status.phase or "Pending",
+        node_name=spec.node_name or "",
+        priority=int32(spec.priority or 0, subject=subject, field="spec.priority", lost=lost),
+        priority_class=spec.priority_class_name or "",
+        preemption_policy=spec.preemption_policy or "PreemptLowerPriority",
+        labels=metadata.labels or {},
+        annotations={
+            name: value
+            for name, value in annotations.items()
+            if name.startswith(ANNOTATION_PREFIXES) and name not in OWN_ANNOTATIONS
+        },
+        overhead=overhead,
+        pod_resources=pod_resources,
+        node_selector=spec.node_selector or {},
+        node_affinity=constraints.node_affinity,
+        # One with an operator of a later Kubernetes permits nothing that would be known here.
+        tolerations=tuple(
+            normalize_toleration(toleration)
+            for toleration in spec.tolerations or ()
+            if (toleration.operator or "Equal") in _TOLERATION_OPERATORS
+        ),
+        scheduling_gates=tuple(sorted(gate.name for gate in spec.scheduling_gates or ())),
+        owner=controller(metadata),
+        reason=status.reason or "",
+        message=status.message or "",
+        deletion_at=seconds(metadata.deletion_timestamp),
+        nominated_node=status.nominated_node_name or "",
+        workload=_workload(spec),
+        unsupported=tuple(sorted(set(_unsupported(wire, constraints)))),
+        malformed="; ".join(f"{error.field}: {error.problem}: {error.value!r}" for error in malformed[:_MOST_SAID]),
+        rules=constraints.rules,
+        claims=tuple(sorted(set(claim_uses(spec.volumes, pod=metadata.name)), key=lambda use: use.name)),
+        resource_claims=tuple(_resource_claims(wire)) if spec.resource_claims else (),
+        # The kubelet writes it long before the phase: told with that, it costs no fact of its own.
+        start_time=0 if status.phase in (None, "", "Pending") else seconds(status.start_time) or 0,
+        active_deadline_s=max(spec.active_deadline_seconds or 0, 0),
+    )
+
+
+def _containers(spec: PodSpec, *, subject: str, lost: Lost) -> Iterator[Container]:
+    """Yield containers in the order in which the kubelet admits them: init containers, then the others."""
+    for field, group in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, container in enumerate(group or ()):
+            where = f"spec.{field}[{index}]"
+            kind = ContainerKind.APP
+            if field == "initContainers":
+                kind = ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
+            requests: Amounts = {}
+            limits: Amounts = {}
+            if container.resources is not None:
+                requests, limits = _resources(
+                    container.resources, subject=subject, field=f"{where}.resources", lost=lost
+                )
+            yield Container(name=container.name, kind=kind, requests=requests, limits=limits)
+
+
+def _resources(resources: ResourceRequirements, *, subject: str, field: str, lost: Lost) -> tuple[Amounts, Amounts]:
+    """Return requests and limits; a limit without a request is a request too, as the API server defaults it."""
+    limits = amounts(resources.limits, subject=subject, field=f"{field}.limits", lost=lost)
+    requests = amounts(resources.requests, subject=subject, field=f"{field}.requests", lost=lost)
+    return {**limits, **requests}, limits
+
+
+def _qos_class(holders: Iterable[tuple[Amounts, Amounts]]) -> QosClass:
+    """Classify by CPU and memory, as the API server does when a pod is created (`ComputePodQOS`)."""
+    bounded = True
+    requested: Amounts = {}
+    limited: Amounts = {}
+    for requests, limits in holders:
+        for resource in (CPU, MEMORY):
+            requested[resource] = requested.get(resource, 0) + requests.get(resource, 0)
+            limited[resource] = limited.get(resource, 0) + limits.get(resource, 0)
+            bounded = bounded and limits.get(resource, 0) > 0
+    if not any(requested.values()) and not any(limited.values()):
+        return QosClass.BEST_EFFORT
+    return QosClass.GUARANTEED if bounded and requested == limited else QosClass.BURSTABLE
+
+
+def normalize_toleration(toleration: PodToleration) -> Toleration:
+    """Reduce a toleration."""
+    return Toleration(
+        key=toleration.key or "",
+        operator=toleration.operator or "Equal",
+        value=toleration.value or "",
+        effect=toleration.effect or "",
+    )
+
+
+def _workload(spec: PodSpec) -> WorkloadRef | None:
+    if spec.scheduling_group is not None and spec.scheduling_group.pod_group_name:
+        return WorkloadRef(spec.scheduling_group.pod_group_name)
+    reference = spec.workload_ref
+    if reference is None:
+        return None
+    return WorkloadRef(reference.pod_group, reference.name, reference.pod_group_replica_key or "")
+
+
+def _resource_claims(wire: PodObject) -> Iterator[PodClaim]:
+    """Yield the ResourceClaims that a pod uses, in its order; those from templates as far as they are made."""
+    made = {status.name: status.resource_claim_name for status in wire.status.resource_claim_statuses or ()}
+    for reference in wire.spec.resource_claims or ():
+        if reference.resource_claim_name:
+            yield PodClaim(reference.name, reference.resource_claim_name)
+            continue
+        template = reference.resource_claim_template_name or ""
+        claim = made.get(reference.name)
+        yield PodClaim(reference.name, claim or "", template, needless=reference.name in made and not claim)
+
+
+def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
+    for term in constraints.node_affinity:
+        for requirement in term:
+            if requirement.field and requirement.key != "metadata.name":
+                yield f"node affinity by field {requirement.key}"
+    annotations = wire.metadata.annotations or {}
+    for name in GPU_SHARE_ANNOTATIONS:
+        if name in annotations:
+            yield f"{GPU_SHARE} ({name})"

@@ -1,0 +1,1 @@
+"""Kubernetes objects on the wire: the fields that kai-ledger reads, and nothing else."""

@@ -1,0 +1,593 @@
+"""The base class of all objects that are decoded from JSON.
+
+Node and pod constraints of a pod on the wire: see `kaicore.kube.wire.objects`.
+
+Kubernetes objects on the wire, reduced to the fields that kai-ledger reads.
+
+msgspec decodes them straight from the response's bytes and skips everything else, which is some hundred times faster
+than the generated models. Every field has a default, because an API server leaves out empty fields. A field that may be
+`null` declares it. Only JSON types are checked here; `kaicore.kube.normalize_*` checks the rest. No object can be part
+of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the collector.
+
+Volumes, namespaces and disruption budgets on the wire: see `kaicore.kube.wire.objects`.
+"""
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+
+class Wire(msgspec.Struct, gc=False, rename="camel"):
+    """Base of everything that comes as JSON; field names are in camel case there."""
+
+
+class SelectorRequirement(Wire):
+    """An expression over a label, or a field of a node."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(Wire):
+    """Labels that all have to be there, and expressions that all have to hold; empty, it selects everything."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
+
+
+class NodeSelectorTerm(Wire):
+    """All of its expressions have to hold."""
+
+    match_expressions: list[SelectorRequirement] | None = None
+    match_fields: list[SelectorRequirement] | None = None
+
+
+class NodeSelector(Wire):
+    """Any of its terms has to hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class PreferredNodeTerm(Wire):
+    """A term that is preferred."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
+
+
+class NodeAffinity(Wire):
+    """Which nodes the pod may go to, and which it prefers."""
+
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: list[PreferredNodeTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(Wire):
+    """Pods of some namespaces, and the label that makes domains of nodes."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class PreferredPodTerm(Wire):
+    """A term that is preferred."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
+
+
+class InterPodAffinity(Wire):
+    """Which pods this one must or should be near to, or away from."""
+
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[PreferredPodTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Wire):
+    """All of a pod's affinities."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: InterPodAffinity | None = None
+    pod_anti_affinity: InterPodAffinity | None = None
+
+
+class TopologySpreadConstraint(Wire):
+    """How pods are to be spread."""
+
+    max_skew: int = 0
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class ClaimSource(Wire):
+    """A volume that is a PersistentVolumeClaim of the pod's namespace."""
+
+    claim_name: str = ""
+
+
+class EphemeralSource(Wire):
+    """A volume whose claim is made for the pod, and named after pod and volume."""
+
+
+class Volume(Wire):
+    """A volume; only whether it is bound to certain nodes."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+
+
+#: A point in time as Kubernetes writes it, RFC 3339 with a zone.
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+#: A quantity by resource name. API servers write strings, people also numbers.
+Quantities = dict[str, str | int | float]
+
+
+class OwnerReference(Wire):
+    """Who an object belongs to; one owner at most is its controller."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool | None = None
+
+
+class ManagedFields(Wire):
+    """When the object was last changed: the API server's own clock, to the second."""
+
+    time: str | None = None
+
+
+class ObjectMeta(Wire):
+    """The metadata of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+    managed_fields: list[ManagedFields] | None = None
+
+
+class KubernetesObject(Wire):
+    """What every object has."""
+
+    metadata: ObjectMeta
+
+
+class Identity(Wire):
+    """The least that tells which object it is, for one that cannot be decoded as what it should be."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Identified(Wire):
+    """An object of which only the identity is read."""
+
+    metadata: Identity
+
+
+# Lists and watches.
+
+
+class ListMeta(Wire):
+    """The metadata of a list; `continue_` is empty on the last page."""
+
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(default="", name="continue")
+
+
+class ObjectList(Wire):
+    """A page of a list; its items are decoded one by one, so that one that is malformed does not spoil the others."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class WatchEvent(Wire):
+    """A line of a watch: `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`, whose object is a `Status`."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class GroupVersion(Wire):
+    """A version of an API group."""
+
+    version: str = ""
+
+
+class ApiGroup(Wire):
+    """A served API group, as discovery describes it."""
+
+    versions: list[GroupVersion] | None = None
+
+
+class ApiResource(Wire):
+    """A served resource; `name` is what it is called in paths."""
+
+    name: str = ""
+
+
+class ApiResources(Wire):
+    """The served resources of a version of a group."""
+
+    resources: list[ApiResource] | None = None
+
+
+# Pods.
+
+
+class ContainerPort(Wire):
+    """A port of a container."""
+
+    host_port: int | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    protocol: str | None = None
+
+
+class ResourceRequirements(Wire):
+    """Requests and limits of a container or, within limits, of a pod."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class ContainerSpec(Wire):
+    """A container; an init container with `restartPolicy: Always` is a sidecar."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    restart_policy: str | None = None
+    ports: list[ContainerPort] | None = None
+
+
+class PodToleration(Wire):
+    """A toleration."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class Named(Wire):
+    """Something of which only the name is read."""
+
+    name: str = ""
+
+
+class PodClaimReference(Wire):
+    """A ResourceClaim that a pod uses, or the template of one that is made for it."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodClaimStatus(Wire):
+    """The claim that was made for a pod; without a name none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class WorkloadReference(Wire):
+    """How a pod of Kubernetes 1.35 names its group."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
+class SchedulingGroup(Wire):
+    """How a pod of Kubernetes 1.36 and later names its group."""
+
+    pod_group_name: str | None = None
+
+
+#: Of pods that name none: the API server's (`k8s.io/api/core/v1`, `DefaultSchedulerName`).
+DEFAULT_SCHEDULER = "default-scheduler"
+
+
+class PodSpec(Wire):
+    """What a pod asks for."""
+
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[PodToleration] | None = None
+    scheduling_gates: list[Named] | None = None
+    overhead: Quantities | None = None
+    resources: ResourceRequirements | None = None
+    init_containers: list[ContainerSpec] | None = None
+    containers: list[ContainerSpec] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    volumes: list[Volume] | None = None
+    resource_claims: list[PodClaimReference] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
+    active_deadline_seconds: int | None = None
+
+
+class RunningResources(Wire):
+    """What a container's runtime has given it."""
+
+    requests: Quantities | None = None
+
+
+class ContainerStatus(Wire):
+    """What became of a container: `allocated_resources` its kubelet has set aside, `resources` its runtime has."""
+
+    name: str = ""
+    allocated_resources: Quantities | None = None
+    resources: RunningResources | None = None
+
+
+class PodCondition(Wire):
+    """A pod's condition; `reason` says of `PodResizePending` whether it is `Deferred` or `Infeasible` (since 1.33)."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+
+
+class PodStatus(Wire):
+    """What became of a pod."""
+
+    phase: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    qos_class: str | None = None
+    nominated_node_name: str | None = None
+    resource_claim_statuses: list[PodClaimStatus] | None = None
+    start_time: Time | None = None
+    conditions: list[PodCondition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class PodObject(KubernetesObject):
+    """A `v1` Pod."""
+
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+# Nodes and priority classes.
+
+
+class NodeTaint(Wire):
+    """A taint."""
+
+    key: str = ""
+    effect: str = ""
+    value: str | None = None
+
+
+class NodeSpec(Wire):
+    """What is wanted of a node."""
+
+    taints: list[NodeTaint] | None = None
+    unschedulable: bool | None = None
+
+
+class Condition(Wire):
+    """A condition; `status` is `True`, `False` or `Unknown`."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeSystemInfo(Wire):
+    """What the node runs."""
+
+    kubelet_version: str = ""
+
+
+class NodeStatus(Wire):
+    """What the kubelet reports of its node."""
+
+    allocatable: Quantities | None = None
+    capacity: Quantities | None = None
+    conditions: list[Condition] | None = None
+    node_info: NodeSystemInfo | None = None
+    declared_features: list[str] | None = None
+
+
+class NodeObject(KubernetesObject):
+    """A `v1` Node."""
+
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class PriorityClassObject(KubernetesObject):
+    """A `scheduling.k8s.io/v1` PriorityClass."""
+
+    value: int = 0
+    global_default: bool | None = None
+    preemption_policy: str | None = None
+
+
+# NodeResourceTopology, v1alpha1 and v1alpha2: they differ in what is required, not in shape.
+
+
+class Attribute(Wire):
+    """A name and a value."""
+
+    name: str = ""
+    value: str = ""
+
+
+class ZoneCost(Wire):
+    """The distance to a zone."""
+
+    name: str = ""
+    value: int = 0
+
+
+class TopologyResource(Wire):
+    """A resource of a zone."""
+
+    name: str = ""
+    capacity: str | int | float | None = None
+    allocatable: str | int | float | None = None
+    available: str | int | float | None = None
+
+
+class TopologyZone(Wire):
+    """A zone; those of type `Node` are NUMA nodes. Its costs and resources are decoded one by one."""
+
+    name: str = ""
+    type: str = ""
+    costs: list[msgspec.Raw] | None = None
+    resources: list[msgspec.Raw] | None = None
+
+
+class TopologyObject(KubernetesObject):
+    """A `topology.node.k8s.io` NodeResourceTopology; each of its parts is decoded by itself (`decode_part`)."""
+
+    topology_policies: list[msgspec.Raw] | None = None
+    attributes: list[msgspec.Raw] | None = None
+    zones: list[msgspec.Raw] | None = None
+
+
+class StorageRequest(Wire):
+    """How much storage is asked for."""
+
+    requests: Quantities | None = None
+
+
+class ClaimSpec(Wire):
+    """What a claim asks for."""
+
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+    access_modes: list[str] | None = None
+    resources: StorageRequest | None = None
+    volume_mode: str | None = None
+    selector: LabelSelector | None = None
+
+
+class PhaseStatus(Wire):
+    """How far something has come."""
+
+    phase: str | None = None
+
+
+class ClaimObject(KubernetesObject):
+    """A `v1` PersistentVolumeClaim."""
+
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
+
+
+class ClaimReference(Wire):
+    """The claim that a volume is bound to, or kept for."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str | None = None
+
+
+class VolumeNodeAffinity(Wire):
+    """From which nodes a volume can be reached."""
+
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Wire):
+    """What a volume is."""
+
+    capacity: Quantities | None = None
+    access_modes: list[str] | None = None
+    storage_class_name: str | None = None
+    claim_ref: ClaimReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    volume_mode: str | None = None
+
+
+class VolumeObject(KubernetesObject):
+    """A `v1` PersistentVolume."""
+
+    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
+
+
+class TopologySelectorLabel(Wire):
+    """Values of a label that are allowed."""
+
+    key: str = ""
+    values: list[str] | None = None
+
+
+class TopologySelectorTerm(Wire):
+    """All of its expressions have to hold."""
+
+    match_label_expressions: list[TopologySelectorLabel] | None = None
+
+
+class StorageClassObject(KubernetesObject):
+    """A `storage.k8s.io/v1` StorageClass."""
+
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologySelectorTerm] | None = None
+
+
+class NamespaceObject(KubernetesObject):
+    """A `v1` Namespace."""
+
+
+class BudgetSpec(Wire):
+    """Whose disruption is limited, and how far: a count, or a part of them such as `50%`."""
+
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str | None = None
+
+
+class BudgetStatus(Wire):
+    """What is allowed now; pods whose eviction was granted are named with the time of it."""
+
+    disruptions_allowed: int | None = None
+    disrupted_pods: dict[str, msgspec.Raw] | None = None
+
+
+class BudgetObject(KubernetesObject):
+    """A `policy/v1` PodDisruptionBudget."""
+
+    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
+    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)

@@ -1,0 +1,190 @@
+"""Queues on the wire: those of KAI, and Kueue's ClusterQueues, Cohorts, LocalQueues and ResourceFlavors.
+
+As in `kaicore.kube.wire.objects`, only the fields that are read. The versions of Kueue's kinds differ in names of
+fields, not in shape.
+
+ProvisioningRequests on the wire, reduced to the fields that are read, and their API paths.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kaicore.kube.wire.objects import Condition, KubernetesObject, LabelSelector, NodeTaint, PodToleration, Wire
+from kaicore.kube.wire.resources import OptionalResource
+
+
+class KaiQueueResource(Wire):
+    """What a Queue may have of one resource: millicores, megabytes (10**6) or GPUs; -1 for no end."""
+
+    quota: int | float | None = None
+    limit: int | float | None = None
+    over_quota_weight: int | float | None = None
+
+
+class KaiQueueResources(Wire):
+    """What a Queue may have."""
+
+    cpu: KaiQueueResource | None = None
+    memory: KaiQueueResource | None = None
+    gpu: KaiQueueResource | None = None
+
+
+class KaiQueueSpec(Wire):
+    """What is wanted of a `scheduling.run.ai` Queue."""
+
+    parent_queue: str | None = None
+    priority: int | None = None
+    resources: KaiQueueResources | None = None
+    preempt_min_runtime: str | None = None
+    reclaim_min_runtime: str | None = None
+
+
+class KaiQueue(KubernetesObject):
+    """A `scheduling.run.ai/v2` Queue."""
+
+    spec: KaiQueueSpec = msgspec.field(default_factory=KaiQueueSpec)
+
+
+class KueueResource(Wire):
+    """What there is of one resource of a flavor."""
+
+    name: str = ""
+    nominal_quota: str | int | float | None = None
+    borrowing_limit: str | int | float | None = None
+    lending_limit: str | int | float | None = None
+
+
+class KueueFlavor(Wire):
+    """What there is of one flavor."""
+
+    name: str = ""
+    resources: list[KueueResource] | None = None
+
+
+class KueueResourceGroup(Wire):
+    """Resources that come in the same flavors."""
+
+    covered_resources: list[str] | None = None
+    flavors: list[KueueFlavor] | None = None
+
+
+class FairSharing(Wire):
+    """How much a queue counts for, beside others."""
+
+    weight: str | int | float | None = None
+
+
+class KueuePreemption(Wire):
+    """Which pods work of a ClusterQueue may preempt."""
+
+    reclaim_within_cohort: str | None = None
+    within_cluster_queue: str | None = None
+
+
+class ClusterQueueSpec(Wire):
+    """What is wanted of a ClusterQueue; `cohort` is what `cohortName` was called before v1beta2."""
+
+    cohort: str | None = None
+    cohort_name: str | None = None
+    resource_groups: list[KueueResourceGroup] | None = None
+    namespace_selector: LabelSelector | None = None
+    preemption: KueuePreemption | None = None
+    fair_sharing: FairSharing | None = None
+    stop_policy: str | None = None
+    admission_checks: list[str] | None = None
+    admission_checks_strategy: dict[str, Any] | None = None
+
+
+class ClusterQueueStatus(Wire):
+    """What Kueue's controller says of a ClusterQueue."""
+
+    conditions: list[Condition] | None = None
+
+
+class ClusterQueueObject(KubernetesObject):
+    """A `kueue.x-k8s.io` ClusterQueue."""
+
+    spec: ClusterQueueSpec = msgspec.field(default_factory=ClusterQueueSpec)
+    status: ClusterQueueStatus = msgspec.field(default_factory=ClusterQueueStatus)
+
+
+class CohortSpec(Wire):
+    """What is wanted of a Cohort; `parent` is what `parentName` was called before v1beta2."""
+
+    parent: str | None = None
+    parent_name: str | None = None
+    resource_groups: list[KueueResourceGroup] | None = None
+    fair_sharing: FairSharing | None = None
+
+
+class CohortObject(KubernetesObject):
+    """A `kueue.x-k8s.io` Cohort."""
+
+    spec: CohortSpec = msgspec.field(default_factory=CohortSpec)
+
+
+class LocalQueueSpec(Wire):
+    """What is wanted of a LocalQueue."""
+
+    cluster_queue: str | None = None
+    stop_policy: str | None = None
+
+
+class LocalQueueObject(KubernetesObject):
+    """A `kueue.x-k8s.io` LocalQueue."""
+
+    spec: LocalQueueSpec = msgspec.field(default_factory=LocalQueueSpec)
+
+
+class ResourceFlavorSpec(Wire):
+    """Which nodes a flavor is of, and which pods it takes."""
+
+    node_labels: dict[str, str] | None = None
+    node_taints: list[NodeTaint] | None = None
+    tolerations: list[PodToleration] | None = None
+    topology_name: str | None = None
+
+
+class ResourceFlavorObject(KubernetesObject):
+    """A `kueue.x-k8s.io` ResourceFlavor."""
+
+    spec: ResourceFlavorSpec = msgspec.field(default_factory=ResourceFlavorSpec)
+
+
+class ProvisioningRequestSpec(Wire):
+    """What is asked for; what of it is asked is known from the decision."""
+
+    provisioning_class_name: str = ""
+
+
+class ConditionOfRequest(Wire):
+    """A condition, as `metav1.Condition` has it."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class ProvisioningRequestStatus(Wire):
+    """How an autoscaler gets on with it."""
+
+    conditions: list[ConditionOfRequest] | None = None
+
+
+class ProvisioningRequestObject(KubernetesObject):
+    """An `autoscaling.x-k8s.io` ProvisioningRequest."""
+
+    spec: ProvisioningRequestSpec = msgspec.field(default_factory=ProvisioningRequestSpec)
+    status: ProvisioningRequestStatus = msgspec.field(default_factory=ProvisioningRequestStatus)
+
+
+#: Both versions have the same fields (cluster-autoscaler 1.34).
+PROVISIONING_REQUESTS = OptionalResource(
+    "ProvisioningRequest.autoscaling.x-k8s.io",
+    "autoscaling.x-k8s.io",
+    "provisioningrequests",
+    ("v1", "v1beta1"),
+    ProvisioningRequestObject,
+)

@@ -1,0 +1,223 @@
+"""The resources that are read: their API paths, and the decoding of their objects."""
+
+import re
+from dataclasses import dataclass, field
+from functools import cache, reduce
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kaicore.errors import InvalidObject
+from kaicore.kube.wire.objects import (
+    BudgetObject,
+    ClaimObject,
+    Identified,
+    Identity,
+    KubernetesObject,
+    NamespaceObject,
+    NodeObject,
+    PodObject,
+    PriorityClassObject,
+    StorageClassObject,
+    TopologyObject,
+    VolumeObject,
+)
+
+ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
+PartT = TypeVar("PartT")
+
+TOPOLOGY_GROUP = "topology.node.k8s.io"
+
+#: Served versions of NodeResourceTopology that can be read, the one to prefer first.
+TOPOLOGY_VERSIONS = ("v1alpha2", "v1alpha1")
+
+_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[ObjectT]):
+    """A resource of which all objects of a cluster are read.
+
+    Attributes:
+        kind: of its objects.
+        path: of the collection over all namespaces.
+        type: what its objects are decoded as.
+        namespaced: whether its objects are in namespaces.
+        optional: whether a cluster may do without it.
+    """
+
+    kind: str
+    path: str
+    type: type[ObjectT]
+    namespaced: bool = True
+    optional: bool = False
+    _decoder: msgspec.json.Decoder[ObjectT] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_decoder", msgspec.json.Decoder(self.type))
+
+    @property
+    def group(self) -> str:
+        """API group; empty for the core group."""
+        return self.path.split("/")[2] if self.path.startswith("/apis/") else ""
+
+    @property
+    def plural(self) -> str:
+        """What it is called in paths and in rights."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The only version in which it is served."""
+        return (self.path.split("/")[-2],)
+
+    def at(self, version: str) -> "Resource[ObjectT]":
+        """Return it in a served version, of which there is one."""
+        assert version in self.versions, f"{self.kind}: {version}"
+        return self
+
+    def decode(self, data: bytes | msgspec.Raw) -> ObjectT:
+        """Decode one object.
+
+        Raises:
+            InvalidObject: naming the field whose JSON has the wrong type.
+        """
+        try:
+            return self._decoder.decode(data)
+        except msgspec.DecodeError as error:
+            raise _refusal(self.kind, data, error) from error
+
+
+PODS = Resource("Pod", "/api/v1/pods", PodObject)
+NODES = Resource("Node", "/api/v1/nodes", NodeObject, namespaced=False)
+PRIORITY_CLASSES = Resource(
+    "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClassObject, namespaced=False
+)
+
+
+NAMESPACES = Resource("Namespace", "/api/v1/namespaces", NamespaceObject, namespaced=False)
+CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", ClaimObject)
+VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", VolumeObject, namespaced=False)
+STORAGE_CLASSES = Resource(
+    "StorageClass", "/apis/storage.k8s.io/v1/storageclasses", StorageClassObject, namespaced=False
+)
+BUDGETS = Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", BudgetObject)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalResource(Generic[ObjectT]):
+    """A resource that a cluster may serve, in one of several versions.
+
+    Attributes:
+        kind: of its objects, as `Resource.kind`.
+        group: API group.
+        plural: what it is called in paths.
+        versions: those that can be read, the one to prefer first.
+        type: what its objects are decoded as, in any of these versions.
+        namespaced: whether its objects are in namespaces.
+    """
+
+    kind: str
+    group: str
+    plural: str
+    versions: tuple[str, ...]
+    type: type[ObjectT]
+    namespaced: bool = True
+
+    def at(self, version: str) -> Resource[ObjectT]:
+        """Return it in a served version."""
+        return _at(self, version)
+
+
+@cache
+def _at(resource: OptionalResource[ObjectT], version: str) -> Resource[ObjectT]:
+    """A resource has a decoder of its own, and each object of a simulation asks for it."""
+    path = f"/apis/{resource.group}/{version}/{resource.plural}"
+    return Resource(resource.kind, path, resource.type, resource.namespaced, optional=True)
+
+
+TOPOLOGIES = OptionalResource(
+    "NodeResourceTopology",
+    TOPOLOGY_GROUP,
+    "noderesourcetopologies",
+    TOPOLOGY_VERSIONS,
+    TopologyObject,
+    namespaced=False,
+)
+
+
+def topologies(version: str) -> Resource[TopologyObject]:
+    """Return NodeResourceTopologies in a served version of their group."""
+    return TOPOLOGIES.at(version)
+
+
+_identity_decoder = msgspec.json.Decoder(Identified)
+
+
+def identity(data: bytes | msgspec.Raw) -> Identity | None:
+    """Read which object this is, whatever else may be wrong with it; None when it does not say."""
+    try:
+        metadata = _identity_decoder.decode(data).metadata
+    except msgspec.DecodeError:
+        return None
+    return metadata if metadata.uid and metadata.name else None
+
+
+def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: str) -> PartT:
+    """Decode a part of an object that is decoded by itself.
+
+    Raises:
+        InvalidObject: naming the field whose JSON has the wrong type.
+    """
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except msgspec.DecodeError as error:
+        inner, value, problem = _undecodable(data, error)
+        value = value if inner else _value_at(data, "")
+        raise InvalidObject(subject, f"{field}{inner}", value, problem) from error
+
+
+def subject_of(kind: str, namespace: str, name: str) -> str:
+    """Name an object in an error: `Pod default/train-0`, `Node n1`."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def named_subject(kind: str, wire: KubernetesObject) -> str:
+    """Return the same of an object that must have a name.
+
+    Raises:
+        InvalidObject: it has none.
+    """
+    metadata = wire.metadata
+    subject = subject_of(kind, metadata.namespace, metadata.name)
+    if not metadata.name:
+        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    return subject
+
+
+def _refusal(kind: str, data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> InvalidObject:
+    metadata = identity(data)
+    subject = subject_of(kind, metadata.namespace, metadata.name) if metadata is not None else kind
+    path, value, problem = _undecodable(data, error)
+    return InvalidObject(subject, path.lstrip(".") or "object", value, problem)
+
+
+def _undecodable(data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> tuple[str, object, str]:
+    """Return the path of what cannot be decoded, what stands there, and what is wrong with it."""
+    match = _PATH.search(str(error))
+    if match is None:
+        return "", bytes(data)[:80], str(error)
+    return match["path"], _value_at(data, match["path"]), str(error)[: match.start()]
+
+
+def _value_at(data: bytes | msgspec.Raw, path: str) -> object:
+    """Return what stands at a path as msgspec's errors write it, as far as it leads."""
+
+    def step(value: Any, match: re.Match[str]) -> Any:
+        return value[match[1] if match[1] is not None else int(match[2])]
+
+    try:
+        return reduce(step, _STEP.finditer(path), msgspec.json.decode(data))
+    except (msgspec.DecodeError, LookupError, TypeError):
+        return None

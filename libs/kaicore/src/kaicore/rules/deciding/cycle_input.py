@@ -1,0 +1,377 @@
+"""The input of a cycle, taken from the state: the waiting pods, the due pods, and the excluded nodes.
+
+Uncertainty in the log about a node's zones: pods that are not observed yet, and pods that may end.
+
+A pod that has run for a while is assumed to stay in the moment in which another one is decided on. Of those that run
+for seconds, some end in that moment, and their kubelet frees their resources before the API reports it (decision 0112).
+
+Nodes that have failed for groups with a topology constraint, and the pods on them.
+
+Topology requests of groups for one cycle, resolved against the existing network topologies.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+
+from kaicore.backoff import backoff
+from kaicore.rules.deciding.share import Share
+from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.constraints.class_filters import CORDONED
+from kaicore.rules.engine.constraints.doubts import EndingPods
+from kaicore.rules.engine.constraints.node_matching import tolerates
+from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedPod
+from kaicore.rules.engine.placement.placer import ExcludedNodes
+from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.engine.victims.eviction_cost import Budgets
+from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.node import Node
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.numa.arrivals import Arrival
+from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.early_release import LAG_US
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.queue_registry import QueueRegistry
+from kaicore.rules.state.repairs import why_not
+from kaicore.rules.topology.resolve import Resolved, Resolver
+
+#: Pods that have run for longer are not taken to end in the very moment of a decision, microseconds.
+YOUNG_US = 60_000_000
+
+
+class StateDoubts:
+    """The open matters of a state at one moment (`kaicore.rules.engine.constraints.doubts.OpenMatters`).
+
+    To be asked only where there are exporters: without observations, no doubt would end.
+    """
+
+    def __init__(self, state: ClusterState, *, now: int) -> None:
+        """Args:
+        state: not changed.
+        now: microseconds since the epoch.
+        """
+        self._state = state
+        self._now = now
+
+    def arrivals(self, row: int) -> tuple[Arrival, ...]:
+        """See `OpenMatters`."""
+        state = self._state
+        node = state.columns.names[row]
+        pods = state.charges.on_node.get(node, ())
+        if not any(self._is_open(state.pods[uid]) for uid in pods):
+            return ()
+        ended = state.early_releases.ended.get(node, ())
+        return tuple(
+            Arrival(
+                state.classes[entry.class_key].aligned,
+                entry.zone_charge,
+                entry.pod.created_at,
+                shaken=any(one.ended_at > entry.decided_at for one in ended),
+                may_end=entry.stage is not Stage.PLACED,
+            )
+            for entry in state.charges.held_on(node)
+            if self._is_open(entry)
+        )
+
+    def ending(self, row: int) -> EndingPods:
+        """See `OpenMatters`."""
+        zones = int(self._state.columns.zones.zone_count[row])
+        amounts: dict[str, list[int]] = {}
+        ends = []
+        for entry in self._state.charges.held_on(self._state.columns.names[row]):
+            if self._is_open(entry):
+                ends.append(entry.started_at + LAG_US)
+            elif entry.leaving or not entry.started_at or self._now < entry.started_at + YOUNG_US:
+                for zone, resource, amount in entry.zone_charge.split:
+                    amounts.setdefault(resource, [0] * zones)[zone] += amount
+                ends.append(entry.started_at + YOUNG_US)
+        until = min((at for at in ends if at > self._now), default=0)
+        return EndingPods({resource: tuple(figures) for resource, figures in sorted(amounts.items())}, until)
+
+    def _is_open(self, entry: PodEntry) -> bool:
+        """Tell whether a pod was decided on, and what its kubelet gave it is not observed but may yet be.
+
+        One that was not observed within some seconds of its start will hardly be: its prediction stands.
+        """
+        if entry.observed is not None or entry.predicted is None:
+            return False
+        return not entry.started_at or self._now < entry.started_at + LAG_US
+
+
+def failed_nodes(state: ClusterState, config: EngineConfig, *, now: int) -> Mapping[str, FailedNode]:
+    """Return the nodes that have failed, by name; none where the shard does not replace any."""
+    if not config.replace_failed_nodes:
+        return {}
+    tainted: set[str] = set()
+    for entry in state.workload_index.leaving.values():
+        node = state.columns.facts[state.columns.row(entry.node)]
+        if node is not None and entry.pod.deletion_at is not None and _keeps_off(node, entry.pod):
+            tainted.add(entry.node)
+    nodes = int(state.columns.present.sum())
+    return state.node_readiness.failed(config, now=now, nodes=nodes, tainted=tainted)
+
+
+def on_failed_nodes(state: ClusterState, failed: Mapping[str, FailedNode], config: EngineConfig) -> list[PodEntry]:
+    """Return our scheduler's pods on failed nodes that are in groups with a topology constraint, by uid."""
+    workloads = state.workload_index.workloads
+    uids = sorted(uid for name in failed for uid in state.charges.on_node.get(name, ()))
+    entries = [state.pods[uid] for uid in uids]
+    return [
+        entry
+        for entry in entries
+        if entry.pod.scheduler_name == config.scheduler_name
+        and entry.group in workloads
+        and workloads[entry.group].constrained
+    ]
+
+
+def _keeps_off(node: Node, pod: Pod) -> bool:
+    """Tell whether a pod would not be placed on a node for its taints, or because it is cordoned."""
+    taints = [*node.taints, *([CORDONED] if node.unschedulable else [])]
+    return any(not tolerates(pod.tolerations, taint) for taint in taints)
+
+
+class GroupTopologies:
+    """Looks up groups' constraints, each group once."""
+
+    def __init__(self, resolver: Resolver, queues: QueueRegistry, nodes: Sequence[str]) -> None:
+        """Args:
+        resolver: of the topologies as they are; not to change meanwhile.
+        queues: likewise.
+        nodes: names, by row.
+        """
+        self._resolver = resolver
+        self._queues = queues
+        self._nodes = nodes
+        self._by_group: dict[str, GroupTopology | Reason | None] = {}
+
+    def __call__(self, group: Group) -> GroupTopology | Reason | None:
+        """See `kaicore.rules.engine.cycle_input.CycleInput.topology_of`."""
+        if group.key not in self._by_group:
+            self._by_group[group.key] = self._look_up(group)
+        return self._by_group[group.key]
+
+    def _look_up(self, group: Group) -> GroupTopology | Reason | None:
+        resolved = self._resolver(
+            group.sets,
+            group=display_key(group.key),
+            of_flavors=self._queues.flavor_topologies(group.queue, group.namespace),
+        )
+        if not isinstance(resolved, Resolved):
+            return resolved
+        tree = self._resolver.topologies.columns(resolved.topology, self._nodes)
+        name = resolved.topology.name or f"{resolved.topology.kind.partition('.')[0]}s"
+        return GroupTopology(name, group.sets, tree, resolved.constraints, resolved.together)
+
+
+def cycle_input(
+    state: ClusterState, config: EngineConfig, *, now: int, cycle: str = "", share: Share | None = None
+) -> CycleInput:
+    """Return what a cycle decides on.
+
+    Args:
+        state: not changed, and not to be changed while the input is used.
+        config: the shard's settings.
+        now: the cycle's clock, microseconds since the epoch.
+        cycle: the cycle's id; empty where nothing is recorded.
+        share: of the groups, whose cycle it is; None for all of them.
+    """
+    share = share or Share(state, "", config)
+    waiting, in_backoff, excluded = _waiting(state, config, share, now=now)
+    workloads = state.workload_index
+    failed = failed_nodes(state, config, now=now)
+    return CycleInput(
+        columns=state.columns,
+        class_of=lambda member: state.class_of(state.pods[member.pod.uid]),
+        marks_of=state.constraints.marks_of,
+        budgets=_budgets(state),
+        workloads=workloads.workloads,
+        running=workloads.running,
+        needed_by=workloads.needed_by,
+        pending=sorted(share.pending()),
+        waiting=waiting,
+        now=now,
+        cycle=cycle,
+        rejected_before=state.rejected_before,
+        unbound_claims=state.constraints.unbound_claims,
+        given_devices=state.constraints.devices.given,
+        leaving=[workloads.leaving[uid] for uid in sorted(workloads.leaving)],
+        nominated=[
+            entry
+            for entry in (state.pods[uid] for uid in sorted(state.nominated))
+            if entry.pod.scheduler_name != config.scheduler_name
+        ],
+        reserved=_reserved_by_others(state, config, share),
+        below=sorted(filter(share.has, workloads.below)),
+        failures_left=state.failures_left,
+        moved_at=state.moved_at,
+        in_backoff=in_backoff,
+        accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
+        excluded_nodes=excluded,
+        misaligned=[one for one in _misaligned(state, config, now=now) if share.has(one.member.group)],
+        matters=StateDoubts(state, now=now) if state.counters.reported else None,
+        failed_nodes=failed,
+        on_failed_nodes=[one for one in on_failed_nodes(state, failed, config) if share.has(one.group)],
+        topology_of=GroupTopologies(state.topology_resolver, state.queue_registry, state.columns.names),
+        provisioning={key: one for key, one in state.provisioning.standing.items() if share.has(key)},
+    )
+
+
+def _waiting(
+    state: ClusterState, config: EngineConfig, share: Share, *, now: int
+) -> tuple[int, frozenset[str], ExcludedNodes]:
+    """Return how many pods may be placed, the uids of those that are not to be now, and who avoids what."""
+    in_backoff = set()
+    rejecting = _rejecting(state)
+    stopped = {event.stream.removeprefix("pod/") for event in state.quarantined.values()}
+    avoid: dict[str, set[int]] = {}
+    waiting = 0
+    for uid in state.waiting:
+        entry = state.pods[uid]
+        if entry.pod.scheduler_name != config.scheduler_name or not share.has(entry.group):
+            continue
+        if (entry.bind_failures and now < retry_at(entry, config)) or uid in stopped:
+            in_backoff.add(uid)
+            continue
+        waiting += 1
+        if entry.replaces_on:
+            avoid.setdefault(state.class_of(entry).key, set()).add(state.columns.row(entry.replaces_on))
+        if entry.class_key in rejecting:
+            rejecting[state.class_of(entry).key] = rejecting[entry.class_key]
+    excluded = ExcludedNodes(rejecting, avoid, share.turns(), share.left_to_others(), share.wanted_by_others())
+    return waiting, frozenset(in_backoff), excluded
+
+
+def _reserved_by_others(state: ClusterState, config: EngineConfig, share: Share) -> list[PodEntry]:
+    """Return the waiting pods of other replicas' groups for which room is kept, by uid."""
+    if share.alone:
+        return []
+    nominated = (state.pods[uid] for uid in sorted(state.nominated))
+    return [
+        entry for entry in nominated if entry.pod.scheduler_name == config.scheduler_name and not share.has(entry.group)
+    ]
+
+
+def _rejecting(state: ClusterState) -> dict[str, dict[int, str]]:
+    return {
+        class_key: {state.columns.row(node): reason for node, reason in by_node.items()}
+        for class_key, by_node in state.rejections.standing().items()
+    }
+
+
+def _budgets(state: ClusterState) -> Budgets:
+    """How many pods may be evicted of those under disruption budgets."""
+    budgets = state.constraints.budgets
+    # An eviction names the pod as disrupted and takes one off what is allowed: that is counted once.
+    allowed = {key: budget.disruptions_allowed for key, budget in budgets.items()}
+    by_pod: dict[str, tuple[str, ...]] = {}
+    if budgets:
+        for uid, entry in state.pods.items():
+            if entry.charged:
+                keys = tuple(sorted(state.constraints.budgets_of(entry.pod)))
+                if keys:
+                    by_pod[uid] = keys
+    # Evictions that were decided and that the API server has not granted yet.
+    for uid, entry in state.workload_index.leaving.items():
+        if entry.evicting and entry.pod.deletion_at is None:
+            for key in by_pod.get(uid, ()):
+                allowed[key] -= entry.pod.name not in budgets[key].disrupted
+    return Budgets(allowed, by_pod)
+
+
+def idle(state: ClusterState, share: Share | None = None) -> bool:
+    """Tell whether there is no pod that a cycle could decide on, now or later, and no request for nodes.
+
+    Args:
+        state: as the cycle would find it.
+        share: of the groups, whose cycle it would be; None for all of them.
+    """
+    if share is not None and not share.whole:
+        return not (
+            share.pending()
+            or any(map(share.has, state.workload_index.below))
+            or any(map(share.has, state.provisioning.standing))
+            or state.node_readiness.may_have_failed(state.charges.on_node)
+            or any(not why_not(state.pods[uid]) and share.has(state.pods[uid].group) for uid in state.misaligned)
+        )
+    return (
+        not state.waiting
+        and not state.workload_index.below
+        and not state.node_readiness.may_have_failed(state.charges.on_node)
+        and not state.provisioning.standing
+        and all(why_not(state.pods[uid]) for uid in state.misaligned)
+    )
+
+
+def next_due(
+    state: ClusterState, config: EngineConfig, *, now: int, due: int = 0, given_up: Container[str] = ()
+) -> int | None:
+    """Return when something that only waits for time has waited long enough; None if nothing does.
+
+    That is when a pod that failed to be bound may be tried again, or a pod on wrong zones evicted; when a gang has been
+    below its minimum for too long; when room has been kept for long enough; and when a preemption delay or a minimum
+    runtime ends.
+
+    Args:
+        state: after the last cycle.
+        config: the shard's settings.
+        now: microseconds since the epoch; what is due by then is not waited for.
+        due: see `CycleResult.due` of the last cycle.
+        given_up: uids of pods for whose room nothing is waited for.
+    """
+    times: list[int] = [
+        retry_at(entry, config)
+        for entry in (state.pods[uid] for uid in state.waiting)
+        if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
+    ]
+    times += state.node_readiness.due(config)
+    repairs = (state.repairs.due_at(state.pods[uid], config) for uid in state.misaligned)
+    times += [time for time in repairs if time is not None]
+    for key in state.workload_index.below if Action.STALE_GANG in config.actions else ():
+        workload = state.workload_index.workloads[key]
+        grace = workload.group.staleness_grace_us
+        grace = config.staleness_grace_us if grace is None else grace
+        times += [workload.below_since + grace] if grace >= 0 else []
+    for uid in state.nominated:
+        nomination = state.pods[uid].nomination
+        if nomination is not None and uid not in given_up:
+            times.append(nomination.at + config.nomination_us)
+    return min((time for time in (*times, due) if time > now), default=None)
+
+
+def next_retry(state: ClusterState, config: EngineConfig, *, now: int, due: int = 0) -> int | None:
+    """Return when there may be something to decide although nothing happens until then; None if never.
+
+    That is what `next_due` tells; and now and then while any pod waits, for time itself changes what is due to which
+    queue.
+    """
+    due_at = next_due(state, config, now=now, due=due)
+    if not state.waiting:
+        return due_at
+    recheck = now + config.recheck_us
+    return recheck if due_at is None else min(due_at, recheck)
+
+
+def retry_at(entry: PodEntry, config: EngineConfig) -> int:
+    """Return when a pod may be decided on again after failed binds, microseconds since the epoch; 0 without any."""
+    if not entry.bind_failures:
+        return 0
+    wait = backoff(entry.bind_failures, first=config.bind_backoff_us, most=config.bind_backoff_max_us)
+    return entry.failed_at + wait
+
+
+def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:
+    """Tell whether a pod runs on zones of its node and no exporter has observed it there.
+
+    If that lasts, the node's exporter is missing or late, for pods that hold nothing are observed too.
+    """
+    if entry.observed is not None or not entry.started_at or not entry.charged:
+        return False
+    row, zones = state.columns.row(entry.node), state.columns.zones
+    return zones.binds(row, state.classes[entry.class_key].aligned.on(zones.kubelet_of(row)).resources)
+
+
+def _misaligned(state: ClusterState, config: EngineConfig, *, now: int) -> list[MisalignedPod]:
+    due = state.repairs.due((state.pods[uid] for uid in state.misaligned), config, now=now)
+    return [MisalignedPod(entry, entry.misaligned) for entry in due]

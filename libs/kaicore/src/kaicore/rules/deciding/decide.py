@@ -1,0 +1,359 @@
+"""A cycle as events: it is run on a state, and its input position, its decisions and its reasons are recorded.
+
+The events of one cycle are one append. Each batch of decisions (`kaicore.rules.engine.decisions`) is one unit of it: a
+gang's start, or a preemptor's room and its victims. A unit is conditional on the versions that all its pods and nodes
+had in the state. So a stale batch is dropped as a whole. The others stand, except those that were decided on the
+charges of the stale one to their nodes: the zones of a pod depend on the pods that come before it. Devices that several
+nodes can use, and claims that several pods can use, have streams of their own for that. The append as a whole is
+conditional on the shard's cycle stream. So of two schedulers that both believe to lead a shard only one appends
+anything.
+
+A shard may have replicas (`kaicore.rules.deciding.share`). Each has a cycle stream of its own, and its append is also
+conditional on the list of replicas, so that no group has two owners. An eviction is then conditional on all running
+pods of the victim's group, because another replica may have taken from the same gang. An eviction that takes back a
+queue's work is conditional on no other such eviction since, because another replica may have taken from the same queue.
+
+A cycle's record of the pods that it leaves waiting: the keys under which their reasons are found.
+
+Reasons are recorded once for a class and once for a group. The class of a pod in a decision, and its group, follow from
+the whole state. The binder writes these reasons on pods. It does not have the state, and need not.
+
+A cycle's reports of queues: those that have changed, not more often than configured.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from uuid import UUID
+
+from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.share import Share
+from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
+from kaicore.rules.engine.cycle import run_cycle
+from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, EvictionReason
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_id
+from kaicore.rules.events.payloads import (
+    ClassPending,
+    ConfigRecorded,
+    CycleCompleted,
+    DevicesCharged,
+    EvictionDecided,
+    GroupPending,
+    NodeCharged,
+    Payload,
+    PodNominated,
+    PodPlaced,
+    PodsLeftWaiting,
+    ProvisioningRequested,
+    ProvisioningWithdrawn,
+    QueueReclaimed,
+    QueuesReported,
+    WaitingPod,
+)
+from kaicore.rules.sharing.replicas import replicas_stream
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.queue_registry import QueueRegistry
+from kaicore.rules.state.queue_shares import figures
+from kaicore.rules.state.recorded_reasons import RecordedReasons
+
+
+def may_report(registry: QueueRegistry, config: EngineConfig, *, now: int) -> bool:
+    """Whether there are queues to report of, and the last report is long enough ago."""
+    every_us = config.fair_share.report_every_us
+    return bool(registry.queues and every_us) and now >= registry.reported_at + every_us
+
+
+def queue_report(state: ClusterState, config: EngineConfig, *, shard: str, now: int) -> QueuesReported | None:
+    """Return what a cycle reports; None when it is too soon, or nothing has changed.
+
+    Args:
+        state: the cycle's input.
+        config: the shard's settings.
+        shard: whose cycle it is.
+        now: the cycle's clock, microseconds since the epoch.
+    """
+    registry = state.queue_registry
+    if not may_report(registry, config, now=now):
+        return None
+    accounts = state.queue_accounts(config, now=now)
+    changed = [
+        item for name, item in sorted(figures(accounts).items()) if item.uid and registry.reported.get(name) != item
+    ]
+    return QueuesReported(shard=shard, now=now, queues=tuple(changed)) if changed else None
+
+
+#: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.
+_PODS_PER_EVENT = 1000
+
+
+def waiting_reports(
+    state: ClusterState, config: EngineConfig, *, shard: str, share: Share, placed: Collection[str]
+) -> list[PodsLeftWaiting]:
+    """Return what a cycle records of the pods that it leaves waiting.
+
+    Args:
+        state: the cycle's input.
+        config: the shard's settings.
+        shard: whose cycle it is.
+        share: of the groups, those that the cycle was about.
+        placed: uids of the pods that the cycle places.
+    """
+    left_waiting = []
+    for uid in state.waiting:
+        entry = state.pods[uid]
+        if uid not in placed and entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group):
+            waiting = _waiting_pod(state, entry)
+            if waiting is not None:
+                left_waiting.append(waiting)
+    left_waiting.sort(key=lambda pod: pod.uid)
+    return [
+        PodsLeftWaiting(shard=shard, pods=tuple(left_waiting[first : first + _PODS_PER_EVENT]))
+        for first in range(0, len(left_waiting), _PODS_PER_EVENT)
+    ]
+
+
+def _waiting_pod(state: ClusterState, entry: PodEntry) -> WaitingPod | None:
+    """Return what is to be recorded of a pod; None where that was recorded before."""
+    key, alone, queue, priority = state.class_of(entry).key, False, "", 0
+    workload = state.workload_index.workloads.get(entry.group)
+    if workload is not None and not workload.is_gang:
+        alone, queue, priority = True, workload.group.queue, workload.group.priority
+    before = entry.reported
+    if (
+        before is not None
+        and before.pod_class == key
+        and before.group == entry.group
+        and (before.alone, before.queue, before.priority) == (alone, queue, priority)
+        and before.problem == entry.group_problem
+    ):
+        return None
+    return WaitingPod(
+        uid=entry.pod.uid,
+        namespace=entry.pod.namespace,
+        name=entry.pod.name,
+        pod_class=key,
+        group=entry.group,
+        alone=alone,
+        queue=queue,
+        priority=priority,
+        problem=entry.group_problem,
+    )
+
+
+#: Decisions that charge pods to nodes, and those about groups.
+_CHARGING, _OF_GROUPS = (PodPlaced, PodNominated), (ProvisioningRequested, ProvisioningWithdrawn)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A cycle's result and the append that records it.
+
+    Attributes:
+        cycle: the cycle's id.
+        result: what was decided.
+        units: the cycle itself first, then one for each of `result.batches`.
+        expect: what the whole append is conditional on.
+    """
+
+    cycle: str
+    result: CycleResult
+    units: tuple[Unit, ...]
+    expect: Mapping[str, int]
+
+
+def cycle_stream(shard: str) -> str:
+    """Return the stream of a shard's cycles."""
+    return f"cycle/{shard}"
+
+
+def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, actor: str) -> Proposal:
+    """Run a cycle on a state.
+
+    Args:
+        state: folded up to the position that the cycle is then recorded to be decided on; not changed.
+        config: the shard's settings.
+        shard: the shard's name, with that of a replica behind it where there are several.
+        now: the cycle's clock, microseconds since the epoch.
+        actor: who appends.
+    """
+    stream = cycle_stream(shard)
+    version = state.versions.get(stream, 0)
+    cycle = f"{shard}/{version + 1}"
+    share = Share(state, shard, config)
+    decided_on = cycle_input(state, config, now=now, cycle=cycle, share=share)
+    result = run_cycle(decided_on, config)
+    placements = result.placements
+    summary = CycleCompleted(
+        cycle=cycle,
+        shard=shard,
+        input_position=state.position,
+        config_digest=config.digest(),
+        engine_version=ENGINE_VERSION,
+        now=now,
+        decisions_digest=result.digest(),
+        pods=decided_on.waiting,
+        placed=len(placements),
+        pending=class_news(state.reasons, shard, result.pending),
+        groups=group_news(state.reasons, shard, result.groups),
+        evicted=len(result.evictions),
+        nominated=len(result.nominations),
+    )
+    record = _Record(state, summary, actor, share)
+    units = [record.cycle(config, placements), *(record.batch(batch) for batch in result.batches)]
+    listed = replicas_stream(share.shard)
+    expect = {one: state.versions.get(one, 0) for one in (stream, listed) if one == stream or one in state.versions}
+    return Proposal(cycle, result, tuple(units), expect)
+
+
+class _Record:
+    """Makes the units of one cycle's append."""
+
+    def __init__(self, state: ClusterState, summary: CycleCompleted, actor: str, share: Share) -> None:
+        self._state = state
+        self._share = share
+        self._summary = summary
+        self._actor = actor
+        # Another scheduler's cycle of the same number is another cycle, also if it began at the same position.
+        parts = (summary.cycle, str(state.position), actor, str(summary.now))
+        self._id = derived_id(state.cluster, "CycleCompleted", *parts)
+        #: Of the other events. To derive each id from its parts would cost as much as deciding.
+        self._numbers = count(1)
+        #: The last unit that charges pods to a node.
+        self._charged_by: dict[str, int] = {}
+        self._units = 1
+
+    def cycle(self, config: EngineConfig, placements: Sequence[PodPlaced]) -> Unit:
+        """Return the unit that records the cycle: its summary, and what has changed of what it reports besides."""
+        state, summary, shard = self._state, self._summary, self._summary.shard
+        events = [self._about_shard(self._id, cycle_stream(shard), summary)]
+        if summary.config_digest not in state.configs:
+            recorded = ConfigRecorded(digest=summary.config_digest, shard=shard, config=config.document())
+            events.append(self._about_shard(self._next_id(), f"config/{shard}", recorded))
+        report = queue_report(state, config, shard=shard, now=summary.now) if self._share.reports else None
+        if report is not None:
+            events.append(self._about_shard(self._next_id(), f"queues/{shard}", report))
+        placed = {decision.uid for decision in placements}
+        reports = waiting_reports(state, config, shard=shard, share=self._share, placed=placed)
+        events += [self._about_shard(self._next_id(), f"waiting/{shard}", waiting) for waiting in reports]
+        return Unit(tuple(events))
+
+    def batch(self, batch: DecisionBatch) -> Unit:
+        """Return all of a batch's events, conditional on every pod and node that it is about, and on what it follows.
+
+        To be asked for all batches of a cycle, in order: the kubelets shall see the pods in the order in which the
+        cycle charged them, since what one gets depends on those before it.
+        """
+        events = [self._decided(decision) for decision in batch.decisions]
+        charged: dict[str, list[str]] = {}
+        # The log tells no versions of a request's events; what matters is that its pods are still those.
+        streams: set[str] = set()
+        for decision, event in zip(batch.decisions, events, strict=True):
+            if isinstance(decision, _CHARGING):
+                charged.setdefault(decision.node, []).append(decision.uid)
+            if isinstance(decision, ProvisioningRequested):
+                streams.update(f"pod/{pod_set.uid}" for pod_set in decision.pod_sets)
+            elif not isinstance(decision, ProvisioningWithdrawn):
+                streams.add(event.stream)
+        for node, uids in sorted(charged.items()):
+            payload = NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids))
+            stream = f"node/{node}"
+            events.append(self._event(stream, node, payload))
+            streams.add(stream)
+        devices = self._devices(batch)
+        events += devices
+        streams.update(event.stream for event in devices)
+        if not self._share.alone:
+            reclaimed = self._reclaimed(batch)
+            events += reclaimed
+            streams.update(event.stream for event in reclaimed)
+            streams.update(self._victims_groups(batch))
+        follows = {self._charged_by[node] for node in charged if node in self._charged_by}
+        if batch.depends_on >= 0:
+            # The first unit is the cycle's own.
+            follows.add(1 + batch.depends_on)
+        self._charged_by |= dict.fromkeys(charged, self._units)
+        self._units += 1
+        expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
+        return Unit(tuple(events), expected, tuple(sorted(follows)))
+
+    def _devices(self, batch: DecisionBatch) -> list[NewEvent]:
+        """Return what records which devices a batch gives that the nodes' streams do not guard."""
+        registry, by_stream = self._state.constraints.devices, dict[tuple[str, str], list[str]]()
+        for decision in batch.decisions:
+            if isinstance(decision, PodPlaced) and decision.devices:
+                for charged in sorted(set(registry.charged(decision))):
+                    by_stream.setdefault(charged, []).append(decision.uid)
+        return [
+            self._event(stream, of, DevicesCharged(of=of, cycle=self._summary.cycle, pods=tuple(uids)))
+            for (stream, of), uids in sorted(by_stream.items())
+        ]
+
+    def _victims_groups(self, batch: DecisionBatch) -> Iterator[str]:
+        """Yield the streams of all running pods of the groups that a batch takes pods from."""
+        workloads = self._state.workload_index.workloads
+        for decision in batch.decisions:
+            if isinstance(decision, EvictionDecided):
+                workload = workloads.get(self._state.pods[decision.uid].group)
+                yield from (f"pod/{uid}" for uid in (workload.active if workload is not None else ()))
+
+    def _reclaimed(self, batch: DecisionBatch) -> list[NewEvent]:
+        """Return what records that a batch takes back work of queues, by the roots of these."""
+        tree, by_root = self._state.queue_registry.tree, dict[str, list[str]]()
+        for decision in batch.decisions:
+            if isinstance(decision, EvictionDecided) and decision.reason == EvictionReason.RECLAIMED:
+                queue, namespace = self._state.queue_of(self._state.pods[decision.uid])
+                number = tree.find(queue, namespace=namespace)
+                root = queue if number is None else tree.queues[tree.paths[number][-1]].name
+                by_root.setdefault(root, []).append(decision.uid)
+        return [
+            self._event(
+                f"reclaimed/{root}", root, QueueReclaimed(queue=root, cycle=self._summary.cycle, pods=tuple(uids))
+            )
+            for root, uids in sorted(by_root.items())
+        ]
+
+    def _decided(self, decision: Decision) -> NewEvent:
+        subject = f"{decision.namespace}/{decision.name}"
+        if isinstance(decision, _OF_GROUPS):
+            return self._event(f"provisioning/{subject}", subject, decision)
+        return self._event(f"pod/{decision.uid}", subject, decision)
+
+    def _next_id(self) -> UUID:
+        return numbered_id(self._id, next(self._numbers))
+
+    def _about_shard(self, event_id: UUID, stream: str, payload: Payload) -> NewEvent:
+        return NewEvent(
+            id=event_id,
+            stream=stream,
+            payload=payload,
+            actor=self._actor,
+            occurred_at=self._summary.now,
+            subject=self._summary.shard,
+            correlation=self._summary.cycle,
+        )
+
+    def _event(self, stream: str, subject: str, payload: Payload) -> NewEvent:
+        return NewEvent(
+            id=self._next_id(),
+            stream=stream,
+            payload=payload,
+            actor=self._actor,
+            occurred_at=self._summary.now,
+            subject=subject,
+            cause=self._id,
+            correlation=self._summary.cycle,
+        )
+
+
+def class_news(recorded: RecordedReasons, shard: str, pending: Sequence[ClassPending]) -> tuple[ClassPending, ...]:
+    """Leave out the classes whose reasons are the same as those recorded last."""
+    return tuple(item for item in pending if recorded.by_class.get(item.pod_class, {}).get(shard) != item)
+
+
+def group_news(recorded: RecordedReasons, shard: str, groups: Sequence[GroupPending]) -> tuple[GroupPending, ...]:
+    """Leave out the groups whose reasons are recorded already, and take back those that no longer hold."""
+    news = [item for item in groups if recorded.by_group.get(item.group, {}).get(shard) != item]
+    still = {item.group for item in groups}
+    gone = (key for key, by_shard in recorded.by_group.items() if shard in by_shard and key not in still)
+    return (*news, *(GroupPending(group=key, pods=0) for key in sorted(gone)))

@@ -1,0 +1,76 @@
+"""A shadow's cycle: the nodes that the waiting pods of another scheduler would get, and the changes since the last
+cycle.
+
+The cycle is the same as a scheduler's (`kaicore.rules.engine.cycle`), on the same state, with the pods of the other
+scheduler treated as its own. It begins with the real state, so the shadow's own decisions charge nothing. All waiting
+pods are decided on anew each time, and only results that differ from the last cycle are recorded.
+"""
+
+import msgspec
+
+from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.decide import class_news, group_news
+from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
+from kaicore.rules.engine.cycle import run_cycle
+from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.events.payloads import ShadowDecided
+from kaicore.rules.state.cluster_state import ClusterState
+
+#: Most places in one event: such an event stays below the largest message of a bus, 1 MiB.
+_MOST = 1000
+
+
+def shadow_shard(scheduler: str) -> str:
+    """Return the name under which the decisions about a scheduler's pods are recorded; also their stream."""
+    return f"shadow/{scheduler}"
+
+
+def shadow_config(config: EngineConfig, scheduler: str) -> EngineConfig:
+    """Return the settings of a shadow: a shard's, for the pods of another scheduler; it asks for no nodes."""
+    return msgspec.structs.replace(config, scheduler_name=scheduler, heal=False, provisioning=ProvisioningConfig())
+
+
+def decide_in_shadow(state: ClusterState, config: EngineConfig, *, now: int) -> ShadowDecided | None:
+    """Run a shadow's cycle.
+
+    Args:
+        state: folded up to the position on which is decided; not changed.
+        config: see `shadow_config`.
+        now: the cycle's clock, microseconds since the epoch.
+
+    Returns:
+        What is to be recorded; None where nothing came out otherwise than was recorded last.
+    """
+    shard, book = shadow_shard(config.scheduler_name), state.shadows
+    cycle = f"{shard}/{state.position}"
+    decided_on = cycle_input(state, config, now=now, cycle=cycle)
+    result = run_cycle(decided_on, config)
+    placed = [one for one in result.placements if book.is_news(one)]
+    nominated = [one for one in result.nominations if book.is_news(one)]
+    chosen = {*(one.uid for one in result.placements), *(one.uid for one in result.nominations)}
+    waiting = (uid for uid in state.waiting if state.pods[uid].pod.scheduler_name == config.scheduler_name)
+    left = tuple(sorted(uid for uid in waiting if uid in book.choices and uid not in chosen))
+    pending = class_news(book.reasons, shard, result.pending)
+    groups = group_news(book.reasons, shard, result.groups)
+    evicted = tuple(sorted(one.uid for one in result.evictions))
+    if not (placed or nominated or left or pending or groups) and evicted == book.evicted.get(shard, ()):
+        return None
+    digest = config.digest()
+    return ShadowDecided(
+        shard=shard,
+        scheduler=config.scheduler_name,
+        cycle=cycle,
+        input_position=state.position,
+        config_digest=digest,
+        config=None if digest in state.configs else config.document(),
+        engine_version=ENGINE_VERSION,
+        now=now,
+        pods=decided_on.waiting,
+        placed=tuple(placed[:_MOST]),
+        nominated=tuple(nominated[:_MOST]),
+        left=left,
+        evicted=result.evictions[:_MOST],
+        pending=pending,
+        groups=groups,
+        more=len(placed) > _MOST or len(nominated) > _MOST,
+    )

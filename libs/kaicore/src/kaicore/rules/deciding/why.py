@@ -1,0 +1,361 @@
+"""The story of a pod from the log alone: its events, its place, and the reasons for which it waits."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kaicore.errors import InvalidObject
+from kaicore.rules.deciding.cycle_input import is_unobserved
+from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
+from kaicore.rules.engine.victims.eviction_cost import failures_text
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.labels import JOB, KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL
+from kaicore.rules.groups.making import MIN_MEMBER_ANNOTATION
+from kaicore.rules.model.device import Allocation
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.model.quantity import PODS, format_amount
+from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, DEFAULT_QUEUE
+from kaicore.rules.numa.held import impossible_holding, most_held
+from kaicore.rules.reasons.base import named_amount
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.agreement import Agreement, MissCause, compare
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.repairs import why_not
+
+_COMPARED = {
+    Agreement.EXACT: "as predicted",
+    Agreement.SAME_ZONES: "on the zones that were predicted, in other shares",
+    Agreement.DIFFERENT: "not as predicted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """One event of a pod's story."""
+
+    position: int
+    recorded_at: int
+    text: str
+
+
+def story_of(events: list[Event]) -> list[StoryLine]:  # long: one case for each event
+    """Return a pod's story, from the events of its stream; facts that changed nothing of interest are left out."""
+    lines: list[StoryLine] = []
+    before: Pod | None = None
+    predicted: Placement | None = None
+    nominated = ""
+    for event in events:
+        payload = decode_payload(event)
+        text = ""
+        match payload:
+            case payloads.PodObserved(pod):
+                text = _pod_news(before, pod)
+                previous = "" if before is None else before.nominated_node
+                if pod.nominated_node not in ("", previous, nominated):
+                    text += (
+                        f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, "
+                        "by another scheduler"
+                    )
+                before = pod
+            case payloads.PodPlaced():
+                predicted = payload.placement
+                text = f"cycle {payload.cycle} placed it on {payload.node}{zones_text(predicted)}"
+                if payload.domains:
+                    text += f", {_domains_text(payload)}"
+                for claim, volume in sorted(payload.volumes.items()):
+                    text += f", claim {claim} gets volume {volume}"
+                for claim, allocation in sorted(payload.devices.items()):
+                    text += f", claim {claim} gets {devices_text(allocation)}"
+                if payload.rejected_here_before:
+                    text += f" (whose kubelet had rejected such pods {payload.rejected_here_before} times)"
+            case payloads.PodBound():
+                text = f"bound to {payload.node}" + (f" at attempt {payload.attempts}" if payload.attempts > 1 else "")
+            case payloads.BindFailed():
+                text = f"binding to {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
+            case payloads.PodRejected():
+                text = f"rejected by the kubelet of {payload.node}: {payload.reason}: {payload.message}"
+            case payloads.PlacementObserved():
+                text = f"observed on {payload.node}{zones_text(payload.placement)}"
+                if before is not None and (problem := _impossible(before, payload.placement)):
+                    text += f", which is not believed: {problem}"
+                elif predicted is not None:
+                    text += f", {_COMPARED[compare(predicted, payload.placement)]}"
+            case payloads.PredictionMissed(cause=cause):
+                text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
+            case payloads.EvictionDecided():
+                preemptor = f" to make way for {payload.preemptor}" if payload.preemptor else ""
+                text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{preemptor}"
+                if payload.fits_on:
+                    text += f"; its successor fits on {payload.fits_on}"
+                text += failures_text(payload.failures_left) + choice_text(payload)
+            case payloads.PodNominated():
+                where = f"{payload.node}{zones_text(payload.placement)}"
+                nominated = payload.node
+                text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
+            case payloads.NominationCleared():
+                text = f"cycle {payload.cycle} keeps no more room for it on {payload.node}: {payload.reason}"
+            case payloads.HealRequested():
+                text = f"cycle {payload.cycle} has it evicted, for its own NUMA policy was missed: {payload.missed}"
+            case payloads.PodEvicted():
+                text = f"evicted from {payload.node}"
+            case payloads.EvictionFailed():
+                text = f"evicting it from {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
+            case payloads.PodDeleted():
+                text = "deleted"
+            case _:
+                pass
+        if text:
+            lines.append(StoryLine(event.position, event.recorded_at, text))
+    return lines
+
+
+def devices_text(allocation: Allocation) -> str:
+    """Name the devices of a claim, and the NUMA zones that they are close to as far as their drivers say."""
+    names = []
+    for device in allocation.devices:
+        near = f", NUMA {'/'.join(map(str, device.numa))}" if device.numa else ""
+        names.append(f"{device.device} ({device.driver}, pool {device.pool}{near})")
+    return " and ".join(names) or "no device"
+
+
+def choice_text(eviction: payloads.EvictionDecided) -> str:
+    """Say why a pod was chosen to be evicted; empty where pods are not chosen by cost."""
+    if eviction.cost is None:
+        return ""
+    text = f"; chosen for {eviction.chosen_for} at cost {_cost_text(eviction.cost)}"
+    if eviction.runner_up_cost is not None:
+        text += f", before {eviction.runner_up} at cost {_cost_text(eviction.runner_up_cost)} or more"
+    return text
+
+
+def _cost_text(cost: payloads.EvictionCost) -> str:
+    return f"{cost.rank}/{cost.pods}/{cost.size}/{cost.minutes}"
+
+
+def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str) -> str:
+    """Say in one sentence where a pod stands."""
+    if entry is None:
+        return "the pod is gone"
+    pod = entry.pod
+    match entry.stage:
+        case Stage.FINISHED if pod.phase == "Failed":
+            return f"failed on {entry.node or 'no node'}: {pod.reason or 'its containers failed'}"
+        case Stage.FINISHED:
+            return f"finished on {entry.node}"
+        case Stage.BOUND:
+            unseen = entry.predicted is not None and entry.observed is None and pod.phase == "Running"
+            where = f"{entry.node}, its zones not observed yet" if unseen else entry.node
+            return f"{pod.phase.lower() if pod.phase != 'Pending' else 'bound, not yet started'} on {where}"
+        case Stage.PLACED:
+            return f"placed on {entry.node}, being bound"
+        case _:
+            pass
+    if pod.scheduler_name != scheduler_name:
+        return f"waits for another scheduler: {pod.scheduler_name}"
+    if pod.deletion_at is not None:
+        return "is being deleted before it was placed"
+    if entry.bind_failures:
+        return f"waits after {entry.bind_failures} failed binds"
+    return "pending" if pending_reasons(entry, state) else "waits for its first cycle"
+
+
+def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
+    """Return why a pod waits: that it cannot be told which pods it starts with, which no cycle decides on.
+
+    Else the reasons last recorded for its group, or for those like it, and for its class.
+    """
+    if entry.stage is not Stage.WAITING:
+        return []
+    if entry.group_problem is not None:
+        return [entry.group_problem]
+    workload = state.workload_index.workloads.get(entry.group)
+    alone = None
+    if workload is not None and not workload.is_gang:
+        alone = SingleStartKind(workload.group.queue, workload.group.priority)
+    return waiting_reasons(
+        state.reasons.by_group.get(entry.group, {}),
+        state.reasons.by_class.get(state.class_of(entry).key, {}),
+        alone=alone,
+    )
+
+
+def reasons_position(entry: PodEntry, state: ClusterState) -> int:
+    """Return the position of the state by which the reasons of `pending_reasons` were found, the earliest of several.
+
+    A cycle records reasons only where they have changed; so they are those that its last cycle found, on the state
+    that it knew. 0 where no cycle recorded any.
+    """
+    if entry.stage is not Stage.WAITING or entry.group_problem is not None:
+        return 0
+    by_class = state.reasons.by_class.get(state.class_of(entry).key, {})
+    shards = {*state.reasons.by_group.get(entry.group, {}), *by_class} & state.last_cycles.keys()
+    return min((state.last_cycles[shard][1] for shard in shards), default=0)
+
+
+def notes(entry: PodEntry, state: ClusterState) -> list[str]:
+    """Say what is wrong with a pod, as of the log's last event, and in which queue it is if it names none."""
+    config, lines = state.config(), []
+    if unnamed := without_queue(entry, state):
+        lines.append(unnamed)
+    if entry.replaces_on:
+        lines.append(f"stands for a pod that was evicted from {entry.replaces_on}, and will not be evicted itself")
+    if entry.misaligned:
+        own = state.classes[entry.class_key].numa_policy
+        lines.append(f"its own NUMA policy ({own}) was missed: {entry.misaligned}")
+        reason = why_not(entry)
+        borne = state.failures_left(entry.pod)
+        if borne is not None and borne.left <= 0:
+            reason = reason or "its Job counts evictions as failures and bears no more"
+        if not config.heal:
+            reason = "healing is switched off"
+        due = state.repairs.due_at(entry, config)
+        if reason or due is None:
+            lines.append(f"it stays where it is: {reason or 'it is not ours'}")
+        elif due > state.recorded_at:
+            lines.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
+        else:
+            lines.append("it is to be placed anew as soon as another node would keep its policy")
+    unsure = f"{entry.node} turned out to hold other zones after it was decided on, and both count until it is observed"
+    lines += [f"it may be on{zones_text(other)} as well: {unsure}" for other in entry.alternatives]
+    if entry.implausible:
+        lines.append(f"its last observation is not believed: {entry.implausible}")
+    silent = state.recorded_at - entry.started_at
+    if silent > config.unobserved_after_us and is_unobserved(state, entry):
+        lines.append(
+            f"runs for {silent // 1_000_000} s and no exporter observed its zones: is that of {entry.node} well?"
+        )
+    return lines
+
+
+def without_queue(entry: PodEntry, state: ClusterState) -> str:
+    """Say where a pod of ours that names no queue counts, and how it gets one; empty where there is no need to."""
+    tree = state.queue_registry.tree
+    name, namespace = state.queue_of(entry)
+    if tree.implied_default < 0 or entry.pod.scheduler_name != state.config().scheduler_name:
+        return ""
+    if name or tree.find("", namespace=namespace) != tree.implied_default:
+        return ""
+    owner = entry.pod.owner
+    whose = "it" if owner is None else f"the pod template of its owner ({owner.kind} {owner.name})"
+    text = default_queue_text(state, whose, entry.pod.namespace)
+    return f"names no queue: it counts in queue {DEFAULT_QUEUE}, {text}"
+
+
+def default_queue_text(state: ClusterState, whose: str, namespace: str = "") -> str:
+    """Say what the default queue that is no object is, and how work gets another one.
+
+    Args:
+        state: of the cluster.
+        whose: labels name a queue.
+        namespace: of the work; empty for any.
+    """
+    tree = state.queue_registry.tree
+    labels = []
+    for name, queue in sorted(state.queues.items()):
+        where = namespace or queue.namespace
+        if name.startswith((CLUSTER_QUEUE_PREFIX, COHORT_PREFIX)) or queue.namespace not in ("", where):
+            continue
+        if isinstance(tree.resolve(name, namespace=where), int):
+            key, value = (KUEUE_QUEUE_LABEL, name.partition("/")[2]) if queue.namespace else (KAI_QUEUE_LABEL, name)
+            labels.append(f"{key}={value}")
+    example = f", such as {labels[0]}" if labels else ""
+    return (
+        f"which is no object and has no quota; a label on {whose} gives it another queue{example}, "
+        f"and a Queue called {DEFAULT_QUEUE} takes its place"
+    )
+
+
+def miss_notes(uid: str, state: ClusterState) -> list[str]:
+    """Say why a pod's zones were not as predicted, of one that is gone as well."""
+    if uid in state.misses.open:
+        return ["its zones are not as predicted; why will show in a few seconds"]
+    miss = state.misses.explained.get(uid)
+    if miss is None:
+        return []
+    match miss.cause:
+        case MissCause.RELEASED_EARLIER:
+            pods = ", ".join(miss.released)
+            text = f"its kubelet had freed what {pods} held before the API told the end of that"
+        case MissCause.HALF_READ:
+            text = "the report showed half of its admission, and the whole is as predicted"
+        case MissCause.OLDEST_FIRST:
+            text = "its kubelet admitted the pods that came together oldest first, not in the order of decisions"
+        case MissCause.NOT_OBSERVED_YET:
+            text = "pods before it were not observed yet, and counted on zones where they are not, too"
+        case _:
+            return []
+    return [f"its zones were not as predicted: {text} ({miss.cause})"]
+
+
+def zones_text(placement: Placement | None) -> str:
+    """Write which zones a placement holds what of, behind a node's name; empty when it holds nothing of any."""
+    if placement is None or not placement.containers:
+        return ""
+    parts = [f"{zone.zone} ({_amounts(zone.amount)})" for zone in placement.zone_amounts()]
+    parts += [
+        f"{'+'.join(span.zones)} ({_amounts(span.amount)})"
+        for container in placement.containers
+        for span in container.spans
+    ]
+    return " zones " + ", ".join(parts) if parts else ""
+
+
+def _impossible(pod: Pod, placement: Placement) -> InvalidObject | None:
+    return impossible_holding(placement, subject=f"Pod {pod.subject}", most=most_held(pod), zones={})
+
+
+def _pod_news(before: Pod | None, pod: Pod) -> str:
+    if before is None:
+        where = f", already on {pod.node_name}" if pod.node_name else ""
+        return f"seen: {pod.qos} pod, {_asked(pod) or 'no containers'}{where}"
+    if pod.deletion_at is not None and before.deletion_at is None:
+        return "deletion began"
+    if pod.phase != before.phase:
+        return f"{pod.phase.lower()}" + (f": {pod.reason}" if pod.reason else "")
+    if pod.node_name and pod.containers != before.containers:
+        return f"resized in place: {_asked(pod)}"
+    if pod.scheduling_gates != before.scheduling_gates:
+        return f"scheduling gates: {', '.join(pod.scheduling_gates) or 'none left'}"
+    return ""
+
+
+def _asked(pod: Pod) -> str:
+    return ", ".join(
+        f"{container.name}: "
+        + " ".join(f"{name}={format_amount(name, amount)}" for name, amount in sorted(container.requests.items()))
+        for container in pod.containers
+    )
+
+
+def _amounts(amounts: Amounts) -> str:
+    return ", ".join(f"{name} {format_amount(name, amount)}" for name, amount in sorted(amounts.items()))
+
+
+def _domains_text(placed: payloads.PodPlaced) -> str:
+    """Write the domains of a placed pod's node, and its rank."""
+    domains = ", ".join(f"{level} {name}" for level, name in placed.domains.items())
+    return f"in {domains}" + (f", as rank {placed.rank}" if placed.rank >= 0 else "")
+
+
+def one_by_one(state: ClusterState, entries: Sequence[PodEntry]) -> list[str]:
+    """Return what to know of a Job that is no gang, where some of its pods hold what they got while others wait.
+
+    Whether its pods need each other the Job does not say: so it is said as what holds, with the remedy.
+    """
+    placed, waiting = [one for one in entries if one.charged], [one for one in entries if one.waiting]
+    workload = state.workload_index.workloads.get(waiting[0].group) if placed and waiting else None
+    if workload is None or workload.is_gang or not workload.group.key.startswith(f"{JOB}/"):
+        return []
+    held: Counter[str] = Counter()
+    for entry in placed:
+        held.update({name: amount for name, amount in state.class_of(entry).requests.items() if name != PODS})
+    amounts = ", ".join(named_amount(name, amount) for name, amount in sorted(held.items()) if amount)
+    wanted = f'{MIN_MEMBER_ANNOTATION}: "{len(entries)}"'
+    return [
+        f"it is no gang: its pods start one by one; {len(placed)} of {len(entries)} started, and hold {amounts}. "
+        f"If they need each other, annotate the Job with {wanted}: they start together then, or not at all"
+    ]

@@ -1,0 +1,386 @@
+"""Facts about the other objects that decide which nodes pods may use, and which pods may be evicted.
+
+Devices and the resource claims of pods (dynamic resource allocation): facts, and the allocations of decisions.
+
+Facts about nodes and their NUMA zones.
+
+Facts about pods: from the API server, and from the kubelets that run them.
+
+Facts about queues, and their accounts.
+
+Facts about network topologies.
+
+Facts about the owners and groups of pods, and about priorities.
+"""
+
+import msgspec
+
+from kaicore.rules.events.payloads.base import Payload
+from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
+from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Amounts, Pod, PriorityClass
+from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.queue import Queue, ResourceFlavor
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+
+class NamespaceObserved(Payload, frozen=True):
+    """The watcher saw a namespace that is new or whose labels have changed."""
+
+    namespace: Namespace
+
+
+class NamespaceDeleted(Payload, frozen=True):
+    """A namespace is gone."""
+
+    uid: str
+    name: str
+
+
+class PersistentVolumeClaimObserved(Payload, frozen=True):
+    """The watcher saw a claim that is new or has changed."""
+
+    claim: PersistentVolumeClaim
+
+
+class PersistentVolumeClaimDeleted(Payload, frozen=True):
+    """A claim is gone."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class PersistentVolumeObserved(Payload, frozen=True):
+    """The watcher saw a volume that is new or has changed."""
+
+    volume: PersistentVolume
+
+
+class PersistentVolumeDeleted(Payload, frozen=True):
+    """A volume is gone."""
+
+    uid: str
+    name: str
+
+
+class StorageClassObserved(Payload, frozen=True):
+    """The watcher saw a storage class that is new or has changed."""
+
+    storage_class: StorageClass
+
+
+class StorageClassDeleted(Payload, frozen=True):
+    """A storage class is gone."""
+
+    uid: str
+    name: str
+
+
+class PodDisruptionBudgetObserved(Payload, frozen=True):
+    """The watcher saw a disruption budget that is new, or allows another number of disruptions."""
+
+    budget: PodDisruptionBudget
+
+
+class PodDisruptionBudgetDeleted(Payload, frozen=True):
+    """A disruption budget is gone."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class ResourceSliceObserved(Payload, frozen=True):
+    """The watcher saw a slice of a pool of devices that is new or has changed."""
+
+    resource_slice: ResourceSlice
+
+
+class ResourceSliceDeleted(Payload, frozen=True):
+    """A slice is gone."""
+
+    uid: str
+    name: str
+
+
+class DeviceClassObserved(Payload, frozen=True):
+    """The watcher saw a device class that is new or has changed."""
+
+    device_class: DeviceClass
+
+
+class DeviceClassDeleted(Payload, frozen=True):
+    """A device class is gone."""
+
+    uid: str
+    name: str
+
+
+class DeviceTaintRuleObserved(Payload, frozen=True):
+    """The watcher saw a rule that gives devices a taint, new or changed."""
+
+    rule: DeviceTaintRule
+
+
+class DeviceTaintRuleDeleted(Payload, frozen=True):
+    """A rule is gone, and with it its taint."""
+
+    uid: str
+    name: str
+
+
+class ResourceClaimObserved(Payload, frozen=True):
+    """The watcher saw a resource claim that is new, or was allocated, reserved or released."""
+
+    claim: ResourceClaim
+
+
+class ResourceClaimDeleted(Payload, frozen=True):
+    """A resource claim is gone."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class DevicesCharged(Payload, frozen=True):
+    """Devices were given that no node's stream guards: any decision about them on an older state is stale.
+
+    That is of a pool that several nodes can use, or of a claim that several pods can use.
+
+    Attributes:
+        of: the pool as `driver/name`, or the claim as `namespace/name`; the event's stream tells which.
+        cycle: id of the cycle.
+        pods: uids of the pods that get them.
+    """
+
+    of: str
+    cycle: str
+    pods: tuple[str, ...]
+
+
+class NodeObserved(Payload, frozen=True):
+    """The watcher saw a node that is new or has changed in what scheduling needs."""
+
+    node: Node
+
+
+class NodeDeleted(Payload, frozen=True):
+    """The watcher saw a node go, or missed it on a relist."""
+
+    uid: str
+    name: str
+
+
+class TopologyObserved(Payload, frozen=True):
+    """The watcher saw a NodeResourceTopology that is new or has changed."""
+
+    topology: NodeTopology
+
+
+class TopologyDeleted(Payload, frozen=True):
+    """A NodeResourceTopology is gone."""
+
+    node: str
+
+
+class PodObserved(Payload, frozen=True):
+    """The watcher saw a pod that is new or has changed in what scheduling needs."""
+
+    pod: Pod
+
+
+class PodDeleted(Payload, frozen=True):
+    """The watcher saw a pod go, or missed it on a relist."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class PodRejected(Payload, frozen=True):
+    """A kubelet refused the pod: its phase is Failed for good, and any successor is another pod.
+
+    Attributes:
+        reason: `TopologyAffinityError`, `UnexpectedAdmissionError`, `OutOfcpu`, …
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    reason: str
+    message: str = ""
+
+
+class PlacementObserved(Payload, frozen=True):
+    """What a pod really holds on its node.
+
+    Attributes:
+        source: `exporter` (podresources of the node's kubelet) or `annotation` (another program's record on the pod).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    placement: Placement
+    source: str = "exporter"
+
+
+class PredictionMissed(Payload, frozen=True):
+    """A kubelet did otherwise than was predicted; what it did stands.
+
+    Attributes:
+        policy: of its Topology Manager.
+        cause: `zones` or `amounts` of an observed placement, or the reason with which it rejected the pod.
+        predicted: the placement that was predicted, None where nothing was to be bound to zones.
+        observed: what the pod really holds, None if it was rejected.
+        message: the kubelet's, if it rejected the pod.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    policy: str
+    cause: str
+    predicted: Placement | None = None
+    observed: Placement | None = None
+    message: str = ""
+
+
+class QueueObserved(Payload, frozen=True):
+    """The watcher saw a queue that is new or has changed: a Queue, ClusterQueue, Cohort or LocalQueue."""
+
+    queue: Queue
+
+
+class QueueDeleted(Payload, frozen=True):
+    """A queue is gone; `name` as the model has it."""
+
+    uid: str
+    name: str
+
+
+class FlavorObserved(Payload, frozen=True):
+    """The watcher saw a ResourceFlavor that is new or has changed."""
+
+    flavor: ResourceFlavor
+
+
+class FlavorDeleted(Payload, frozen=True):
+    """A ResourceFlavor is gone."""
+
+    uid: str
+    name: str
+
+
+class QueueReclaimed(Payload, frozen=True):
+    """A replica of a shard takes work of a queue back for others; no other may do so by what it knew before.
+
+    Attributes:
+        queue: the root of the hierarchy that the queue is in.
+        cycle: id of the cycle.
+        pods: uids of the pods to be evicted.
+    """
+
+    queue: str
+    cycle: str
+    pods: tuple[str, ...]
+
+
+class QueueFigures(Payload, frozen=True):
+    """How a queue stands, the queues below it included; amounts of the resources that any queue names.
+
+    Attributes:
+        queue: its name, as the model has it.
+        uid: of the object.
+        requested: what its work holds and waits for.
+        allocated: what it holds.
+        non_preemptible: the part of that which cannot be preempted.
+        fair_share: what the division gave it.
+        children: names of the queues right below it.
+    """
+
+    queue: str
+    uid: str = ""
+    requested: Amounts = msgspec.field(default_factory=dict)
+    allocated: Amounts = msgspec.field(default_factory=dict)
+    non_preemptible: Amounts = msgspec.field(default_factory=dict)
+    fair_share: Amounts = msgspec.field(default_factory=dict)
+    children: tuple[str, ...] = ()
+
+
+class QueuesReported(Payload, frozen=True):
+    """How queues stand, for people and for the queues' own status: those that have changed since the last report.
+
+    Attributes:
+        shard: whose cycle it was.
+        now: the cycle's clock, microseconds since the epoch.
+        queues: in order of their names.
+    """
+
+    shard: str
+    now: int
+    queues: tuple[QueueFigures, ...]
+
+
+class TopologyDefinitionObserved(Payload, frozen=True):
+    """The watcher saw a Topology or ClusterNetworkTopology that is new or has changed."""
+
+    definition: TopologyDefinition
+
+
+class TopologyDefinitionDeleted(Payload, frozen=True):
+    """A Topology or ClusterNetworkTopology is gone; `kind` with its API group."""
+
+    kind: str
+    uid: str
+    name: str
+
+
+class HyperNodeObserved(Payload, frozen=True):
+    """The watcher saw a HyperNode that is new or has changed."""
+
+    hyper_node: HyperNode
+
+
+class HyperNodeDeleted(Payload, frozen=True):
+    """A HyperNode is gone."""
+
+    uid: str
+    name: str
+
+
+class PriorityClassObserved(Payload, frozen=True):
+    """The watcher saw a priority class that is new or has changed."""
+
+    priority_class: PriorityClass
+
+
+class PriorityClassDeleted(Payload, frozen=True):
+    """A priority class is gone."""
+
+    uid: str
+    name: str
+
+
+class GroupSourceObserved(Payload, frozen=True):
+    """The watcher saw an object that says how pods belong together, new or changed: a PodGroup, an owner of pods."""
+
+    source: GroupSource
+
+
+class GroupSourceDeleted(Payload, frozen=True):
+    """An object that said how pods belong together is gone; `kind` with its API group."""
+
+    kind: str
+    uid: str
+    namespace: str
+    name: str

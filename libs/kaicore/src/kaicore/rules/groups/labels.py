@@ -1,0 +1,159 @@
+"""The labels and annotations by which objects name the queue that pays for them.
+
+The preemption delay of a pod that is a group of its own: how long it waits before it may have others evicted.
+
+Ranks that pods declare themselves.
+
+Label selectors of Kubernetes (`metav1.LabelSelector`), on labels of pods.
+
+The kinds of objects that group pods, each with its API group.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kaicore.errors import InvalidObject
+from kaicore.rules.model.group import RankSource
+from kaicore.rules.model.placement import RANK_ANNOTATION
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.quantity import parse_duration
+from kaicore.rules.model.selector import Requirement, meets
+from kaicore.rules.reasons.group import Malformed
+from kaicore.rules.reasons.reason import Reason
+
+KAI_QUEUE_LABEL = "kai.scheduler/queue"
+KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+#: Kueue writes it on pods, or on their Job's template, when it admits their Workload, and takes it off the template
+#: when it stops the Job. Source: Kueue v0.17, `pkg/constants` (PodSetLabel), `getPodSetsInfoFromStatus`.
+KUEUE_POD_SET_LABEL = "kueue.x-k8s.io/podset"
+VOLCANO_QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
+
+#: Older words for KAI's label.
+_KAI_QUEUE_LABELS = (KAI_QUEUE_LABEL, "runai/queue")
+
+
+def queue_name(labels: Mapping[str, str], annotations: Mapping[str, str], *, namespace: str) -> str:
+    """Return the queue that an object names, empty for none.
+
+    A LocalQueue of Kueue is one of a namespace, and named `<namespace>/<name>`.
+    """
+    for label in _KAI_QUEUE_LABELS:
+        if labels.get(label):
+            return labels[label]
+    if name := labels.get(KUEUE_QUEUE_LABEL):
+        return f"{namespace}/{name}"
+    return annotations.get(VOLCANO_QUEUE_ANNOTATION, "")
+
+
+def queue_of(pod: Pod) -> str:
+    """Return the queue that a pod names, empty for none."""
+    return queue_name(pod.labels, pod.annotations, namespace=pod.namespace)
+
+
+def names_kai_queue(pod: Pod) -> bool:
+    """Tell whether a pod names its queue in KAI's words."""
+    return any(pod.labels.get(label) for label in _KAI_QUEUE_LABELS)
+
+
+def is_admitted(pod: Pod) -> bool:
+    """Tell whether a pod has what Kueue writes on pods that it admits."""
+    return KUEUE_POD_SET_LABEL in pod.labels
+
+
+PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
+
+
+def preemption_delay_us(pod: Pod) -> int:
+    """Return the delay in microseconds, 0 where none is said.
+
+    Raises:
+        InvalidObject: it is no duration.
+    """
+    text = pod.annotations.get(PREEMPTION_DELAY_ANNOTATION)
+    if not text:
+        return 0
+    return parse_duration(text, subject=pod.subject, field=f"metadata.annotations[{PREEMPTION_DELAY_ANNOTATION}]")
+
+
+def preemption_delay_problem(pod: Pod) -> Reason | None:
+    """Return what is wrong with the delay; None if nothing is."""
+    try:
+        preemption_delay_us(pod)
+    except InvalidObject as error:
+        return Malformed(problem=str(error))
+    return None
+
+
+#: The rank of a pod that has none.
+NO_RANK = -1
+#: Ranks of more digits are taken for none.
+_MOST_DIGITS = 9
+
+
+def own_rank(pod: Pod, source: RankSource | None) -> int:
+    """Return the rank that a pod names; `NO_RANK` where it names none that is a number from the first on."""
+    if source is None:
+        return NO_RANK
+    number = _number(pod, source.label)
+    job = _number(pod, source.job_label) if source.job_label else 0
+    if job == NO_RANK or number < source.offset:
+        return NO_RANK
+    return job * source.job_size + number - source.offset
+
+
+def placed_rank(pod: Pod) -> int:
+    """Return the rank that the binding of a pod wrote on it; `NO_RANK` for none."""
+    return _number(pod, RANK_ANNOTATION)
+
+
+def rank_order(pod: Pod, source: RankSource | None) -> tuple[bool, int]:
+    """Order pods by the ranks that they name; those that name none come last."""
+    rank = own_rank(pod, source)
+    return rank == NO_RANK, rank
+
+
+def _number(pod: Pod, name: str) -> int:
+    text = pod.labels.get(name) or pod.annotations.get(name, "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= _MOST_DIGITS else NO_RANK
+
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def matches(labels: Mapping[str, str], match_labels: Mapping[str, str], requirements: Iterable[Requirement]) -> bool:
+    """Tell whether labels are selected; nothing asked for selects everything."""
+    return all(labels.get(key) == value for key, value in match_labels.items()) and meets(labels, requirements)
+
+
+KAI_POD_GROUP = "PodGroup.scheduling.run.ai"
+SIGS_POD_GROUP = "PodGroup.scheduling.sigs.k8s.io"
+X_POD_GROUP = "PodGroup.scheduling.x-k8s.io"
+NATIVE_POD_GROUP = "PodGroup.scheduling.k8s.io"
+VOLCANO_POD_GROUP = "PodGroup.scheduling.volcano.sh"
+WORKLOAD = "Workload.scheduling.k8s.io"
+
+JOB = "Job.batch"
+VOLCANO_JOB = "Job.batch.volcano.sh"
+JOBSET = "JobSet.jobset.x-k8s.io"
+LEADER_WORKER_SET = "LeaderWorkerSet.leaderworkerset.x-k8s.io"
+RAY_CLUSTER = "RayCluster.ray.io"
+RAY_JOB = "RayJob.ray.io"
+MPI_JOB = "MPIJob.kubeflow.org"
+HYPER_JOB = "HyperJob.topology.volcano.sh"
+TRAINING_HYPER_JOB = "HyperJob.training.volcano.sh"
+
+#: What Kueue makes of pods that name a pod group. It is not read: the pods say all of it.
+KUEUE_WORKLOAD = "Workload.kueue.x-k8s.io"
+
+#: Kinds of which each object is a group, with or without pods, and may be told in its status how it fares.
+POD_GROUPS = frozenset({KAI_POD_GROUP, SIGS_POD_GROUP, X_POD_GROUP, NATIVE_POD_GROUP, VOLCANO_POD_GROUP})
+
+#: Jobs of the training operator, and of the MPI operator.
+KUBEFLOW_JOBS = frozenset(
+    {f"{kind}.kubeflow.org" for kind in ("JAXJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob")} | {MPI_JOB}
+)
+
+#: Jobs of Jobs of Volcano, whichever of its API groups serves them.
+HYPER_JOBS = frozenset({HYPER_JOB, TRAINING_HYPER_JOB})
+
+#: Owners of pods, or of owners of pods, that are groups.
+OWNER_KINDS = KUBEFLOW_JOBS | HYPER_JOBS | {JOB, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB, VOLCANO_JOB}

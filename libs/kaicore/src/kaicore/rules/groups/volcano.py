@@ -1,0 +1,112 @@
+"""The pod set of a pod in a Volcano Job or a HyperJob.
+
+Network topology constraints in Volcano's terms: the highest tier within which pods stay, from fields of objects or
+annotations on pods.
+
+Source: Volcano v1.16.0-alpha.1, `NetworkTopologySpec` of `volcano.sh/apis`, and `pkg/webhooks/admission/jobs/validate`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from kaicore.rules.model.group import PodSet, TopologyConstraint
+from kaicore.rules.model.network_topology import HYPER_NODE
+from kaicore.rules.model.pod import Pod
+
+TASK_NAME = "volcano.sh/task-spec"
+TASK_INDEX = "volcano.sh/task-index"
+PARTITION_LABEL = "volcano.sh/partition-id"
+
+#: Name of the set of pods that belong to no other one.
+REST = "-"
+
+#: Python reads no number of thousands of digits.
+_MOST_DIGITS = 10
+
+
+def volcano_set(pod: Pod, sets: Sequence[PodSet], job: str = "") -> tuple[str, bool]:
+    """Return the name of the set that a pod is of, and whether that is a partition of its task.
+
+    A pod tells its partition by its label. One without it tells its number, and partitions are of equal size.
+
+    Args:
+        pod: the pod.
+        sets: the tree.
+        job: name of the job's own set where the tree is of several jobs; empty otherwise.
+    """
+    task = pod.annotations.get(TASK_NAME, "")
+    name = ".".join(part for part in (job, task) if part)
+    size = next((one.min_pods for one in sets[1:] if one.parent == name), 0) if task else 0
+    if not size:
+        return name, False
+    partition = pod.labels.get(PARTITION_LABEL, "")
+    index = pod.labels.get(TASK_INDEX) or pod.annotations.get(TASK_INDEX, "")
+    if not partition and index.isdecimal() and len(index) <= _MOST_DIGITS:
+        partition = str(int(index) // size)
+    return f"{name}.{partition}", True
+
+
+def job_of_hyper_job(pod: Pod, key: str) -> str:
+    """Return the name of the set of the Job that owns a pod: the Job's own, without that of its HyperJob.
+
+    Args:
+        pod: the pod.
+        key: of the HyperJob, `<kind>/<namespace>/<name>`.
+    """
+    hyper_job = key.split("/", 2)[2]
+    return pod.owner.name.removeprefix(f"{hyper_job}-") if pod.owner is not None else ""
+
+
+MODE = "volcano.sh/network-topology-mode"
+HIGHEST_TIER = "volcano.sh/network-topology-highest-tier"
+
+_HARD, _SOFT = "hard", "soft"
+
+#: Python reads no number of thousands of digits, and people read no value of as many letters.
+_MOST_TIER_DIGITS, _MOST_LETTERS = 10, 80
+
+
+def tier_topology(*, mode: str, tier: int | None, tier_name: str, field: str) -> TopologyConstraint:
+    """Return where pods are to be: as close as they can, and where it is `hard` within a HyperNode of a tier.
+
+    Without a tier they may be anywhere, as in Volcano. A soft constraint's tier says nothing there either.
+
+    Args:
+        mode: `hard`, which is also the default, or `soft`.
+        tier: the highest that is allowed; None for none.
+        tier_name: the same by its name; empty for none.
+        field: where this is said, for people.
+    """
+    if mode not in ("", _HARD, _SOFT):
+        return refused_tiers(f"{field}.mode", "is neither hard nor soft", mode)
+    if tier is not None and tier_name:
+        return refused_tiers(f"{field}.highestTierName", "excludes highestTierAllowed", tier_name)
+    if tier is not None and tier < 0:
+        return refused_tiers(f"{field}.highestTierAllowed", "is no tier of 0 or more", tier)
+    level = "" if mode == _SOFT else tier_name if tier is None else str(tier)
+    by = "highestTierName" if tier is None else "highestTierAllowed"
+    return TopologyConstraint(required=level, field=f"{field}.{by}" if level else "", kind=HYPER_NODE, closest=True)
+
+
+def annotated_tiers(annotations: Mapping[str, str], *, where: str = "metadata") -> TopologyConstraint | None:
+    """Return what annotations on pods, or on their template, say of it; None where they say nothing.
+
+    Args:
+        annotations: of a pod, or of a pod template.
+        where: the metadata that they stand in, for people.
+    """
+    mode, tier = annotations.get(MODE), annotations.get(HIGHEST_TIER)
+    if mode is None and tier is None:
+        return None
+    if mode not in (None, "", _HARD, _SOFT):
+        return refused_tiers(f"{where}.annotations[{MODE}]", "is neither hard nor soft", mode)
+    if tier and not (tier.isdecimal() and len(tier) <= _MOST_TIER_DIGITS):
+        return refused_tiers(f"{where}.annotations[{HIGHEST_TIER}]", "is no tier of 0 or more", tier)
+    level = str(int(tier)) if tier and mode != _SOFT else ""
+    field = f"{where}.annotations[{HIGHEST_TIER}]" if level else ""
+    return TopologyConstraint(required=level, field=field, kind=HYPER_NODE, closest=True)
+
+
+def refused_tiers(field: str, problem: str, value: object) -> TopologyConstraint:
+    """Return the constraint of a set whose place in the network cannot be as it is said."""
+    given = value[:_MOST_LETTERS] if isinstance(value, str) else value
+    return TopologyConstraint(kind=HYPER_NODE, problem=f"{field}: {problem}: {given!r}")

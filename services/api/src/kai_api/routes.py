@@ -1,0 +1,563 @@
+"""Routes of audits: placements, nodes, groups (`kaicore.analysis.inquiry.audit_answers`).
+
+`from` and `to` are moments, as `at` is elsewhere: a position, a time, or a time before the log's end.
+
+Routes of the read models: pods of all times, and figures over time.
+
+Questions about history as they come over HTTP, and answers as pages.
+
+Routes of the questions that take long (`kai_api.long_answers`).
+
+Routes of the questions that are answered from a kept state (`kaicore.analysis.inquiry`).
+
+The route that predicts what becomes of manifests that are submitted.
+"""
+
+import re
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import Response
+from kaicore.analysis.history.comparison import HistoryComparison
+from kaicore.analysis.history.page import page
+from kaicore.analysis.history.patch import HistoryQuestion
+from kaicore.analysis.inquiry.answers import (
+    ROWS,
+    Answer,
+    ClusterRow,
+    ClusterSummary,
+    DiffAnswer,
+    DiffQuestion,
+    Listing,
+    RowSelection,
+    Why,
+    inapplicable_filters,
+)
+from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
+from kaicore.analysis.inquiry.moments import Range, parse_moment, range_of
+from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.inquiry.replay import cycle_range
+from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.projections.answers import DecisionSeries, OccupancySeries, PodRecords, QueueSeries
+from kaicore.analysis.projections.questions import ReadModels
+from kaicore.analysis.shadow import page as shadow
+from kaicore.analysis.shadow.report import ShadowReport
+from kaicore.analysis.simulation import Located
+from kaicore.analysis.simulation.manifest_text import Reading, read_text
+from kaicore.analysis.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup
+from kaicore.analysis.submission.start_forecasts import StartForecasts
+from kaicore.analysis.submission.submissions import Submissions
+from kaicore.errors import InvalidObject, UnknownMoment
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.hub.hub_state import HUB
+from kaicore.runtime.access.scopes import View, current_caller, current_view
+
+from kai_api.answering import AnswerRouter, encoded
+from kai_api.auth.middleware import check_kind, for_namespaces
+from kai_api.auth.redaction import HIDDEN
+from kai_api.calibrating import Calibrations
+from kai_api.events import PositionQuery
+from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong
+from kai_api.replays import count_replay
+
+Since = Annotated[str, Query(alias="from")]
+Until = Annotated[str, Query(alias="to")]
+
+
+def make_audit_router(inquiry: Inquiry) -> APIRouter:
+    """Make the routes."""
+    router = AnswerRouter()
+
+    @router.get("/v1/clusters/{cluster}/audit/placements")
+    async def placements(cluster: str, *, node: str = "", since: Since = "", until: Until = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones, by node, policy, cause and hour."""
+        return await inquiry.audit_placements(cluster, Span(since=since, until=until), node=node)
+
+    @router.get("/v1/clusters/{cluster}/audit/nodes/{node}")
+    async def node(cluster: str, node: str, *, since: Since = "", until: Until = "") -> NodeAudit:
+        """Return everything that held a node, and on whose decision."""
+        return await inquiry.audit_node(cluster, node, Span(since=since, until=until))
+
+    @router.get("/v1/clusters/{cluster}/audit/groups/{namespace}/{name}")
+    @for_namespaces
+    async def group(cluster: str, namespace: str, name: str, *, since: Since = "", until: Until = "") -> GroupAudit:
+        """Return what was decided about a group, by whom and with which rules."""
+        return await inquiry.audit_group(cluster, namespace, name, Span(since=since, until=until))
+
+    return router
+
+
+_Since = Annotated[str, Query(alias="from")]
+_Until = Annotated[str, Query(alias="to")]
+
+
+def make_history_router(history: ReadModels) -> APIRouter:
+    """Make the routes."""
+    router = AnswerRouter()
+
+    @router.get("/v1/clusters/{cluster}/history/pods")
+    @for_namespaces
+    async def pods(
+        cluster: str,
+        *,
+        namespace: str = "",
+        name: str = "",
+        group: str = "",
+        queue: str = "",
+        node: str = "",
+        after: str = "",
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> PodRecords:
+        """Return what became of pods, those that are gone included, the last one first."""
+        view = current_view()
+        return await history.pods(
+            cluster,
+            namespaces=None if view.whole else view.namespaces,
+            namespace=namespace,
+            name=name,
+            group=group,
+            queue=queue,
+            node=node,
+            after=after,
+            limit=limit,
+        )
+
+    @router.get("/v1/clusters/{cluster}/series/occupancy")
+    async def occupancy(cluster: str, *, since: _Since = "", until: _Until = "", step: str = "") -> OccupancySeries:
+        """Return how many GPUs were held, free, stranded and waited for, step by step."""
+        return await history.occupancy(cluster, since=since, until=until, step=step)
+
+    @router.get("/v1/clusters/{cluster}/series/queues")
+    async def queues(cluster: str, *, queue: str = "", since: _Since = "", until: _Until = "") -> QueueSeries:
+        """Return what queues used, asked for and deserved, by the hour."""
+        return await history.queues(cluster, queue=queue, since=since, until=until)
+
+    @router.get("/v1/clusters/{cluster}/series/decisions")
+    async def decisions(cluster: str, *, since: _Since = "", until: _Until = "") -> DecisionSeries:
+        """Return what was decided, and how often kubelets did as predicted, by the hour."""
+        return await history.decisions(cluster, since=since, until=until)
+
+    return router
+
+
+#: Bytes of a question at most: it is an argument of the process that answers.
+_MOST_BYTES = 100_000
+
+WHAT_IF_DESCRIBED: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A window, and what is to be different; a patch is the text of a file (docs/how-to/what-if.md)",
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "from": {"type": "string"},
+                        "to": {"type": "string"},
+                        "settings": {"type": "array", "items": {"type": "string"}},
+                        "patches": {
+                            "type": "array",
+                            "items": {
+                                "type": "object",
+                                "properties": {"name": {"type": "string"}, "text": {"type": "string"}},
+                                "required": ["name", "text"],
+                            },
+                        },
+                    },
+                }
+            }
+        },
+    }
+}
+
+#: The report's styles are in it; nothing else is allowed.
+_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+
+
+def read_question(body: bytes) -> str:
+    """Return a question as text, once it can be read.
+
+    Raises:
+        InvalidObject: it is none.
+        HTTPException: 413, it is too long.
+    """
+    if len(body) > _MOST_BYTES:
+        raise HTTPException(413, f"a question has {_MOST_BYTES:,} bytes at most")
+    try:
+        return msgspec.json.encode(msgspec.json.decode(body or b"{}", type=HistoryQuestion)).decode()
+    except msgspec.DecodeError as error:
+        raise InvalidObject("question", "body", body[:100].decode(errors="replace"), str(error)) from error
+
+
+def as_page(response: Response) -> Response:
+    """Return an answer as a report."""
+    comparison = msgspec.json.decode(response.body, type=HistoryComparison)
+    return Response(page(comparison), media_type="text/html; charset=utf-8", headers=_HEADERS)
+
+
+def as_shadow_page(response: Response) -> Response:
+    """Return a shadow's report with its simulated window as a page."""
+    report = msgspec.json.decode(response.body, type=ShadowReport)
+    assert report.trajectory is not None
+    text = shadow.page(report, report.trajectory)
+    return Response(text, media_type="text/html; charset=utf-8", headers=_HEADERS)
+
+
+#: Seconds after which a client may ask again what too many others are asking.
+_RETRY_AFTER = {"Retry-After": "10"}
+
+_From = Annotated[str | None, Query(alias="from", description="from this position or time on")]
+_To = Annotated[str | None, Query(alias="to", description="up to this position or time")]
+
+
+def make_long_router(  # long: a route each
+    log: EventLog, long_answers: LongAnswers, calibrations: Calibrations
+) -> AnswerRouter:
+    """Make the routes."""
+    router = AnswerRouter()
+
+    async def ask(
+        question: Question, cluster: str, request: Request, options: Mapping[str, str | None] = NONE
+    ) -> Response:
+        return await _answered(long_answers.ask(question, cluster, options, gone=_gone(request)))
+
+    @router.get("/v1/clusters/{cluster}/replay")
+    async def replay(
+        cluster: str,
+        request: Request,
+        cycle: Annotated[str | None, Query(description="only this one: a number, or SHARD/NUMBER")] = None,
+        since: _From = None,
+        until: _To = None,
+    ) -> Response:
+        """Run every recorded cycle again, or those of a range, and compare."""
+        wanted = await _replayed(log, cluster, cycle, since, until)
+        options = {} if wanted is None else {"from": str(wanted.first), "to": str(wanted.last)}
+        response = await ask(Question.REPLAY, cluster, request, options)
+        if response.status_code == 200:
+            count_replay(cluster, bytes(response.body))
+        return response
+
+    @router.get("/v1/clusters/{cluster}/audit")
+    async def audit(cluster: str, request: Request) -> Response:
+        """Check the log's chain, its gaps and its promises."""
+        return await ask(Question.AUDIT, cluster, request)
+
+    @router.post("/v1/clusters/{cluster}/what-if", openapi_extra=WHAT_IF_DESCRIBED)
+    async def what_if(cluster: str, request: Request, format: Literal["json", "html"] = "json") -> Response:  # noqa: A002
+        """Simulate a window of history again with something different, and compare what comes of it."""
+        question = read_question(await request.body())
+        response = await ask(Question.WHAT_IF, cluster, request, {"question": question})
+        return as_page(response) if format == "html" and response.status_code == 200 else response
+
+    @router.get("/v1/clusters/{cluster}/shadow-report")
+    async def shadow_report(
+        cluster: str,
+        request: Request,
+        *,
+        scheduler: Annotated[str | None, Query(description="whose pods; needed where several are shadowed")] = None,
+        since: _From = None,
+        until: _To = None,
+        simulate: Annotated[bool, Query(description="simulate the window, too; it takes most of the time")] = True,
+        format: Literal["json", "html"] = "json",  # noqa: A002
+    ) -> ShadowReport | Response:
+        """Compare what a shadow decided with what the other scheduler did, pod by pod, and simulate the window."""
+        if format == "html" and not simulate:
+            raise HTTPException(400, "format: html shows the simulated window; leave out simulate=false")
+        options = {"scheduler": scheduler, "from": since, "to": until, "simulate": "yes" if simulate else None}
+        response = await ask(Question.SHADOW, cluster, request, options)
+        return as_shadow_page(response) if format == "html" and response.status_code == 200 else response
+
+    @router.get("/v1/clusters/{cluster}/calibration")
+    async def calibration(cluster: str, request: Request, *, renew: bool = False) -> Response:
+        """Return how often forecasts of starts came true; measured now where it never was, or with `renew`."""
+        kept = None if renew else await calibrations.kept(cluster)
+        return await _answered(calibrations.measure(cluster, gone=_gone(request))) if kept is None else encoded(kept)
+
+    return router
+
+
+async def _replayed(
+    log: EventLog, cluster: str, cycle: str | None, since: str | None, until: str | None
+) -> Range | None:
+    """Return the range that is asked for; None for the whole log.
+
+    It is looked up before a process is started, so that what there is not is answered at once.
+
+    Raises:
+        EventsRetired: it begins in a month that was retired.
+        UnknownMoment: there is no such range, or this is no name of a cycle.
+        UnknownSubject: there is no such cycle.
+    """
+    if cycle is not None and (since is not None or until is not None):
+        raise UnknownMoment("cycle means one cycle: it goes without from and to")
+    if cycle is not None:
+        return await cycle_range(log, cluster, cycle)
+    if since is None and until is None:
+        return None
+    begin, end = (None if text is None else parse_moment(text) for text in (since, until))
+    return await range_of(log, cluster, since=begin, until=end)
+
+
+async def _answered(question: Awaitable[object]) -> Response:
+    try:
+        answer = await question
+    except Busy as error:
+        raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
+    except TookTooLong as error:
+        raise HTTPException(504, str(error)) from error
+    except NoAnswer as error:
+        raise HTTPException(error.status, str(error)) from error
+    except ClientGone:
+        return Response(status_code=499)
+    return Response(answer, media_type="application/json") if isinstance(answer, bytes) else encoded(answer)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+#: Most rows in one answer.
+_MOST_ROWS = 100_000
+#: Most seconds that a client may wait for news.
+_MOST_WAIT_S = 60.0
+
+#: Lists whose rows are in a namespace.
+_NAMESPACED = frozenset({"pods", "groups"})
+
+_CURSOR = re.compile(r"([0-9]{1,18})-([0-9]{1,9})", re.ASCII)
+
+
+class Position(Answer, frozen=True, kw_only=True):
+    """Where a log ends."""
+
+    position: int
+
+
+def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # long: a small handler for each route
+    """Make the routes that answer from kept states."""
+    router = AnswerRouter()
+
+    @router.get("/v1/clusters")
+    async def clusters() -> list[ClusterRow]:
+        """List the clusters that have a log."""
+        caller = current_caller()
+        return [row for row in await inquiry.clusters() if caller.view(row.name) is not None]
+
+    @router.get("/v1/dispatches")
+    async def dispatches(*, pending: bool = False) -> list[DispatchRow]:
+        """List what was submitted to the hub, the oldest first."""
+        _check_sees_hub()
+        return await inquiry.dispatches(pending=pending)
+
+    @router.get("/v1/dispatches/{name}/why")
+    async def why_dispatch(name: str) -> DispatchWhy:
+        """Say in which cluster a dispatch is, and why."""
+        _check_sees_hub()
+        return await inquiry.why_dispatch(name)
+
+    @router.get("/v1/clusters/{cluster}")
+    async def cluster_summary(cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        return await inquiry.cluster(cluster, at=at)
+
+    @router.get("/v1/clusters/{cluster}/position")
+    @for_namespaces
+    async def position(
+        cluster: str,
+        *,
+        beyond: PositionQuery = 0,
+        wait: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 0,
+        at: str = "",
+    ) -> Position:
+        """Return the position of the log's end, or of a moment; wait until the end is beyond another position."""
+        if at:
+            return Position(position=await inquiry.position(cluster, at=at))
+        return Position(position=await inquiry.wait_beyond(cluster, beyond, timeout_s=wait))
+
+    @router.get("/v1/clusters/{cluster}/why/{kind}/{name}")
+    @for_namespaces
+    async def why(cluster: str, kind: str, name: str, namespace: str = "", at: str = "") -> Why:
+        """Say why something is as it is: a pod, what owns pods, a group, a queue, a node."""
+        check_kind(kind, namespace)
+        return await forecasts.why(cluster, kind, namespace, name, at=at)
+
+    @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
+    @for_namespaces
+    async def why_pod(cluster: str, namespace: str, name: str, at: str = "") -> Why:
+        """Say why a pod is where it is, or nowhere."""
+        return await forecasts.why(cluster, "Pod", namespace, name, at=at)
+
+    @router.get("/v1/clusters/{cluster}/diff")
+    async def diff(
+        cluster: str,
+        *,
+        before: Annotated[str, Query(alias="from")],
+        after: Annotated[str, Query(alias="to")] = "end",
+        kind: str = "",
+        namespace: str = "",
+        node: str = "",
+        queue: str = "",
+    ) -> DiffAnswer:
+        """Return what is different between two moments: what is new, gone or changed, field by field."""
+        wanted = DiffQuestion(kind=kind, namespace=namespace, node=node, queue=queue)
+        return await inquiry.diff(cluster, before, after, wanted)
+
+    @router.get("/v1/clusters/{cluster}/topologies")
+    async def topologies(
+        cluster: str,
+        *,
+        topology: str = "",
+        slots: str = "",
+        pod: str = "",
+        segments: str = "",
+        nodes: bool = False,
+        at: str = "",
+    ) -> TopologiesAnswer:
+        """Return what the domains of the topologies have, use, and still have room for."""
+        wanted = TopologyQuestion(topology=topology, slots=slots, pod=pod, segments=segments, nodes=nodes)
+        return await inquiry.topologies(cluster, wanted, at=at)
+
+    @router.get("/v1/clusters/{cluster}/groups/{kind}/{namespace}/{name}/topology-assignment")
+    async def topology_assignment(
+        cluster: str, kind: str, namespace: str, name: str, *, version: str = "v1beta2", at: str = ""
+    ) -> TopologyAssignments:
+        """Return where the pods of a group are in its topology, as Kueue spells it."""
+        return await inquiry.topology_assignments(cluster, kind, namespace, name, version=version, at=at)
+
+    @router.get("/v1/clusters/{cluster}/{kind}")
+    @for_namespaces
+    async def listing(
+        cluster: str,
+        kind: str,
+        *,
+        namespace: str = "",
+        name: str = "",
+        queue: str = "",
+        node: str = "",
+        pending: bool = False,
+        rejected: bool = False,
+        limit: Annotated[int, Query(ge=0, le=_MOST_ROWS)] = 0,
+        after: str = "",
+        at: str = "",
+    ) -> Listing:
+        """List pods, groups, queues, nodes or cycles; `next` is the next page's `after`, of the same moment."""
+        if kind not in ROWS:
+            raise HTTPException(404, f"no such list: {kind}; there are: {', '.join(ROWS)}")
+        view = current_view()
+        if not view.whole and kind not in _NAMESPACED:
+            raise HTTPException(403, f"{kind} are for callers who may see all of cluster {cluster}")
+        skip, at = _cursor(after, at)
+        wanted = RowSelection(
+            skip=skip,
+            namespace=namespace,
+            namespaces=None if view.whole else view.namespaces,
+            name=name,
+            queue=queue,
+            node=node,
+            pending=pending,
+            rejected=rejected,
+            limit=limit,
+        )
+        if wrong := inapplicable_filters(kind, wanted):
+            raise HTTPException(400, f"{kind} cannot be filtered by {', '.join(wrong)}")
+        return await inquiry.listing(cluster, kind, wanted, at=at)
+
+    return router
+
+
+def _cursor(after: str, at: str) -> tuple[int, str]:
+    """Return how many rows a page skips, and the moment that it is of: a page's cursor is `POSITION-ROWS`."""
+    if not after:
+        return 0, at
+    match = _CURSOR.fullmatch(after)
+    if match is None:
+        raise HTTPException(400, f"after: is not the `next` of a list: {after[:100]!r}")
+    if at:
+        raise HTTPException(
+            400, "after, at: a page that follows another is of the same moment, so at is not named again"
+        )
+    return int(match[2]), match[1]
+
+
+def _check_sees_hub() -> None:
+    """Refuse callers who may not see the hub whole: a dispatch tells of all clusters.
+
+    Raises:
+        HTTPException: 403.
+    """
+    view = current_caller().view(HUB)
+    if view is None or not view.whole:
+        raise HTTPException(403, "this is for callers who may see all of cluster hub")
+
+
+#: How a request's documents are called in problems.
+_BODY = "request"
+
+_OBJECT = {"schema": {"type": "object", "description": "An object of Kubernetes, or a List of them"}}
+_DESCRIBED: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "Manifests: one JSON object or List, or documents of YAML",
+        "content": {"application/json": _OBJECT, "application/yaml": {"schema": {"type": "string"}}},
+    }
+}
+
+
+def make_submission_router(submissions: Submissions) -> APIRouter:
+    """Make the route that says what would become of manifests."""
+    router = AnswerRouter()
+
+    @router.post("/v1/clusters/{cluster}/submit", openapi_extra=_DESCRIBED)
+    @for_namespaces
+    async def submit(cluster: str, request: Request, at: str = "") -> SubmitAnswer:
+        """Say what would become of manifests: where they start now, whom that evicts, or when they are likely to.
+
+        Nothing is created, and nothing is recorded.
+        """
+        reading = Reading()
+        read_text(reading, _BODY, await request.body(), is_json=None, named=True)
+        if reading.problems and not reading.objects:
+            raise InvalidObject("manifests", "body", "", "; ".join(map(str, reading.problems)))
+        _check_namespaces(reading.objects, current_view())
+        answer = await submissions.submit(cluster, reading.objects, at=at)
+        problems = [*map(str, reading.problems), *answer.problems]
+        groups = [_seen(group, current_view()) for group in answer.groups]
+        return msgspec.structs.replace(answer, problems=problems, groups=groups)
+
+    @router.get("/v1/clusters/{cluster}/start/{kind}/{name}")
+    @for_namespaces
+    async def start(cluster: str, kind: str, name: str, namespace: str = "default", at: str = "") -> StartsAnswer:
+        """Say when the pods of something that wait are likely to start."""
+        if not current_view().sees(namespace):
+            raise HTTPException(403, f"namespace {namespace!r} is not yours to ask about")
+        return await submissions.starts(cluster, kind, namespace, name, at=at)
+
+    return router
+
+
+def _check_namespaces(objects: Sequence[Located], view: View) -> None:
+    """Refuse to answer for namespaces that the caller does not see, and for what is in none.
+
+    Raises:
+        HTTPException: 403.
+    """
+    if view.whole:
+        return
+    for item in objects:
+        metadata = item.object.get("metadata")
+        namespace = (metadata.get("namespace") or "default") if isinstance(metadata, dict) else ""
+        if not isinstance(namespace, str) or not view.sees(namespace):
+            raise HTTPException(403, f"{item.where}: namespace {namespace!r} is not yours to submit to")
+
+
+def _seen(group: SubmittedGroup, view: View) -> SubmittedGroup:
+    """Return a group without the names of pods that are evicted in namespaces that the caller does not see."""
+    evictions = [
+        one if view.sees(one.namespace) else msgspec.structs.replace(one, namespace=HIDDEN, name=HIDDEN, group=HIDDEN)
+        for one in group.evictions
+    ]
+    return msgspec.structs.replace(group, evictions=evictions)
