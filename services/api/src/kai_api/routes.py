@@ -4,9 +4,9 @@
 
 Routes of the read models: pods of all times, and figures over time.
 
-Questions about history as they come over HTTP, and answers as pages.
-
 Routes of the questions that take long (`kai_api.long_answers`).
+
+Questions about history as they come over HTTP, and answers as pages.
 
 Routes of the questions that are answered from a kept state (`kaicore.analysis.inquiry`).
 

@@ -1,7 +1,5 @@
 """The relay of all clusters of a log: one task for each, begun as the log gets to know it.
 
-Readiness of a relay: log and bus work for all clusters.
-
 Publishes one cluster's events on the bus, in the order of the log, each at the sequence that is its position.
 
 The position to begin at is read from the stream itself, so there is no checkpoint that could be wrong. Before anything
@@ -13,6 +11,8 @@ that it claims to have: its store was deleted or its disk is full.
 A second relay loses the race for a position sooner or later, and stands by: it watches the stream, and takes over when
 the stream stands still although there is more in the log. No relay has to know the leader: the stream takes each
 position once, from the relay that comes first.
+
+Readiness of a relay: log and bus work for all clusters.
 """
 
 import asyncio

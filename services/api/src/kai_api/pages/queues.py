@@ -1,8 +1,8 @@
-"""Charts of what queues held and deserved over time: small, and with one scale.
+"""The page of queues: their tree, and what they held and deserved over time.
 
 The queues as a tree: what each deserves, holds and waits for of one resource.
 
-The page of queues: their tree, and what they held and deserved over time.
+Charts of what queues held and deserved over time: small, and with one scale.
 """
 
 from collections import Counter

@@ -2,11 +2,11 @@
 
 Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts are exact Kubernetes quantities.
 
-Forecasts of starts for waiting groups, and how often such forecasts were right, as data.
-
 Clusters as data: the ends of their logs, and their figures (see `kaicore.analysis.inquiry.answers`).
 
 Differences between two moments as data, for `kai diff` and the API.
+
+Forecasts of starts for waiting groups, and how often such forecasts were right, as data.
 """
 
 from types import GenericAlias

@@ -3,13 +3,13 @@
 Source: the parts of `pkg/apis/{core,apps,batch,scheduling,storage}/validation` of Kubernetes 1.36 that concern
 scheduling.
 
-Syntax of names, labels and keys (`apimachinery/pkg/util/validation` of Kubernetes).
-
 Validation of a pod's spec and status, in a pod or in a template, as an API server does it.
 
 Source: the parts of `pkg/apis/core/validation` of Kubernetes 1.36 that concern scheduling. Fields that a manifest may
 leave out here (images, for example) are not required. Constraints on nodes and other pods are checked where they are
 read (`kaicore.kube.normalize.pod`). The functions take objects with fields of verified types.
+
+Syntax of names, labels and keys (`apimachinery/pkg/util/validation` of Kubernetes).
 """
 
 import re

@@ -1,15 +1,15 @@
-"""The kinds of dynamic resource allocation: their API paths, and their conversion into facts.
+"""The table of kinds: every recorded kind of objects is one row, and a new kind needs only its row.
+
+The watcher follows these kinds; its snapshot and `kai simulate` use the same table. The rights in
+`deploy/k8s/rbac.yaml` are tested against it.
+
+The kinds of dynamic resource allocation: their API paths, and their conversion into facts.
 
 The kinds of objects that group pods: their API paths, and their conversion into facts.
 
 The kinds of queues: their API paths, and their conversion into facts.
 
 The kinds of network topologies: their API paths, and their conversion into facts.
-
-The table of kinds: every recorded kind of objects is one row, and a new kind needs only its row.
-
-The watcher follows these kinds; its snapshot and `kai simulate` use the same table. The rights in
-`deploy/k8s/rbac.yaml` are tested against it.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Resource claims from the wire into the model: their requests and their allocation.
+"""Slices, device classes and taint rules from the wire into the model.
 
 Features of a later Kubernetes that this version does not know are listed in `unsupported`; pods that need them wait.
 
-Slices, device classes and taint rules from the wire into the model.
+Resource claims from the wire into the model: their requests and their allocation.
 
 Features of a later Kubernetes that this version does not know are listed in `unsupported`; pods that need them wait.
 """

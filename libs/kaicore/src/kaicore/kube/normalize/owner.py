@@ -1,9 +1,9 @@
-"""Shared parts of all objects that group pods, converted from the wire into the model.
-
-Owners of pods from the wire into the model: the number of their pods that must run at once.
+"""Owners of pods from the wire into the model: the number of their pods that must run at once.
 
 Source: the pod grouper of KAI-Scheduler 0.17 (`pkg/podgrouper/podgrouper/plugins`), with a sub-group for each kind of
 pods where it counts them all together.
+
+Shared parts of all objects that group pods, converted from the wire into the model.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,9 @@
-"""The amounts of containers while a pod is resized in place (KEP-1287): requested, allocated, or held by the runtime.
+"""Pods from the wire into the model.
+
+Requests of a pod to its scheduler that kai-ledger cannot honour are listed in `Pod.unsupported`. Invalid constraints
+are listed in `Pod.malformed`. In both cases the pod waits, instead of being placed as if it had not asked.
+
+The amounts of containers while a pod is resized in place (KEP-1287): requested, allocated, or held by the runtime.
 
 kube-scheduler's rule: the largest of the three counts while a resize is under way or deferred. So a pod that shrinks
 holds the old amount until its runtime has followed. The requested amount does not count where the kubelet will never
@@ -12,11 +17,6 @@ A pod's constraints on nodes and on the pods near it, from the wire into the mod
 
 When a pod is created, the API server merges `matchLabelKeys` and `mismatchLabelKeys` into selectors. This module merges
 them as well, because a manifest has not passed an API server; merging twice changes nothing.
-
-Pods from the wire into the model.
-
-Requests of a pod to its scheduler that kai-ledger cannot honour are listed in `Pod.unsupported`. Invalid constraints
-are listed in `Pod.malformed`. In both cases the pod waits, instead of being placed as if it had not asked.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,4 @@
-"""The tasks of a Volcano Job, and the partitions of a task, as a tree of pod sets.
-
-Sources: Volcano 1.13, `pkg/scheduler/api/job_info.go`; of partitions v1.16.0-alpha.1, `pkg/webhooks/admission/jobs`.
-
-Volcano's PodGroups and Jobs from the wire into the model. A Job contains, task by task, what its PodGroup repeats.
+"""Volcano's PodGroups and Jobs from the wire into the model. A Job contains, task by task, what its PodGroup repeats.
 
 Sources: Volcano 1.13, `pkg/scheduler/api/job_info.go` (what must start), `pkg/controllers/job` (the PodGroup of a Job),
 `pkg/webhooks/admission/jobs/mutate` (defaults of a Job).
@@ -10,6 +6,10 @@ Sources: Volcano 1.13, `pkg/scheduler/api/job_info.go` (what must start), `pkg/c
 HyperJobs from the wire into the model: a tree of Jobs of Volcano, each with its tasks.
 
 Source: Volcano, `docs/design/Network Topology Aware Scheduling.md`, and `training/v1alpha1` of `volcano.sh/apis`.
+
+The tasks of a Volcano Job, and the partitions of a task, as a tree of pod sets.
+
+Sources: Volcano 1.13, `pkg/scheduler/api/job_info.go`; of partitions v1.16.0-alpha.1, `pkg/webhooks/admission/jobs`.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,15 +1,15 @@
-"""The base class of all objects that are decoded from JSON.
-
-Node and pod constraints of a pod on the wire: see `kaicore.kube.wire.objects`.
-
-Kubernetes objects on the wire, reduced to the fields that kai-ledger reads.
+"""Kubernetes objects on the wire, reduced to the fields that kai-ledger reads.
 
 msgspec decodes them straight from the response's bytes and skips everything else, which is some hundred times faster
 than the generated models. Every field has a default, because an API server leaves out empty fields. A field that may be
 `null` declares it. Only JSON types are checked here; `kaicore.kube.normalize_*` checks the rest. No object can be part
 of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the collector.
 
+Node and pod constraints of a pod on the wire: see `kaicore.kube.wire.objects`.
+
 Volumes, namespaces and disruption budgets on the wire: see `kaicore.kube.wire.objects`.
+
+The base class of all objects that are decoded from JSON.
 """
 
 from datetime import datetime

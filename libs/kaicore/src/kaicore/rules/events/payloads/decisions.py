@@ -2,9 +2,9 @@
 
 ProvisioningRequests: facts about them, decisions of cycles about them, and the outcomes.
 
-Records of a cycle about the pods that it leaves waiting.
-
 Decisions of a shadow about the pods of another scheduler. They are never carried out.
+
+Records of a cycle about the pods that it leaves waiting.
 """
 
 import msgspec
