@@ -216,6 +216,15 @@ def hostile_fleet() -> Fleet:
         fleet.record(f"pod/{one.uid}", payloads.PodBound(*said), subject=one.subject)
         failed = {"phase": "Failed", "reason": "TopologyAffinityError", "message": _SAID}
         fleet.see(one, node_name=decision.node, **({"phase": "Running"} if number == 1 else failed))
+    # Devices, and a pod of another scheduler that a shadow decided on.
+    add_slice(
+        fleet, slice_document("n000", gpu("gpu-0", taints=[{"key": MARKUP, "value": _SAID, "effect": "NoSchedule"}]))
+    )
+    theirs = fleet.add_pod(pod(f"theirs{MARKUP}", **more, scheduler_name=MARKUP, cpu=1, memory=1))
+    decided = decide_in_shadow(fleet.state, shadow_config(EngineConfig(), MARKUP), now=fleet.now)
+    assert decided is not None
+    fleet.record(decided.shard, decided)
+    fleet.see(theirs, node_name=MARKUP, phase="Running")
     fleet.later(1)
     fleet.cycle()
     assert fleet.state.pods[waits.uid].stage is Stage.WAITING
@@ -230,7 +239,17 @@ def hostile_pages(fleet: Fleet) -> list[str]:
     pods = [
         f"{here}/stories/Pod/{name}/{quote(one, safe='')}" for one in (f"{MARKUP}0", f"{MARKUP}1", f"waits{MARKUP}")
     ]
-    every = ("", "/map", "/queues?span=6h", "/waiting", "/cycles", "/predictions", "/segments", "/nodes/n000")
+    every = (
+        "",
+        "/map",
+        "/queues?span=6h",
+        "/waiting",
+        "/cycles",
+        "/predictions",
+        "/segments",
+        "/nodes/n000",
+        "/shadow",
+    )
     return [
         "/",
         *(here + path for path in every),

@@ -19,13 +19,15 @@ from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.rules.events import payloads
 from kaicore.runtime.access.access_file import AccessFile, read_access_file
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.scopes import View
-from kaicore.runtime.access.sessions import COOKIE, EndedTokens, Sessions
+from kaicore.runtime.access.sessions import COOKIE, Sessions, SharedEndedTokens
 from kaicore.runtime.service import Health
 
+from tests.conftest import as_role
 from tests.factory import pod
 from tests.http_app import served_app
 from tests.integration.scheduling import Facts, scheduling
@@ -272,14 +274,16 @@ async def test_callers_behind_a_trusted_proxy_are_counted_one_by_one(
 
 
 async def test_a_session_that_was_logged_out_is_over_for_whoever_has_its_cookie(
-    postgres_log: EventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    postgres_log: EventLog, superuser_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, ended = tmp_path / "access.yaml", tmp_path / "ended"
+    file = tmp_path / "access.yaml"
+    connections = Connections(as_role(superuser_url, "kai_read"), size=2, patience_s=10, application="test")
+    await connections.open()
     key = make_key(file, "one", "*", capsys=capsys)
     page = {"Accept": "text/html"}
 
     def replica() -> Sessions:
-        return Sessions(b"s" * 32, EndedTokens(ended))
+        return Sessions(b"s" * 32, SharedEndedTokens(connections, look_s=0))
 
     async with (
         serving(postgres_log, file=file, sessions=replica()) as client,
@@ -308,6 +312,10 @@ async def test_a_session_that_was_logged_out_is_over_for_whoever_has_its_cookie(
         assert "used before" in await other.get("/login", method="POST", body=once, status=401)
     async with serving(postgres_log, file=file, sessions=replica()) as restarted:
         await restarted.get("/v1/whoami", status=401, Cookie=cookies[0])
+        # A database that does not answer logs nobody out, and a logout says so.
+        await connections.close()
+        assert (await restarted.get("/v1/whoami", Cookie=cookies[1]))["name"] == "one"
+        await restarted.get("/logout", method="POST", status=503, Cookie=cookies[1])
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,12 @@
 """Databases that past versions have left, opened by this one: docs/how-to/upgrade.md."""
 
 import asyncio
+import io
 import lzma
+import os
 import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -77,3 +81,67 @@ async def test_a_database_is_opened_after_it_was_migrated_and_not_before(empty_d
     async with await PostgresLog.open(empty_database_url) as log:
         await log.append("demo", [unit(new_event("node/added"))])
         assert (await verify(log, "demo")).ok
+
+
+#: The last version before roles of services, and what its programs do on a schema that they do not know.
+OLDER = "ca568e49"
+OLDER_PROGRAM = """
+import asyncio, sys, uuid
+import kaicore
+from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.events.payloads import NodeDeleted
+
+owner, service = sys.argv[1:]
+print(kaicore.__file__)
+try:
+    upgrade(owner)
+except ConfigurationError as error:
+    print("refused:", error)
+
+async def main():
+    async with await PostgresLog.open(service) as log:
+        report = await replay_log(log, "demo")
+        print("replayed:", report.cycles > 10, report.differences)
+        event = NewEvent(uuid.uuid4(), "node/n1", NodeDeleted(uid="u1", name="n1"), "test", 1_700_000_000_000_000, "n1")
+        (outcome,) = await log.append("demo", [Unit((event,))])
+        print("appended:", len(outcome.positions))
+        print("chain:", (await verify(log, "demo")).ok)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_an_older_version_reads_and_appends_on_this_schema_and_does_not_migrate_it(
+    empty_database_url: str, database_url: str, tmp_path: Path
+) -> None:
+    del database_url  # it has made the roles
+    root = Path(__file__).parents[2]
+    archive = ["git", "-C", str(root), "archive", OLDER, "libs", "migrations"]
+    older = subprocess.run(archive, capture_output=True, check=False)
+    if older.returncode:
+        pytest.skip(f"no {OLDER} in this checkout's history: {older.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(older.stdout)) as tar:
+        tar.extractall(tmp_path, filter="data")
+    (dump,) = (one for one in DUMPS if one.name.startswith(OLDER))
+    restored(dump, empty_database_url)
+    upgrade(empty_database_url)
+    sources = tmp_path / "libs" / "kaicore" / "src"
+    done = subprocess.run(
+        [sys.executable, "-c", OLDER_PROGRAM, empty_database_url, as_role(empty_database_url, "kai_append")],
+        env={**os.environ, "PYTHONPATH": str(sources)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    origin, *said = done.stdout.splitlines()
+    assert origin.startswith(str(sources))
+    assert said[0].startswith("refused: the database was migrated by a newer kai-ledger")
+    assert said[1:] == ["replayed: True []", "appended: 1", "chain: True"]

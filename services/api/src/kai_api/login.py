@@ -89,7 +89,7 @@ def make_login_router(access: HttpAccess) -> APIRouter:
 
     @router.post("/logout", include_in_schema=False)
     async def logout(request: Request) -> Response:
-        access.sessions.end(request.cookies.get(COOKIE, ""))
+        await access.sessions.end(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(COOKIE, httponly=True, samesite="lax")
         return answer

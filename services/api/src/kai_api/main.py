@@ -7,9 +7,10 @@ from pathlib import Path
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
-from kaicore.runtime.access.sessions import EndedTokens, Sessions
+from kaicore.runtime.access.sessions import EndedTokens, Sessions, SharedEndedTokens
 from kaicore.runtime.node_tokens import read_secret
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
 from kaicore.runtime.service.health import Later
@@ -29,6 +30,9 @@ from kai_api.replays import keep_replaying
 #: seconds that they are waited for at most: where all instances begin on long logs, a late answer is better than none.
 STATES = "states"
 _MOST_WAIT_S = 60.0
+
+#: Seconds for which a request waits for the database to tell, or to keep, which sessions have ended.
+_SESSIONS_S = 2.0
 
 #: Manifests that are asked about are larger than other requests.
 _LIMITS = HttpLimits(body_bytes=4 << 20)
@@ -51,9 +55,6 @@ class ApiSettings(ServiceSettings):
     session_secret_file: Path | None = Field(
         None, description="file with the secret that signs browsers' sessions; by default they end with the process"
     )
-    ended_sessions_file: Path | None = Field(
-        None, description="file in which sessions that were logged out are kept; by default each process has its own"
-    )
     trusted_proxy: list[IPvAnyNetwork] = Field(
         [],
         description="addresses or networks of proxies that say for whom they ask (X-Forwarded-For); by default nobody",
@@ -62,8 +63,12 @@ class ApiSettings(ServiceSettings):
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")
 
 
-def open_access(settings: ApiSettings) -> HttpAccess:
+def open_access(settings: ApiSettings, ended: EndedTokens) -> HttpAccess:
     """Return who may ask.
+
+    Args:
+        settings: of the API.
+        ended: where sessions end.
 
     Raises:
         ConfigurationError: nobody may, or a file cannot be used.
@@ -77,7 +82,7 @@ def open_access(settings: ApiSettings) -> HttpAccess:
     return HttpAccess(
         anonymous=settings.anonymous,
         file=None if settings.access_file is None else AccessFile(settings.access_file),
-        sessions=Sessions(None if secret is None else read_secret(secret), EndedTokens(settings.ended_sessions_file)),
+        sessions=Sessions(None if secret is None else read_secret(secret), ended),
         per_s=settings.caller_per_s,
         burst=settings.caller_burst,
     )
@@ -85,7 +90,8 @@ def open_access(settings: ApiSettings) -> HttpAccess:
 
 async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until told to stop."""
-    access = open_access(settings)
+    connections = Connections(settings.database_url, size=1, patience_s=_SESSIONS_S, application="kai-api sessions")
+    access = open_access(settings, SharedEndedTokens(connections))
     app = Later(context.health)
     server = HttpServer(
         app,
@@ -96,10 +102,12 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
         trusted_proxies=settings.trusted_proxy,
     )
     context.log.info("listening", address=server.address)
-    await server.run_beside(context.stopping, _answer(context, settings, access, app))
+    await server.run_beside(context.stopping, _answer(context, settings, access, app, connections))
 
 
-async def _answer(context: ServiceContext, settings: ApiSettings, access: HttpAccess, app: Later) -> None:
+async def _answer(
+    context: ServiceContext, settings: ApiSettings, access: HttpAccess, app: Later, connections: Connections
+) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
@@ -113,6 +121,7 @@ async def _answer(context: ServiceContext, settings: ApiSettings, access: HttpAc
             replaying = keep_replaying(log, long_answers, every_s=settings.replay_every_s)
             beside.append(asyncio.create_task(replaying))
         try:
+            await connections.open()
             async with await ViewStore.open(settings.database_url, application="kai-api") as views:
                 app.give(make_app(inquiry, context.health, long_answers, access, live=live, views=views))
                 await inquiry.follow(caught_up=lambda: context.health.met(STATES))
@@ -121,6 +130,7 @@ async def _answer(context: ServiceContext, settings: ApiSettings, access: HttpAc
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+            await connections.close()
 
 
 async def _end_streams(context: ServiceContext, live: LiveLog) -> None:

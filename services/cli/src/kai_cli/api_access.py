@@ -41,7 +41,6 @@ class ApiAccess:
         return {
             "KAI_ACCESS_FILE": str(self.access_file),
             "KAI_SESSION_SECRET_FILE": str(self.session_secret_file),
-            "KAI_ENDED_SESSIONS_FILE": str(self.directory / "ended-sessions"),
         }
 
 

@@ -2,7 +2,7 @@
 
 msgspec decodes them straight from the response's bytes and skips everything else, which is some hundred times faster
 than the generated models. Every field has a default, because an API server leaves out empty fields. A field that may be
-`null` declares it. Only JSON types are checked here; `kaicore.kube.normalize_*` checks the rest. No object can be part
+`null` declares it. Only JSON types are checked here; `kaicore.kube.normalize` checks the rest. No object can be part
 of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the collector.
 
 Node and pod constraints of a pod on the wire: see `kaicore.kube.wire.objects`.

@@ -108,7 +108,7 @@ class HttpAccess:
                 raise RequestRefused(401, "header Authorization: no bearer token")
             return await self.prove(token.strip(), _address(request))
         if (cookie := request.cookies.get(COOKIE)) is not None:
-            identity = self.sessions.of_cookie(cookie, self.rules)
+            identity = await self.sessions.of_cookie(cookie, self.rules)
             if identity is not None:
                 check_same_site(request)
                 return identity
@@ -133,7 +133,7 @@ class HttpAccess:
         if (rules := self.rules) is not None and rules.issuers:
             await self._tokens().prepare(token, rules.issuers.values())
         try:
-            return self._proved(token, login=login)
+            return await self._proved(token, login=login)
         except RequestRefused as error:
             # Counted afterwards: callers share addresses, and wrong keys of one must not keep the others out. A look
             # at a key costs a hash, or the check of a signature.
@@ -152,14 +152,14 @@ class HttpAccess:
             self._checker = TokenChecker()
         return self._checker
 
-    def _proved(self, token: str, *, login: bool) -> CallerIdentity:
+    async def _proved(self, token: str, *, login: bool) -> CallerIdentity:
         rules = self.rules
         if token.startswith(KEY_PREFIX):
             caller = None if rules is None else rules.of_key(token, now=wall_clock())
             if caller is None:
                 raise RequestRefused(401, "this key is not known, or has expired")
             return CallerIdentity(caller, key_hash(token))
-        if login and (identity := self.sessions.of_login_token(token, rules)) is not None:
+        if login and (identity := await self.sessions.of_login_token(token, rules)) is not None:
             return identity
         if rules is not None and rules.issuers:
             try:

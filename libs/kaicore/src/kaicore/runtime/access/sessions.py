@@ -5,16 +5,18 @@ ends with the key: each request looks it up. A session of an identity provider's
 issuer is removed from the access file.
 """
 
-import fcntl
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kaicore.errors import ConfigurationError
+from kaicore.errors import LogUnavailable
 from kaicore.runtime.access.access_file import AccessRules, wall_clock
 from kaicore.runtime.access.scopes import ANONYMOUS, Caller, parse_scope
+
+if TYPE_CHECKING:
+    from kaicore.ledger.log.postgres.connections import Connection, Connections
 
 #: Of the cookie.
 COOKIE = "kai_session"
@@ -54,74 +56,68 @@ NOBODY = CallerIdentity(ANONYMOUS)
 class EndedTokens:
     """Ids of login tokens that were used and of sessions that were logged out, until they would have ended anyway."""
 
-    def __init__(self, file: Path | None = None) -> None:
-        """Args: file: where they are kept for other processes, and the next ones; by default they end with this one.
-
-        Raises:
-            ConfigurationError: the file cannot be written.
-        """
-        self._file = file
-        self._stamp: tuple[int, ...] = ()
+    def __init__(self) -> None:
         self._until: dict[str, int] = {}
-        if file is not None:
-            try:
-                file.touch(mode=0o600)
-                self._read(file)
-            except OSError as error:
-                raise ConfigurationError(f"ended_sessions_file {file}: {error.strerror}") from error
 
-    def has(self, token: str) -> bool:
-        """Return whether a token has ended.
-
-        Raises:
-            OSError: the file cannot be read any more.
-        """
-        if self._file is not None:
-            self._read(self._file)
+    async def has(self, token: str) -> bool:
+        """Return whether a token has ended."""
         return token in self._until
 
-    def end(self, token: str, until: int) -> bool:
+    async def end(self, token: str, until: int) -> bool:
         """End a token; return whether it had not ended yet. Of several processes only one is answered so.
 
         Args:
             token: its id.
             until: when it would end by itself, seconds since the epoch.
-
-        Raises:
-            OSError: the file cannot be written any more.
         """
-        if self._file is None:
-            fresh = token not in self._until
-            self._until = _valid(self._until) | {token: until}
-            return fresh
-        with self._file.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            kept = _valid(_parsed(file.read()))
-            fresh = token not in kept
-            file.seek(0)
-            file.write("".join(f"{one} {end}\n" for one, end in (kept | {token: until}).items()))
-            file.truncate()
+        now, fresh = time.time(), token not in self._until
+        self._until = {one: end for one, end in self._until.items() if end > now} | {token: until}
         return fresh
 
-    def _read(self, path: Path) -> None:
-        seen = path.stat()
-        stamp = (seen.st_mtime_ns, seen.st_ino, seen.st_size)
-        if stamp != self._stamp:
-            with path.open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH)
-                self._until = _parsed(file.read())
-            self._stamp = stamp
+
+class SharedEndedTokens(EndedTokens):
+    """Ended tokens in the log's database, for all replicas of an API and for the next ones.
+
+    They are read when a session is used, once in `look_s` at most. A database that does not answer ends no session:
+    what was read last counts.
+    """
+
+    def __init__(self, connections: "Connections", *, look_s: float = 1.0) -> None:
+        """Args:
+        connections: to the log's database; of `kai_read` or a role with more rights.
+        look_s: seconds for which what was read counts.
+        """
+        super().__init__()
+        self._connections = connections
+        self._look_s, self._looked_at = look_s, -look_s
+
+    async def has(self, token: str) -> bool:
+        """See `EndedTokens.has`."""
+        now = time.monotonic()
+        if now - self._looked_at >= self._look_s:
+            self._looked_at = now
+            with suppress(LogUnavailable):
+                self._until |= dict(await self._connections.run(_ended))
+        return await super().has(token)
+
+    async def end(self, token: str, until: int) -> bool:
+        """See `EndedTokens.end`.
+
+        Raises:
+            LogUnavailable: the database does not answer, so the token has ended here only.
+        """
+        await super().end(token, until)
+        return await self._connections.run(lambda connection: _end(connection, token, until))
 
 
-def _parsed(text: str) -> dict[str, int]:
-    """Return when each token would end by itself; lines that make no sense count for nothing."""
-    pairs = (line.split() for line in text.splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+async def _ended(connection: "Connection") -> list[tuple[str, int]]:
+    return await (await connection.execute("SELECT id, until FROM ended_token")).fetchall()
 
 
-def _valid(until: dict[str, int]) -> dict[str, int]:
-    now = time.time()
-    return {one: end for one, end in until.items() if end > now}
+async def _end(connection: "Connection", token: str, until: int) -> bool:
+    rows = await connection.execute("SELECT kai_end_token(%s, %s)", [token, until])
+    (fresh,) = await rows.fetchone() or (False,)
+    return bool(fresh)
 
 
 class Sessions:
@@ -143,22 +139,22 @@ class Sessions:
         """Return the value of a session's cookie."""
         return self._signed(identity, _SESSION, SESSION_S)
 
-    def of_login_token(self, token: str, rules: AccessRules | None) -> CallerIdentity | None:
+    async def of_login_token(self, token: str, rules: AccessRules | None) -> CallerIdentity | None:
         """Return who a login token was made for, and let it not be used again; None where it is none, or was used."""
         claims = self._claims(token, _LOGIN)
-        if claims is None or not self._ended.end(claims["jti"], claims["exp"]):
+        if claims is None or not await self._ended.end(claims["jti"], claims["exp"]):
             return None
         return self._identity(claims, rules)
 
-    def of_cookie(self, value: str, rules: AccessRules | None) -> CallerIdentity | None:
+    async def of_cookie(self, value: str, rules: AccessRules | None) -> CallerIdentity | None:
         """Return whose session it is; None where it is none, or has ended."""
         claims = self._claims(value, _SESSION)
-        return None if claims is None or self._ended.has(claims["jti"]) else self._identity(claims, rules)
+        return None if claims is None or await self._ended.has(claims["jti"]) else self._identity(claims, rules)
 
-    def end(self, value: str) -> None:
+    async def end(self, value: str) -> None:
         """Log a session out: its cookie is worth nothing from now on, whoever has it."""
         if (claims := self._claims(value, _SESSION)) is not None:
-            self._ended.end(claims["jti"], claims["exp"])
+            await self._ended.end(claims["jti"], claims["exp"])
 
     def _signed(self, identity: CallerIdentity, use: str, most_s: float) -> str:
         claims: dict[str, Any] = {
