@@ -8,25 +8,16 @@ from statistics import mean, stdev
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
 from tests.league import ours
-from tests.league.baselines import Cluster, Fgd, Policy, at_random, best_fit
-from tests.league.openb import MILLI, Nodes, Task, arrivals, nodes, tasks
+from tests.league.baselines import Fgd, Policy, allocated, at_random, best_fit
+from tests.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, tasks
 
 #: How much has arrived when figures are taken, in per cent of all GPUs.
 _MARKS = (100, 130)
 Run = Callable[[Nodes, Sequence[Task], int], Iterator[tuple[int, int]]]
 
 
-def _alone(policy_of: Callable[[Sequence[Task], int], Policy], listed: Sequence[Task]) -> Run:
-    def run(all_nodes: Nodes, arriving: Sequence[Task], seed: int) -> Iterator[tuple[int, int]]:
-        cluster, policy, asked = Cluster(all_nodes), policy_of(listed, seed), 0
-        for task in arriving:
-            asked += task.demand
-            able = cluster.able(task)
-            if len(able):
-                cluster.place(task, *policy(cluster, task, able))
-            yield asked, cluster.held
-
-    return run
+def _alone(policy: Callable[[int], Policy]) -> Run:
+    return lambda all_nodes, arriving, seed: allocated(all_nodes, arriving, policy(seed))
 
 
 def _ours(config: EngineConfig) -> Run:
@@ -36,9 +27,9 @@ def _ours(config: EngineConfig) -> Run:
 def policies(listed: Sequence[Task]) -> dict[str, Run]:
     """Return runs of all policies by name."""
     return {
-        "random": _alone(lambda _, seed: at_random(seed), listed),
-        "best-fit": _alone(lambda _, __: best_fit, listed),
-        "fgd": _alone(Fgd, listed),
+        "random": _alone(at_random),
+        "best-fit": _alone(lambda _: best_fit),
+        "fgd": _alone(lambda _: Fgd(listed)),
         "ours": _ours(EngineConfig()),
         "ours-spread": _ours(EngineConfig(placement_strategy=PlacementStrategy.SPREAD)),
     }
@@ -59,14 +50,21 @@ def figures(run: Run, listed: list[Task], seed: int) -> dict[int, float]:
 def main() -> None:
     """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--list", default="default", help="a list of tasks: default, multigpu50, gpushare100, gpuspec33"
-    )
+    lists = ("default", "multigpu50", "gpushare100", "gpuspec33")
+    parser.add_argument("--list", default="default", choices=lists, help="of tasks")
     parser.add_argument("--shared", action="store_true", help="tasks that share a GPU, too")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42])
     parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
     given = parser.parse_args()
+    if not folder().exists():
+        parser.error(
+            f"{folder()} is absent (or KAI_SHARED names another folder): its README says where the lists are from"
+        )
     listed = tasks(given.list, whole=not given.shared)
+    if not any(task.demand for task in listed):
+        parser.error(f"--list {given.list}: all of its tasks share a GPU: say --shared")
+    if given.shared and any(name.startswith("ours") for name in given.policies):
+        parser.error("--shared: the engine does not place parts of a GPU yet: name other --policies")
     print(f"{given.list}, {'all' if given.shared else 'whole-GPU'} tasks: per cent of the GPUs allocated")
     for name in given.policies:
         began = time.perf_counter()

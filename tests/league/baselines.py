@@ -6,7 +6,7 @@ GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023).
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,20 @@ class Cluster:
 Policy = Callable[[Cluster, Task, Ints], tuple[int, int | None]]
 
 
+def allocated(nodes: Nodes, arriving: Iterable[Task], policy: Policy) -> Iterator[tuple[int, int]]:
+    """Yield after each task how much GPU has been asked for and how much is held, in thousandths.
+
+    Tasks that do not fit when they come are dropped, as in the simulator.
+    """
+    cluster, asked = Cluster(nodes), 0
+    for task in arriving:
+        asked += task.demand
+        able = cluster.able(task)
+        if len(able):
+            cluster.place(task, *policy(cluster, task, able))
+        yield asked, cluster.held
+
+
 def _tightest(free: Ints, task: Task) -> list[int]:
     fitting = np.flatnonzero(free >= task.gpu_milli)
     order: list[int] = fitting[np.argsort(free[fitting], kind="stable")][: task.gpus].tolist()
@@ -81,12 +95,10 @@ def best_fit(cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]
 class Fgd:
     """Fragmentation gradient descent: a task goes where the GPU that typical tasks cannot use grows least."""
 
-    def __init__(self, listed: Sequence[Task], seed: int) -> None:
+    def __init__(self, listed: Sequence[Task]) -> None:
         """Args:
         listed: the tasks from which the typical ones are taken.
-        seed: of what decides between equal nodes.
         """
-        self._chance = random.Random(seed)
         counts = Counter((task.cpu, task.gpus, task.gpu_milli, task.models) for task in listed)
         typical, seen = [], 0
         for shape, count in counts.most_common():
@@ -125,7 +137,7 @@ class Fgd:
         return int(able[self._one_of(growth)]), None
 
     def _one_of(self, growth: Floats) -> int:
-        """Return a node of the best score, as the simulator has it: whole numbers to 100, equal ones by chance."""
+        """Return the first node of the best score; scores are whole numbers up to 100, as in the simulator."""
         return int((100 / (1 + np.exp(growth / MILLI))).astype(np.int64).argmax())
 
     def _allowed(self, models: npt.NDArray[np.str_]) -> npt.NDArray[np.bool_]:

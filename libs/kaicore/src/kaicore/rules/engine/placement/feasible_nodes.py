@@ -203,7 +203,7 @@ class FeasibleNodes:
             preference=0 if preferred is None else int(preferred[row]),
             leaves_devices=bool(parts["leaves_devices"]),
             turn=-parts["turn"],
-            avoided=bool(parts["unavoided"]),
+            avoided=bool(parts["avoided"]),
             keeps_policy=own is None or own.binding or bool(parts["keeps_policy"]),
             choices=devices.choices,
             near=devices.near,

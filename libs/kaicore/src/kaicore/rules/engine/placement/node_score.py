@@ -126,7 +126,7 @@ def _table(*bands: tuple[str, int, int]) -> MappingProxyType[str, Band]:
 #: What decides between the nodes that can take a pod, after the pod's own preferences.
 BANDS = _table(
     ("leaves_devices", 0, 1),  # Nodes with devices are for pods that ask for some.
-    ("unavoided", -1, 0),  # Nodes that pods of the class are to leave alone if they can.
+    ("avoided", -1, 0),  # -1 for nodes that pods of the class are to leave alone if they can.
     ("keeps_policy", 0, 1),  # The pod's own `best-effort`.
     ("turn", -LAST_TURN, 0),  # Less the replicas of the shard that take the node first.
     ("zones", -1, 100),  # See `kaicore.rules.numa.scoring`.
