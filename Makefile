@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench league beside fidelity devices digest format lock clean
+.PHONY: headlamp help install production run test check types rules docs reference chart image chaos prove bench storm league beside fidelity devices digest format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults, 1,000
 
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+storm: $(INSTALLED)  ## churning pods on kubelets that are ahead of the API, in virtual time: denied pods, causes of misses; ARGS="--pods 10000"
+	@$(BIN)/python -m tests.virtual_storm $(ARGS)
 
 league: $(INSTALLED)  ## public traces through this engine and through published policies; ARGS="--list multigpu50 --seeds 42 43"
 	@$(BIN)/python -m tests.league $(ARGS)

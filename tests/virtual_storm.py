@@ -1,11 +1,16 @@
 """A storm without servers: pods, Jobs and gangs on simulated kubelets that are ahead of the API, in virtual time.
 
+`make storm` counts over many storms how many pods kubelets denied, and the causes of placements that were predicted
+otherwise.
+
 One list of what is due when, one log in memory. Everything takes the time that it was measured to take in the storm on
 real processes (`tests/chaos/test_storm.py`), drawn from one source of chance, so a run is always the same.
 """
 
+import argparse
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +34,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.state.agreement import contradiction
 
+from tests.chaos.profile import PROFILE
 from tests.factory import Cluster, node
 
 _fleet_pod = msgspec.json.Decoder(PodObject).decode
@@ -56,6 +62,8 @@ class VirtualStorm:
     seed: int
     config: EngineConfig = field(default_factory=EngineConfig)
     observing: bool = True
+    #: Seconds from a change at a kubelet until its exporter has read it, at least and at most.
+    reads_s: tuple[float, float] = (0.2, 0.8)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -191,7 +199,7 @@ class VirtualStorm:
         if agent.spec.name in self._reading:
             return
         self._reading.add(agent.spec.name)
-        self.later(self.chance.uniform(0.2, 0.8), lambda: self._read(agent))
+        self.later(self.chance.uniform(*self.reads_s), lambda: self._read(agent))
 
     def _read(self, agent: Agent) -> None:
         self._reading.discard(agent.spec.name)
@@ -339,3 +347,61 @@ def blow(storm: VirtualStorm, seconds: float) -> None:
 
     come()
     storm.run(seconds + 120)
+
+
+def lenient(policy: str, scope: str = "container", count: int = 6) -> str:
+    """A group of nodes of a fleet's profile, with statuses up to two seconds late."""
+    return f"""
+  - name: {policy}-{scope}
+    count: {count}
+    zones: 2
+    perZone: {{cpus: 16, memory: 64Gi, devices: {{nvidia.com/gpu: 4}}}}
+    kubelet:
+      topologyManagerPolicy: {policy}
+      topologyManagerScope: {scope}
+      cpuManagerPolicy: static
+      memoryManagerPolicy: Static
+      kubeReserved: {{cpu: "2", memory: 2Gi}}
+    timing: {{startupDelay: 100ms, startupJitter: 200ms, terminationSeconds: 300ms}}
+    lag: {{status: 2s, podresources: 400ms, sync: 100ms}}
+"""
+
+
+#: Profiles of storms: strict kubelets as in the storm on real processes, lenient ones, and all policies side by side.
+PROFILES = {
+    "strict": PROFILE,
+    "best-effort": "groups:" + lenient("best-effort"),
+    "best-effort-pod": "groups:" + lenient("best-effort", "pod"),
+    "none": "groups:" + lenient("none"),
+    "mixed": "groups:"
+    + lenient("single-numa-node", count=2)
+    + lenient("restricted", "pod", count=2)
+    + lenient("best-effort", count=2),
+}
+
+
+def main() -> None:
+    """Print for each profile how many pods were admitted, how many denied, and why placements were not as predicted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pods", type=int, default=10_000, help="admitted pods of a profile at least")
+    parser.add_argument("--profiles", nargs="+", choices=PROFILES, default=list(PROFILES))
+    parser.add_argument("--reads", type=float, nargs=2, default=(0.01, 0.05), help="seconds until an exporter has read")
+    given = parser.parse_args()
+    for name in given.profiles:
+        admitted, seed, denied, causes = 0, 100, list[str](), Counter[str]()
+        while admitted < given.pods:
+            storm = VirtualStorm(PROFILES[name], seed, reads_s=tuple(given.reads))
+            blow(storm, 100)
+            admitted += storm.admitted
+            denied += [f"{pod} in seed {seed}: {reason}" for _, pod, reason in storm.rejected]
+            storm.cluster.state.misses.expire(1 << 62)
+            causes.update(str(miss.cause) for miss in storm.cluster.state.misses.explained.values())
+            seed += 1
+        told = ", ".join(f"{cause} {count}" for cause, count in causes.most_common()) or "none"
+        print(f"{name:16} {admitted:6} admitted, {len(denied)} denied; not as predicted: {told}", flush=True)
+        for one in denied:
+            print(f"  {one}")
+
+
+if __name__ == "__main__":
+    main()

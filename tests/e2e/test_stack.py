@@ -67,6 +67,16 @@ async def until_told(stack: LiveStack, name: str, reason: str) -> str:
     return seen[reason]
 
 
+_DATABASE_ROLES = {
+    "kai-up": "kai_append",
+    "kai-api": "kai_read",
+    "kai-api sessions": "kai_read",
+    "kai-relay": "kai_read",
+    "kai-projector": "kai_project",
+    **{f"kai-{service}": f"kai_{service}" for service in ("binder", "ingest", "scheduler", "watcher")},
+}
+
+
 async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kept(stack: LiveStack) -> None:
     fitting = [pod_manifest(f"fits-{number}", seconds=1, cpu="4", memory="4Gi", gpu="1") for number in range(12)]
     staying = [pod_manifest(f"stays-{number}", cpu="2", memory="2Gi") for number in range(3)]
@@ -100,13 +110,7 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     await stack.check()
     assert stack.ask("replay")["differences"] == []
     assert stack.ask("audit", "verify")["ok"]
-    assert stack.database_roles() == {
-        "kai-up": "kai_append",
-        "kai-api": "kai_read",
-        "kai-relay": "kai_read",
-        "kai-projector": "kai_project",
-        **{f"kai-{service}": f"kai_{service}" for service in ("binder", "ingest", "scheduler", "watcher")},
-    }
+    assert stack.database_roles() == _DATABASE_ROLES
 
     position = state.position
     assert stack.interrupt() == 0

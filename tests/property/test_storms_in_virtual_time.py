@@ -1,7 +1,7 @@
 """Mixed pods on strict kubelets that are ahead of the API: none is rejected, and none waits for good."""
 
 from tests.chaos.profile import PROFILE
-from tests.virtual_storm import VirtualStorm, blow
+from tests.virtual_storm import PROFILES, VirtualStorm, blow
 
 
 def test_no_kubelet_rejects_what_was_decided_though_it_is_ahead_of_the_api() -> None:
@@ -17,25 +17,8 @@ def test_no_kubelet_rejects_what_was_decided_though_it_is_ahead_of_the_api() -> 
         assert waiting <= deleted
 
 
-#: Kubelets that admit whatever zones are free, if only memory is free on one and CPUs on any.
-LENIENT = """
-groups:
-  - name: best
-    count: 6
-    zones: 2
-    perZone: {cpus: 16, memory: 64Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet:
-      topologyManagerPolicy: best-effort
-      cpuManagerPolicy: static
-      memoryManagerPolicy: Static
-      kubeReserved: {cpu: "2", memory: 2Gi}
-    timing: {startupDelay: 100ms, startupJitter: 200ms, terminationSeconds: 300ms}
-    lag: {status: 2s, podresources: 400ms, sync: 100ms}
-"""
-
-
 def test_no_best_effort_kubelet_lacks_memory_or_cpus_for_what_was_decided() -> None:
-    storm = VirtualStorm(LENIENT, 100)
+    storm = VirtualStorm(PROFILES["best-effort"], 100)
     blow(storm, 100)
     assert storm.rejected == []
     assert storm.admitted > 500

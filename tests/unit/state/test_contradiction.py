@@ -1,5 +1,6 @@
 """When an observed placement contradicts its prediction."""
 
+import msgspec
 import pytest
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.state.agreement import contradiction
@@ -24,6 +25,15 @@ SPLIT = held(("node-0", {"cpu": 4000}), ("node-1", {"cpu": 2000}), mask=WIDE, un
 PERHAPS = held(
     ("node-0", {"cpu": 4000}), mask=("node-0",), uncertain=("cpu",), spans=(SpanAmount(("node-0",), {"cpu": 1000}),)
 )
+INIT = msgspec.structs.replace(held(("node-0", {"cpu": 1000})).containers[0], container="init")
+
+
+def with_init(*zones: tuple[str, dict[str, int]], init: bool = True) -> Placement:
+    """What an exporter reports of a pod with an init container; without it, what was predicted."""
+    main = held(*zones).containers
+    return Placement(Provenance.OBSERVED, (*main, INIT), ("init",)) if init else Placement(Provenance.PREDICTED, main)
+
+
 BLOCK = SpanAmount(WIDE, {"memory": 30})
 MEMORY = held(("node-0", {"memory": 20}), ("node-1", {"memory": 10}), mask=WIDE, blocks=(BLOCK,))
 
@@ -44,6 +54,18 @@ MEMORY = held(("node-0", {"memory": 20}), ("node-1", {"memory": 10}), mask=WIDE,
         pytest.param(PERHAPS, held(("node-0", {"cpu": 6000})), "amounts", id="perhaps: more than that"),
         pytest.param(PERHAPS, held(("node-1", {"cpu": 4000})), "zones", id="perhaps: elsewhere"),
         pytest.param(PERHAPS, PERHAPS, None, id="perhaps: the same"),
+        pytest.param(
+            with_init(("node-0", {"cpu": 2000}), init=False),
+            with_init(("node-0", {"cpu": 2000})),
+            "InitKept",
+            id="an init container kept what was to be taken over",
+        ),
+        pytest.param(
+            with_init(("node-0", {"cpu": 2000}), init=False),
+            with_init(("node-1", {"cpu": 2000})),
+            "zones",
+            id="the main container is elsewhere, too",
+        ),
         pytest.param(MEMORY, held(spans=(BLOCK,)), None, id="a block of two zones is known by its zones"),
         pytest.param(
             NIC, held(("node-0", {"gpu": 1}), spans=(SpanAmount(WIDE, {"nic": 1}),)), None, id="reached by two"

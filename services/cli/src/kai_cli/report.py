@@ -152,6 +152,7 @@ class PlacedDomains:
 _CAUSES: dict[str, str] = {
     MissCause.ZONES: "on other zones",
     MissCause.AMOUNTS: "with other amounts on the predicted zones",
+    MissCause.INIT_KEPT: "with other CPUs kept by an init container",
     MissCause.RELEASED_EARLIER: "on other zones, for the kubelet had released pods whose end the API told later",
     MissCause.HALF_READ: "half of an admission was read first; the whole is as predicted",
     MissCause.OLDEST_FIRST: "on other zones, for the kubelet admitted pods that came together oldest first",

@@ -167,6 +167,8 @@ class MissCause(StrEnum):
     Attributes:
         ZONES: other zones.
         AMOUNTS: other amounts of the same zones.
+        INIT_KEPT: only ordinary init containers hold more or less. Which of their CPUs later containers take over
+            depends on cores, which a node need not report.
         RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API told later, are released.
         HALF_READ: the whole, reported later, is as predicted.
         OLDEST_FIRST: the zones that the kubelet gives when pods that came to it together are admitted oldest first.
@@ -176,6 +178,7 @@ class MissCause(StrEnum):
 
     ZONES = "zones"
     AMOUNTS = "amounts"
+    INIT_KEPT = "InitKept"
     RELEASED_EARLIER = "ReleasedEarlier"
     HALF_READ = "HalfRead"
     OLDEST_FIRST = "OldestFirst"
@@ -202,6 +205,10 @@ def contradiction(predicted: Placement, observed: Placement) -> MissCause | None
     expected, actual = holdings(expected_of), holdings(actual_of)
     fixed = [{key: amount for key, amount in side.items() if key[1] not in open_} for side in (expected, actual)]
     if fixed[0] != fixed[1]:
+        init = observed.init or ()
+        others = [holdings(item for item in side if item.container not in init) for side in (expected_of, actual_of)]
+        if init and others[0] == others[1]:
+            return MissCause.INIT_KEPT
         return MissCause.AMOUNTS if _zones(fixed[0]) == _zones(fixed[1]) else MissCause.ZONES
     if not open_:
         return None
