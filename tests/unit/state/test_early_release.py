@@ -127,7 +127,7 @@ def test_a_miss_that_an_early_release_explains_has_a_cause_of_its_own(node: Node
     assert node.causes() == {"single-numa-node/ReleasedEarlier": 1}
     node.delete_pod(pod("early", cpu=6))
     (note,) = miss_notes("uid-early", node.state)
-    assert "had freed what default/old held before the API told" in note
+    assert "had freed what default/old held before the API reported" in note
 
 
 def test_what_follows_from_an_early_release_has_the_same_cause(node: Node) -> None:

@@ -23,7 +23,7 @@ class Calibrations:
 
     def __init__(self, log: EventLog, long_answers: LongAnswers) -> None:
         """Args:
-        log: whose clusters are asked about.
+        log: questions are about its clusters.
         long_answers: measures.
         """
         self._log, self._long_answers = log, long_answers

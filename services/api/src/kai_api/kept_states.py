@@ -11,7 +11,7 @@ class KeptStates(Collector):
     """`kai_api_position` by cluster."""
 
     def __init__(self, inquiry: Inquiry) -> None:
-        """Args: inquiry: whose states."""
+        """Args: inquiry: it reads the states."""
         self._inquiry = inquiry
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

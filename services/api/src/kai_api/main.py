@@ -89,7 +89,7 @@ def open_access(settings: ApiSettings, ended: EndedTokens) -> HttpAccess:
 
 
 async def serve(context: ServiceContext, settings: ApiSettings) -> None:
-    """Answer until told to stop."""
+    """Answer until asked to stop."""
     connections = Connections(settings.database_url, size=1, patience_s=_SESSIONS_S, application="kai-api sessions")
     access = open_access(settings, SharedEndedTokens(connections))
     app = Later(context.health)

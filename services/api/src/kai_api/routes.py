@@ -78,7 +78,7 @@ def make_audit_router(inquiry: Inquiry) -> APIRouter:
 
     @router.get("/v1/clusters/{cluster}/audit/nodes/{node}")
     async def node(cluster: str, node: str, *, since: Since = "", until: Until = "") -> NodeAudit:
-        """Return everything that held a node, and on whose decision."""
+        """Return everything that held a node, and by which decision."""
         return await inquiry.audit_node(cluster, node, Span(since=since, until=until))
 
     @router.get("/v1/clusters/{cluster}/audit/groups/{namespace}/{name}")
@@ -257,7 +257,9 @@ def make_long_router(  # long: a route each
         cluster: str,
         request: Request,
         *,
-        scheduler: Annotated[str | None, Query(description="whose pods; needed where several are shadowed")] = None,
+        scheduler: Annotated[
+            str | None, Query(description="the scheduler of the pods; needed where several are shadowed")
+        ] = None,
         since: _From = None,
         until: _To = None,
         simulate: Annotated[bool, Query(description="simulate the window, too; it takes most of the time")] = True,

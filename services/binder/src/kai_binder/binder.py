@@ -83,7 +83,7 @@ class Binder:
         share: WorkShare | None = None,
     ) -> None:
         """Args:
-        cluster: whose decisions.
+        cluster: the name of the cluster.
         log: to read them from and to record outcomes in.
         bus: brings events sooner; None to read from the log alone.
         client: of the cluster's API server.

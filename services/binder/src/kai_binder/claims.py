@@ -207,7 +207,7 @@ class Claims:
     async def release(self, binding: PodBinding) -> None:
         """Have a pod that is not bound use its resource claims no more; what it alone used has no devices again.
 
-        What cannot be told to the API server is left to kube-controller-manager, which knows that the pod has no node;
+        What cannot be sent to the API server is left to kube-controller-manager, which knows that the pod has no node;
         but a claim for extended resources, which goes with its pod alone there, is left to `clear`.
         """
         try:

@@ -287,7 +287,7 @@ class GroupStatuses:
             self._due.add(key)
 
     def _problem(self, pods: list[_Member]) -> str:
-        """Say why it cannot be told which pods one of the pods starts with."""
+        """Say why it is not known which pods one of the pods starts with."""
         places = (self._table.place_of(member.pod.uid) for member in pods)
         problems = (str(place.problem) for place in places if place is not None and place.problem is not None)
         return min(problems, default="")

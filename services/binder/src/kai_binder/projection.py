@@ -235,8 +235,8 @@ class DecidedCycle(msgspec.Struct):
 
     Attributes:
         event_id: of its `CycleCompleted`, which each of its decisions has as its cause.
-        placed: how many pods it placed that were not told of yet.
-        evicted: how many evictions it decided that were not told of yet.
+        placed: how many pods it placed that were not reported yet.
+        evicted: how many evictions it decided that were not reported yet.
     """
 
     event_id: UUID

@@ -74,7 +74,7 @@ class BinderOptions:
         empty_groups: whether into those without any pods too, which might be another scheduler's.
         pod_conditions: whether it is written into waiting pods why they wait.
         failed_scheduling_events: whether a Kubernetes event tells of it, too.
-        scheduled_events: whether each bound pod is told of by a Kubernetes event.
+        scheduled_events: whether each bound pod gets a Kubernetes event.
         side_writes_per_s: such annotations, conditions, statuses and events per second at most.
         snapshot_events: events between two snapshots.
         hub_lease_s: how long the lease lasts on which the binder acts for the hub.

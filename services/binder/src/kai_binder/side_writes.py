@@ -219,7 +219,7 @@ def _place(path: str) -> tuple[str, bool]:
 
 
 class SideWritesObserver(Protocol):
-    """Gets told what became of writes."""
+    """Is called with the outcome of writes."""
 
     def side_write(self, kind: str, result: str) -> None:
         """A write is done with: `written`, `refused`, `given-up`, or `left` to another client."""
@@ -236,7 +236,7 @@ class SideWrites:
         client: to write with.
         rate: writes per second at most.
         busy: whether bindings wait.
-        observer: gets told what became of writes.
+        observer: is called with what became of writes.
         """
         self._client = client
         self._pause_s = 1 / rate

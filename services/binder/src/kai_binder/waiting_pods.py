@@ -24,7 +24,7 @@ from kaicore.rules.sharing.replicas import replica_shard, split_shard
 EVENT_TYPES = ("CycleCompleted", "PodDeleted", "PodObserved", "PodPlaced", "PodsLeftWaiting", "ReplicasChanged")
 
 #: Reasons are kept of so many classes and groups, those recorded last: schedulers record them only when they change,
-#: also of a class none of whose pods waits for a while.
+#: also of a class without a waiting pod for a while.
 _MOST_REMEMBERED = 20_000
 
 
@@ -52,7 +52,7 @@ class PodCondition(msgspec.Struct, frozen=True):
 
 
 class _WaitingPod(msgspec.Struct):
-    """A pod that waits, and digests of what it was told last."""
+    """A pod that waits, and digests of the reasons recorded last."""
 
     pod: WaitingPod
     since: int

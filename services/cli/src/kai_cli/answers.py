@@ -71,7 +71,7 @@ class Answers(Protocol):
         ...
 
     async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
-        """Return everything that held a node, and on whose decision."""
+        """Return everything that held a node, and by which decision."""
         ...
 
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
@@ -137,7 +137,7 @@ class ApiAnswers:
         return await self._get(PlacementAudit, "clusters", cluster, "audit", "placements", **flags)
 
     async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
-        """Return everything that held a node, and on whose decision."""
+        """Return everything that held a node, and by which decision."""
         return await self._get(NodeAudit, "clusters", cluster, "audit", "nodes", node, **_ends(span))
 
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:

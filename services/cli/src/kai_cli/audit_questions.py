@@ -195,7 +195,7 @@ def audit_node(
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
-    """List everything that held a node: when, how much of which zone, by which record, and on whose decision.
+    """List everything that held a node: when, how much of which zone, by which record, and by which decision.
 
     Args:
         name: of the node.

@@ -38,7 +38,7 @@ from kai_cli.source import AnswerSource, LogSource
 
 #: Seconds that an API server has to answer when its cluster is added.
 _ANSWER_S = 5.0
-#: Names that are told of several.
+#: Names that are shown of several.
 _MOST_NAMED = 5
 
 DataDirFlag = Annotated[Path | None, Parameter(name="--data-dir")]
@@ -269,7 +269,7 @@ def cluster_use(name: str = "", /, *, first: bool = False, data_dir: DataDirFlag
     What can be asked of all clusters is asked of all. $KAI_CLUSTER goes before this choice, and --cluster before both.
 
     Args:
-        name: of the cluster; without it the choice is only told.
+        name: of the cluster; without it the choice is only shown.
         first: choose none: then it is the first by name.
         data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
     """

@@ -18,7 +18,7 @@ def dashboard(*, source: SourceFlags | None = None) -> int:
         raise ConfigurationError("no API runs here: start `kai up`, or name --api-url")
     token = source.api_token()
     if not token:
-        raise ConfigurationError("whose login? Name a key: --token or $KAI_API_TOKEN")
+        raise ConfigurationError("no key is named for the login: --token or $KAI_API_TOKEN")
     try:
         print(login_address(address, token))
     except KaiError as error:

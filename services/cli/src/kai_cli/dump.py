@@ -133,7 +133,7 @@ def dump(
     """Write the objects of a cluster that matter to scheduling to standard output, for `kai simulate -`.
 
     Args:
-        data_dir: of the `kai up` whose cluster is meant.
+        data_dir: of the `kai up` that runs the cluster.
         cluster: which of its clusters; by default the current one (`kai cluster use`).
         kubeconfig: another API server instead.
         output: json or yaml.

@@ -60,7 +60,7 @@ class Loader:
 
         Args:
             manifests: of the objects.
-            on_progress: is told how many were tried, and how many there are.
+            on_progress: is called with how many were tried, and how many there are.
 
         Raises:
             ClusterUnavailable: the server does not answer, repeatedly.
@@ -117,7 +117,7 @@ def load(*files: Path, data_dir: Path | None = None, cluster: str | None = None,
 
     Args:
         files: manifests or folders of them.
-        data_dir: of the `kai up` whose cluster is meant.
+        data_dir: of the `kai up` that runs the cluster.
         cluster: which of its clusters; by default the current one (`kai cluster use`).
         kubeconfig: another API server instead.
     """

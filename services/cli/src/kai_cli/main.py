@@ -176,7 +176,7 @@ audit.command(
 audit.command(
     "kai_cli.audit_questions:audit_node",
     name="node",
-    help="List everything that held a node: when, how much of which zone, by which record, and on whose decision.",
+    help="List everything that held a node: when, how much of which zone, by which record, and by which decision.",
 )
 audit.command(
     "kai_cli.audit_questions:audit_group",

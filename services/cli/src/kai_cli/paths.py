@@ -72,7 +72,7 @@ class DataDirectory:
         """Make the directory, and mark it as kai's alone if there is nothing in it yet."""
         self.root.mkdir(parents=True, exist_ok=True)
         if not self._entries():
-            (self.root / _MARKER).write_text("kai keeps its data here, and deletes it when told to begin anew.\n")
+            (self.root / _MARKER).write_text("kai keeps its data here, and deletes it when asked to begin anew.\n")
 
     def lock(self) -> FileLock:
         """Make the directory if need be, and lock it before anything in it is read; wait for what is about to end.

@@ -187,7 +187,7 @@ class SupervisedProcess:
                     self.ready.set()
                 silent = silent + 1 if status is None and self.ready.is_set() else 0
                 if silent >= watch.most_silent:
-                    # It may have ended this moment: its end is told elsewhere.
+                    # It may have ended this moment: its end is reported elsewhere.
                     if child.running:
                         self._report(f"{self.spec.name}: does not answer, killed")
                         await child.kill()

@@ -46,7 +46,7 @@ def replay_in_processes(
 
     Args:
         source: of the log; that of a data directory must name its database.
-        cluster: whose log.
+        cluster: the name of the cluster.
         parts: in order, without gaps.
         progress: called with how many events were replayed, and how many there are.
 

@@ -153,7 +153,7 @@ _CAUSES: dict[str, str] = {
     MissCause.ZONES: "on other zones",
     MissCause.AMOUNTS: "with other amounts on the predicted zones",
     MissCause.INIT_KEPT: "with other CPUs kept by an init container",
-    MissCause.RELEASED_EARLIER: "on other zones, for the kubelet had released pods whose end the API told later",
+    MissCause.RELEASED_EARLIER: "on other zones, for the kubelet had released pods whose end the API reported later",
     MissCause.HALF_READ: "half of an admission was read first; the whole is as predicted",
     MissCause.OLDEST_FIRST: "on other zones, for the kubelet admitted pods that came together oldest first",
     MissCause.NOT_OBSERVED_YET: "on other zones, for pods before it were not observed yet",
@@ -178,7 +178,7 @@ class ClusterReport:
         agreement: observed placements by how they compare with the prediction.
         misses: placements that were not as predicted, by cause; another split of what a prediction left open is none.
         surprises: of the placements that are there at the end, those that contradict their prediction, a line each.
-        unobserved: pods that were placed on zones and ran, and that no exporter told of.
+        unobserved: pods that were placed on zones and ran, and that no exporter reported.
         groups: what became of each Job and pod that was asked for.
         gangs: where the groups with a topology constraint are.
     """

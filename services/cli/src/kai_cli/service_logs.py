@@ -42,7 +42,7 @@ def logs(
         follow: go on with what it says from now on, until Ctrl-C.
         tail: how many lines to begin with; 0 for all.
         data_dir: of the `kai up` that is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
-        cluster: whose service, where several clusters have one; by default the current one's (`kai cluster use`).
+        cluster: its cluster, where several clusters have one; by default the current one's (`kai cluster use`).
         output: table for people, json for the lines as they were written, yaml.
     """
     file = _file_of(service, cluster, data_directory(data_dir))

@@ -36,7 +36,7 @@ def report(
     """Compare what a shadow decided with what the other scheduler did, pod by pod, and with the window simulated.
 
     Args:
-        scheduler: whose pods; may be left out where there is one shadow.
+        scheduler: the scheduler of the pods; may be left out where there is one shadow.
         since: the window's first event: a position, a time, or a time before the log's end, such as -6h; by default
             where the shadow began.
         until: its last event; by default the log's last one.

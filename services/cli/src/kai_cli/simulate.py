@@ -137,7 +137,7 @@ def simulate_command(
         kubelet: let a model of the nodes' kubelets answer each bind.
         profile: add the nodes of a simulated fleet: a profile's name (demo24, mini, ...) or file.
         scheduler_config: the scheduler's settings, the same YAML file that kai-scheduler takes.
-        scheduler_name: whose pods are scheduled; also of pods that name no scheduler.
+        scheduler_name: the scheduler of the pods that are scheduled; also of pods that name no scheduler.
         strategy: binpack or spread.
         ignore: a resource that zones report but kubelets do not align; may be given several times.
         numa: look at NUMA zones, or not.

@@ -47,7 +47,7 @@ def generate(  # long: one flag for each way in
         from_ibnetdiscover: what ibnetdiscover prints, instead; the labels that nodes need are written too.
         files: manifests of the nodes, or folders of them, or - for standard input; may be given several times.
         live: ask a cluster for its nodes.
-        data_dir: of the `kai up` whose cluster is meant.
+        data_dir: of the `kai up` that runs the cluster.
         cluster: which of its clusters; by default the current one (`kai cluster use`).
         kubeconfig: another API server instead.
         name: of the Topology; koordinator's is always called default, and HyperNodes are called as the domains are.

@@ -15,7 +15,7 @@ from kai_cli.source import AnswerSource, SourceFlags
 def calibration_command(*, renew: bool = False, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
     """Say how often forecasts of starts came true, measured on the log itself.
 
-    Up to 200 groups that waited are foretold again, each from the state and the history as of then, and compared with
+    Up to 200 groups that waited are forecast again, each from the state and the history as of then, and compared with
     what came. What was measured once is kept.
 
     Args:
@@ -31,7 +31,7 @@ def calibration_command(*, renew: bool = False, source: SourceFlags | None = Non
         of_cluster = f"cluster {answer.cluster}: " if len(answers) > 1 else ""
         print(f"{of_cluster}{answer.text}")
         if answer.undecided:
-            print(f"{answer.undecided} more wait still, and not yet longer than was foretold")
+            print(f"{answer.undecided} more wait still, and not yet longer than forecast")
         if answer.left_out:
             print(f"{answer.left_out} of the sample were left out, because of what they cost")
     return 0

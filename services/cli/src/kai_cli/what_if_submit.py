@@ -143,7 +143,7 @@ def group_text(group: SubmittedGroup) -> str:
     if group.start is not None:
         lines.append(f"  {group.start.text}")
     elif group.no_start:
-        lines.append(f"  when it starts is not foretold: {group.no_start}")
+        lines.append(f"  no forecast of its start: {group.no_start}")
     return "\n".join([*lines, *(f"  ! {note}" for note in group.notes)])
 
 

@@ -203,7 +203,7 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.because:
         yield f"  {placed.because}"
     if placed.not_ranked:
-        yield f"  why not elsewhere is not told: {placed.not_ranked}"
+        yield f"  why not elsewhere: {placed.not_ranked}"
     if placed.nodes:
         heads = ["", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "IDLE DEVICES", "FULL"]
         rows = [_score(one) for one in placed.nodes]

@@ -46,7 +46,7 @@ class Allocations:
     binds_memory: bool
 
     def uids(self, shown: Mapping[_State, PodAllocations]) -> dict[_State, str]:
-        """Return whose uid each pod of podresources has, of those that these files tell apart and agree about.
+        """Return the uid of each pod of podresources, of those that these files distinguish and agree about.
 
         Args:
             shown: what podresources tells of each pod, by any key.

@@ -23,7 +23,7 @@ def parse_cpulist(text: str, *, subject: str, field: str) -> list[int]:
 
     Args:
         text: the list; surrounding white space is ignored.
-        subject: whose list, for the error.
+        subject: the list's owner, for the error.
         field: which list, for the error.
 
     Raises:

@@ -59,7 +59,7 @@ class AuthenticationUnavailable(KaiError):
 
 
 class Authenticator(Protocol):
-    """Tells whose token it is."""
+    """Finds the node that a token is of."""
 
     async def node_of(self, token: str, *, client: str) -> str:
         """Return the name of the node that the token speaks for, or `EVERY_NODE`.
@@ -130,7 +130,7 @@ class KubernetesTokens:
         """Args:
         reviewer: the API server.
         audience: which the token must have been made for; empty for the API server's own.
-        service_accounts: whose tokens count, as `namespace:name`.
+        service_accounts: their tokens count, as `namespace:name`.
         clock: seconds, of a clock that does not jump.
         """
         self._reviewer = reviewer

@@ -151,9 +151,9 @@ class Ingest:
     ) -> None:
         """Args:
         log: where observations are appended, and what the projection is made of.
-        cluster: whose log.
+        cluster: the name of the cluster.
         metrics: where things are counted.
-        logger: where refusals are told.
+        logger: where refusals are written.
         clock: microseconds since the epoch; for ages and for what has been said before, never for a rule.
         snapshot_events: how many events lie between two snapshots of the projection.
         """

@@ -35,7 +35,7 @@ class EqualReads:
         """Tell whether the same was read before, and remember it for the next time.
 
         Args:
-            uid: whose.
+            uid: the pod's uid.
             content: digest of what was read.
             at: when, by the node's clock; a report that is sent twice is one read.
         """
@@ -61,7 +61,7 @@ class News:
     """An observation to append.
 
     Attributes:
-        pod: whose.
+        pod: the pod's name.
         event: the observation.
         first: it is the pod's first.
         miss: the prediction that it contradicts.
@@ -103,7 +103,7 @@ class Judge:
     def __init__(self, projection: IngestProjection, cluster: str) -> None:
         """Args:
         projection: what is known.
-        cluster: whose log.
+        cluster: the name of the cluster.
         """
         self._projection = projection
         self._cluster = cluster
@@ -120,7 +120,7 @@ class Judge:
 
         Raises:
             InvalidObject: something impossible is said of it.
-            Unresolved: it cannot be told, or not yet.
+            Unresolved: it is not known, or not yet.
         """
         pod = read_pod(value, node=report.node)
         key = (pod.namespace, pod.name)
@@ -175,7 +175,7 @@ class Judge:
         """Return an observation as it is to be appended.
 
         Args:
-            pod: whose.
+            pod: the pod's name.
             placement: what it holds.
             source: as in `PlacementObserved`.
             occurred_at: when it was seen, microseconds since the epoch.

@@ -101,7 +101,7 @@ class Miss(StrEnum):
 
 
 class Unresolved(KaiError):
-    """A report's pod cannot be told; names the field and the value."""
+    """A report's pod is not known; names the field and the value."""
 
     def __init__(self, miss: Miss, message: str) -> None:
         super().__init__(message)

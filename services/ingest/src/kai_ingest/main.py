@@ -41,7 +41,8 @@ class IngestSettings(ServiceSettings):
     kube_context: str = Field("", description="context of the kubeconfig; default: its current one")
     token_audience: str = Field("kai-ingest", description="for token_review: what the tokens must be made for")
     exporter_service_accounts: list[str] = Field(
-        ["kai-system:kai-exporter"], description="for token_review: whose tokens count, as namespace:name"
+        ["kai-system:kai-exporter"],
+        description="for token_review: service accounts with tokens that count, as namespace:name",
     )
     tls_cert_file: Path | None = Field(None, description="serve HTTPS with this certificate; default: HTTP")
     tls_key_file: Path | None = Field(None, description="the certificate's key; default: in the same file")

@@ -196,7 +196,7 @@ class IngestProjection:
             observed_at: when the exporter saw it, by its node's clock.
 
         Raises:
-            Unresolved: it cannot be told, or not yet.
+            Unresolved: it is not known, or not yet.
         """
         named = [self.pods[uid_named] for uid_named in self._by_name.get((namespace, name), ())]
         named = [pod for pod in named if uid in ("", pod.uid, pod.uid_on_node)]

@@ -28,7 +28,7 @@ class Answer(msgspec.Struct, frozen=True):
     Attributes:
         status: `taken`, `superseded` or `refused`.
         detail: why it was not taken.
-        unknown: pods that cannot be told yet; to be sent again.
+        unknown: pods that are not known yet; to be sent again.
         refused: pods of which something impossible was said.
         again: pods that were recorded, but not as predicted; to be sent once more after the next look at the kubelet.
     """

@@ -39,7 +39,7 @@ _TRAIL_S = 1.0
 _GATHER_S = 0.2
 
 
-#: Whose lease it is: one projector keeps the read models of all clusters.
+#: The lease's name: one projector keeps the read models of all clusters.
 _HUB = "hub"
 
 

@@ -57,7 +57,7 @@ def read_headers(text: str) -> dict[str, str]:
     """Read headers as OTEL_EXPORTER_OTLP_HEADERS has them: `name=value,name=value`.
 
     Raises:
-        ConfigurationError: it is none of that form; the value is not told, for it may be a secret.
+        ConfigurationError: it is none of that form; the value is not shown, for it may be a secret.
     """
     headers = {}
     for part in filter(None, (one.strip() for one in text.split(","))):

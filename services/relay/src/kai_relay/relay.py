@@ -394,7 +394,7 @@ class Relay:
         clusters: which; empty for all that the log has.
         options: how.
         metrics: what is counted.
-        readiness: is told what works.
+        readiness: records what works.
         logger: the service's.
         """
         self._log = log

@@ -227,7 +227,7 @@ class Sealer:
         log: what is sealed.
         deposits: where seals go; closed at the end.
         key: with which they are signed.
-        clusters: returns whose logs are to be sealed now.
+        clusters: returns the clusters with logs to seal now.
         every_s: seconds between two seals.
         metrics: what is counted.
         logger: the service's.

@@ -64,7 +64,7 @@ class SchedulerSettings(LeaseSettings):
 
 
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
-    """Follow the cluster's log and decide, until told to stop."""
+    """Follow the cluster's log and decide, until asked to stop."""
     config = read_shard_settings(settings.scheduler_config)
     if settings.replica and not settings.nats_url:
         raise ConfigurationError("replica is set, and nats_url is not: replicas see on NATS which of them are live")

@@ -136,7 +136,9 @@ class _StateCollector(Collector):
             "kai_pods_unobserved", "Bound pods with a predicted placement that no exporter has observed", unobserved
         )
         yield GaugeMetricFamily(
-            "kai_nodes_history_incomplete", "Nodes of whose zones no record tells all that is held", len(incomplete)
+            "kai_nodes_history_incomplete",
+            "Nodes with zones of which no record names all that is held",
+            len(incomplete),
         )
 
     def _waiting(self) -> Metric:

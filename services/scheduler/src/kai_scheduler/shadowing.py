@@ -80,7 +80,7 @@ class Shadow:
         feed: begins right after `state`.
         state: at the position that a snapshot was taken at, or empty.
         config: the shard's settings; its own pods are left alone.
-        schedulers: whose pods, by `spec.schedulerName`; `EVERY` for all but our own.
+        schedulers: their pods are decided on, by `spec.schedulerName`; `EVERY` for all but our own.
         instance: tells this process from others.
         context: of the service.
         metrics: where figures go.

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class WhenAbsent(Protocol):
-    """Is told that the cluster has no such resource; `sure` once it was so twice in a row."""
+    """Is called when the cluster has no such resource; `sure` once it was so twice in a row."""
 
     async def __call__(self, *, sure: bool) -> None:
         """See the class."""
@@ -44,8 +44,8 @@ async def follow_optional(
         client: of the cluster's API server.
         resource: to follow.
         follow: follows it in a served version; raises `ApiStatus` 404 when it is no longer served.
-        absent: is told each time that it is not.
-        observer: gets told of failures.
+        absent: is called each time that it is not.
+        observer: is called with failures.
         recheck_s: how long to wait before asking again.
     """
     missing = failures = 0

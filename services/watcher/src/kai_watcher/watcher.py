@@ -61,7 +61,7 @@ class FirstLists:
     """Holds back what has to come last, until every kind was listed once."""
 
     def __init__(self, kinds: Iterable[str]) -> None:
-        """Args: kinds: whose first lists are awaited."""
+        """Args: kinds: their first lists are awaited."""
         self._outstanding = set(kinds)
         self._held: list[Unit] = []
         self._streams: set[str] = set()
@@ -160,7 +160,7 @@ async def undecided(log: EventLog, cluster: str, arrivals: Mapping[str, str]) ->
 
     Args:
         log: the log.
-        cluster: whose.
+        cluster: the name of the cluster.
         arrivals: the pods' nodes by uid.
 
     Raises:
@@ -292,7 +292,7 @@ class Watcher:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        cluster: whose facts.
+        cluster: the name of the cluster.
         instance: a name that no other process ever has.
         log: to record in.
         client: of the cluster's API server.

@@ -23,7 +23,7 @@ from kaicore.rules.topology.paths import HyperNodePaths
 from kaicore.rules.topology.resolve import resolve
 from msgspec.structs import replace
 
-#: Nodes of one HyperNode of which it is looked whether they are in others too, and such nodes that are told.
+#: Nodes of one HyperNode of which it is looked whether they are in others too, and such nodes that are shown.
 _MOST_NODES, _MOST_OVERLAPS = 500, 3
 
 
@@ -33,7 +33,7 @@ class Judgement:
 
     Attributes:
         denials: for which it is refused.
-        warnings: which its author is told of.
+        warnings: which its author is shown.
     """
 
     denials: list[str] = field(default_factory=list)

@@ -53,7 +53,7 @@ class KnownTopologies:
     def __init__(self, log: EventLog, cluster: str) -> None:
         """Args:
         log: that says it.
-        cluster: whose.
+        cluster: the name of the cluster.
         """
         self._log = log
         self._cluster = cluster

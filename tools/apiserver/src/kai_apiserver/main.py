@@ -66,7 +66,7 @@ class ApiServerSettings(ServiceSettings):
 
 
 async def serve(context: ServiceContext, settings: ApiServerSettings) -> None:
-    """Serve until the process is told to stop.
+    """Serve until the process is asked to stop.
 
     Raises:
         ConfigurationError: a kubeconfig for kubectl is wanted without the TLS listener that it needs.

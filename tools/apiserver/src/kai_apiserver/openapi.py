@@ -13,7 +13,7 @@ from kai_apiserver.objects import Object, encode_json
 from kai_apiserver.resources import Registry, ResourceType
 from kai_apiserver.types.merging import ATOMIC, MERGE_KEYS, RETAIN_KEYS, SETS, apply_keys
 
-#: What clients ask for, and what they are told they got: `@` is no character of a media type.
+#: What clients ask for, and what the type they are given: `@` is no character of a media type.
 V2_PROTOBUF_ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 

@@ -127,7 +127,7 @@ class Agent:
         #: By uid.
         self.pods: dict[str, TrackedPod] = {}
         self.lag = Lag.of(spec.group.lag, seed=spec.seed)
-        #: Pods in whose admission the kubelet is, to those who ask podresources → until when.
+        #: Pods that the kubelet is admitting, to those who ask podresources → until when.
         self.half_way: dict[str, float] = {}
         #: Whether pods came to hold something, or ceased to, since this was last set back.
         self.allocations_changed = False
@@ -225,7 +225,7 @@ class Agent:
     def _take_up_arrivals(self, now: float) -> list[Instruction]:
         """Take up the pods that came in one sync, oldest first (`kubelet.go`, HandlePodAdditions).
 
-        Creation is told in whole seconds; those of one second stay in the order in which they came.
+        Creation times are in whole seconds; those of one second stay in the order in which they came.
         """
         arrived = [self.pods[uid] for uid in self._arrivals if uid in self.pods]
         self._arrivals, self._sync_at = [], float("inf")
@@ -286,7 +286,7 @@ class Agent:
         return [WakeAt(until)] if until < float("inf") else []
 
     def _advance(self, tracked: TrackedPod, now: float) -> list[Instruction]:
-        """Leave a stage whose time has come."""
+        """Leave a stage when its time has come."""
         uid = tracked.pod.metadata.uid
         match tracked.stage:
             case Stage.ADMITTED | Stage.STARTING if tracked.init_left:

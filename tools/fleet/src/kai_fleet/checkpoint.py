@@ -140,7 +140,7 @@ class Journal:
             try:
                 entry = _decode(line)
             except msgspec.MsgspecError as error:
-                # The last line is the write that the end of the process cut off; no client was told of it.
+                # The last line is the write that the end of the process cut off; no client heard of it.
                 if number < len(lines) - 1:
                     torn.append(f"line {number + 1}: {error}")
                 continue

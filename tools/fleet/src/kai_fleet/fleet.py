@@ -65,7 +65,7 @@ class Fleet:
             metrics: where to count; a registry of its own by default.
             concurrency: requests about pods that are under way at a time.
             clock: seconds of Unix time.
-            on_checkpoints: is told why checkpoints cannot be written, and "" when they can (again).
+            on_checkpoints: is called with the reason why checkpoints cannot be written, and "" when they can (again).
 
         Raises:
             ConfigurationError: the checkpoints cannot be read.

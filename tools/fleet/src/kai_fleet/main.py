@@ -33,7 +33,7 @@ class FleetSettings(ServiceSettings):
 
 
 async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
-    """Run the fleet until it is told to stop.
+    """Run the fleet until it is asked to stop.
 
     Raises:
         ConfigurationError: the profile, the kubeconfig or the checkpoints make no sense.

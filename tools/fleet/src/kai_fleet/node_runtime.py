@@ -38,7 +38,7 @@ class NodeRuntime:
             background: sends what no pod waits for.
             metrics: where it counts.
             execute: carries out the agent's instructions.
-            joined: is told the node's name when the API server has its Node and its NodeResourceTopology.
+            joined: is called with the node's name when the API server has its Node and its NodeResourceTopology.
         """
         self.spec = spec
         self.agent = Agent(spec)

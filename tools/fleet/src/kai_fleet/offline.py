@@ -250,7 +250,7 @@ def _devices(
             for first in range(0, len(having), width):
                 masks += [bits(having[first : first + width])] * counts[having[first]]
         else:
-            guesses.append(f"Node {node}: which zones its {whole} {resource} belong to cannot be told; taken in order")
+            guesses.append(f"Node {node}: which zones its {whole} {resource} belong to is not known: taken in order")
             masks = [1 << zone for zone, count in enumerate(counts) for _ in range(count)][:whole]
     return tuple(Device(f"{resource.rpartition('/')[2]}-{number:03}", mask) for number, mask in enumerate(masks))
 

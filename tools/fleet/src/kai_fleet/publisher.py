@@ -21,7 +21,7 @@ from kai_fleet.writer import Write, Writer
 
 _encode = msgspec.json.Encoder().encode
 
-#: Why RTE wrote last. So the first periodic write after others changes the object, and whoever watches it is told: what
+#: Why RTE wrote last. So the first periodic write after others changes the object, and watchers see it: what
 #: kube-scheduler holds back as unschedulable is looked at again. Source: resource-topology-exporter v0.10.
 _RTE_UPDATE = "k8stopoawareschedwg/rte-update"
 

@@ -8,7 +8,7 @@ from kaicore.runtime.rate_limit import RateLimits
 
 #: Lines that say the same: at once, and in a second.
 _SAME, _SAME_PER_S = 100, 2.0
-#: Different lines that are told apart.
+#: Different lines that are distinguished.
 _DIFFERENT = 1000
 
 

@@ -104,7 +104,7 @@ async def cycle_steps(log: EventLog, cluster: str, position: int) -> CycleSteps:
 
     Args:
         log: that has it.
-        cluster: whose.
+        cluster: the name of the cluster.
         position: of its `CycleCompleted`, or of any of its decisions.
 
     Raises:

@@ -54,7 +54,7 @@ class Frame:
     """Where a page is.
 
     Attributes:
-        cluster: whose log.
+        cluster: the name of the cluster.
         clusters: all that there are.
         position: the page's place in the log.
         first: the first position that there is a state of.
@@ -198,7 +198,7 @@ class Places:
 
         Args:
             request: the page's.
-            cluster: whose log.
+            cluster: the name of the cluster.
             at: a moment; empty for the log's end.
 
         Raises:

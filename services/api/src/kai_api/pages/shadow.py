@@ -46,7 +46,7 @@ class ShadowPage:
     """The pods of other schedulers beside what shadows decided about them.
 
     Attributes:
-        schedulers: whose pods are decided on.
+        schedulers: their pods are decided on.
         counts: pods by how both choices compare.
         pods: the first of `total`, those first where the two differ.
         evicted: pods that the shadows would evict now, at most as many; `more_evicted` are not shown.

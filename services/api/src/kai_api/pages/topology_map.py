@@ -83,7 +83,7 @@ def topology_map(state: ClusterState, *, topology: str = "", level: str = "") ->
     Args:
         state: of the cluster.
         topology: its text, see `TopologyKey`; the first where there is none of that text.
-        level: whose domains; by default the narrowest with several nodes in a domain and not too many domains.
+        level: the level of the domains; by default the narrowest with several nodes a domain and not too many domains.
     """
     gpus = gpu_columns(state)
     keys = state.network_topologies.topologies()

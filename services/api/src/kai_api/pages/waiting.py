@@ -24,7 +24,7 @@ class WaitingRow:
     """What waits: a pod of its own, or a group.
 
     Attributes:
-        kind, namespace, name: whose story to read.
+        kind, namespace, name: the object of the story.
         waiting: pods of it that wait.
         pods: that it has.
         asks: what each of its waiting pods asks for; where they ask for different things, what they ask for in all.

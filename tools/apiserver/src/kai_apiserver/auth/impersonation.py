@@ -15,7 +15,7 @@ _AUTHENTICATION = "authentication.k8s.io"
 
 
 def acting_user(http: Request, user: User, authorizer: Authorizer) -> User:
-    """Return in whose name a request is made: the user's own, or that of the user that the headers name.
+    """Return the user that a request is made as: its own, or the one that the headers name.
 
     Raises:
         StatusError: 403, the user may not impersonate one of those named; 500, groups, a uid or extra fields are named

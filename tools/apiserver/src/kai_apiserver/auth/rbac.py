@@ -42,7 +42,7 @@ class HeldRule:
 
 
 class UseObserver(Protocol):
-    """Is told which rules requests need."""
+    """Records the rules that requests need."""
 
     def allowed(self, user: User, wanted: Attributes, rule: str) -> None:
         """A request was allowed by the rule of that name."""

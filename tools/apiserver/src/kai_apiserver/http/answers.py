@@ -100,7 +100,7 @@ def _short(warnings: list[str]) -> Iterable[str]:
 
 
 def _quoted(text: str) -> str:
-    """A text as a header may carry it within quotes: what cannot be printed is told by its number."""
+    """A text as a header may carry it within quotes: what cannot be printed is shown by its number."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped)
 

@@ -44,7 +44,7 @@ _AGGREGATED_ASKED = ("as=APIGroupDiscoveryList", "v=v2")
 _MANAGER = re.compile(r"[^/]+")
 _VALIDATIONS = ("Ignore", "Warn", "Strict")
 
-#: What `/version` says: the version whose answers these are.
+#: What `/version` says: these are the answers of this version.
 VERSION = {
     "major": "1",
     "minor": "36",
@@ -309,6 +309,6 @@ def _subject(http: Request, request: RequestPath) -> Subject:
 
 
 def _manager(http: Request) -> str:
-    """In whose name fields are owned when the client does not say: the program, from its User-Agent."""
+    """The owner of fields when the client does not say: the program, from its User-Agent."""
     match = _MANAGER.match(http.header(b"user-agent"))
     return match[0] if match is not None else "unknown"

@@ -38,7 +38,7 @@ class Operation:
         user: who asks.
         dry_run: do everything but the writing.
         field_validation: `Ignore`, `Warn` or `Strict`: what unknown fields lead to.
-        field_manager: in whose name fields are owned.
+        field_manager: the owner of the fields.
         warnings: what the client should be told besides the answer.
     """
 

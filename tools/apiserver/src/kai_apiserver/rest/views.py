@@ -19,7 +19,7 @@ class View:
     """What a client's Accept header asks for.
 
     Attributes:
-        resource: in whose version objects are shown.
+        resource: objects are shown in its version.
         form: `Object`, `Table` or `PartialObjectMetadata`.
         include: for Tables, how much of the objects goes with the rows.
         now: the time, for ages.

@@ -24,7 +24,7 @@ class Collection:
     """The objects of one resource.
 
     Attributes:
-        resource: the type in whose terms objects are stored.
+        resource: objects are stored as this type.
         rv: the resourceVersion of the last change here.
         floor: events up to this resourceVersion are forgotten.
         watchers: who wants to know of changes.
@@ -65,7 +65,7 @@ class Collection:
         return self._items.get(key)
 
     def load(self, stored: Stored | None, key: str, rv: int) -> None:
-        """Put (or, given None, remove) an object while reading the journal: no history, and no watcher is told."""
+        """Put (or, given None, remove) an object while reading the journal: no history, and no watcher hears of it."""
         if stored is None:
             self._remove(key)
         else:

@@ -198,7 +198,7 @@ class Asked:
         )
 
 
-#: Of so many nodes the obstacles are told.
+#: Of so many nodes the obstacles are shown.
 _MOST_NODES = 200
 
 edited = msgspec.structs.replace

@@ -14,7 +14,7 @@ from kaicore.rules.model.quantity import PODS
 from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.reasons.base import named_amount, time_text
 
-#: Groups that are told.
+#: Groups that are shown.
 MOST_BLOCKERS = 5
 
 

@@ -62,7 +62,7 @@ def _details(asked: Asked, reason: Reason) -> Iterator[str]:
         yield closest
 
 
-#: Names that are told of several.
+#: Names that are shown of several.
 _MOST_NAMES = 3
 
 

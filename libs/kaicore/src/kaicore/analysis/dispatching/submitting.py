@@ -25,7 +25,7 @@ from kaicore.rules.queues.resources import counted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.spelling import did_you_mean
 
-#: Whose decisions the binder carries out, which asks the hub before the first one.
+#: The binder carries out this owner's decisions, and asks the hub before the first one.
 _SCHEDULER = EngineConfig().scheduler_name
 
 

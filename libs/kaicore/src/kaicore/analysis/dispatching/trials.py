@@ -69,7 +69,7 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
     """Return the accounts of all queues.
 
     Args:
-        hub: whose dispatches count with all they ask for, as long as a cluster has them.
+        hub: its dispatches count with all they ask for, as long as a cluster has them.
         states: of the clusters.
         now: microseconds since the epoch.
     """

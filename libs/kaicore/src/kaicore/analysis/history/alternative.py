@@ -171,7 +171,7 @@ def changes_of(patch: Patch, history: History, profile: Profile) -> Changes:
 
     Args:
         patch: to be checked.
-        history: whose nodes, queues and priority classes it may name.
+        history: it may name nodes, queues and priority classes of this.
         profile: returns the objects of a profile's nodes.
 
     Raises:

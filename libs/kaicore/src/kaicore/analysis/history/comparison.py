@@ -153,7 +153,7 @@ async def compare_history(
 
     Args:
         log: to read.
-        cluster: whose history.
+        cluster: the name of the cluster.
         question: what is asked.
         model: of kubelets.
         set_as: the settings of the baseline, which say whose pods it is about; None for those that were recorded.

@@ -43,7 +43,7 @@ class SimulatedLog:
     def __init__(self, state: ClusterState, taken: Callable[[Payload, int], None]) -> None:
         """Args:
         state: folded on.
-        taken: told of each payload, and when it was recorded, once it is folded.
+        taken: is called with each payload, and when it was recorded, once it is folded.
         """
         self.state = state
         self.events = 0

@@ -17,7 +17,7 @@ from kaicore.analysis.history.reading import History
 from kaicore.analysis.history.samples import Sample, gpus_by_row
 from kaicore.rules.state.cluster_state import ClusterState
 
-#: Sizes of jobs by which waiting times are told apart: GPUs from one of these up to below the next.
+#: Sizes of jobs by which waiting times are distinguished: GPUs from one of these up to below the next.
 SIZES = (0, 1, 2, 8, 9, 65)
 _SIZE_NAMES = ("0", "1", "2-7", "8", "9-64", "65+")
 

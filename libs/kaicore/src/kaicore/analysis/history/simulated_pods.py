@@ -74,7 +74,7 @@ class SimulatedPods:
         adapted: Callable[[Payload], Payload | None],
     ) -> None:
         """Args:
-        history: whose lineages are simulated.
+        history: its lineages are simulated.
         state: folded on by whoever records.
         kubelets: of the nodes.
         clock: the simulation's, microseconds since the epoch.
@@ -196,7 +196,7 @@ class SimulatedPods:
             self._replace_lost(mine)
 
     def _delete(self, lineage: Lineage) -> None:
-        """Somebody deletes what there is of a lineage."""
+        """Somebody deletes a lineage."""
         course = self._courses[lineage.uid]
         course.closed = True
         if course.current in self._pods:

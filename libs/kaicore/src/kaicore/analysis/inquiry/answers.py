@@ -79,7 +79,7 @@ class GroupStart(Answer, frozen=True, kw_only=True):
 
     Attributes:
         kind: of the object that it is a group by, with its API group; Pod for one that is alone.
-        start: None where nothing is foretold.
+        start: None without a forecast.
         no_start: why nothing is.
     """
 
@@ -92,7 +92,7 @@ class GroupStart(Answer, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """All that for people."""
-        return f"when it starts is not foretold: {self.no_start}" if self.start is None else self.start.text
+        return f"no forecast of its start: {self.no_start}" if self.start is None else self.start.text
 
 
 class CalibrationAnswer(Answer, frozen=True, kw_only=True):
@@ -100,8 +100,8 @@ class CalibrationAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         position: of the log's end when it was measured.
-        groups: that waited, of which the start was foretold as of then, and is known by now.
-        undecided: groups that wait still, and not yet longer than was foretold.
+        groups: that waited, had a forecast then, and have started by now.
+        undecided: groups that wait still, and not yet longer than forecast.
         started_before_p50, started_before_p90: shares of those for which there was such a time within the horizon;
             None where there are fewer than 10.
         median_error_seconds: between p50 and the start; None where there are fewer than 10.
@@ -447,7 +447,7 @@ class Why(Answer, frozen=True, kw_only=True):
         kind: Pod, Job, Deployment, PodGroup, Queue, Node, …
         position: up to which the log was looked at; `recorded_at` is when its event was recorded.
         verdict: one sentence.
-        since: since when it is so; empty where that is not told.
+        since: since when it is so; empty where that is not known.
         attempts: of a pod that waits: in which cycles it was tried.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
         reasons_position: the position of the state by which cycles found them, the earliest where there are several; 0

@@ -19,7 +19,7 @@ from kaicore.rules.state.pod_entry import PodEntry
 
 #: Cycles that are looked at one by one, the last ones; and of the beginning, to know how each shard counted then.
 _ENOUGH, _FIRST = 200, 20
-#: Changes of reasons that are told, the last ones.
+#: Changes of reasons that are shown, the last ones.
 _MOST_CHANGES = 20
 
 #: For these a cycle tries no node.

@@ -53,7 +53,7 @@ async def audit_log(
 
     Args:
         log: to audit.
-        cluster: whose log.
+        cluster: the name of the cluster.
         anchors: hashes that must be in it, by position.
         chain_only: leave the decisions out, which takes folding the whole log.
 

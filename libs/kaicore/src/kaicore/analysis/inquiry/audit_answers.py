@@ -138,7 +138,7 @@ class PlacementAudit(Answer, frozen=True, kw_only=True):
 
 
 class DecisionAnswer(Answer, frozen=True, kw_only=True):
-    """On whose decision something came to be.
+    """The decision that something came from.
 
     Attributes:
         position, id: of the event that records it.
@@ -213,10 +213,10 @@ class RejectionAnswer(Answer, frozen=True, kw_only=True):
 
 
 class KnowledgeGap(Answer, frozen=True, kw_only=True):
-    """A time in which nothing told what a pod held of the node's zones.
+    """A time in which no record said what a pod held of the node's zones.
 
     Attributes:
-        until: position of the event that told it; 0 where none has.
+        until: position of the event that said it; 0 where none has.
     """
 
     uid: str

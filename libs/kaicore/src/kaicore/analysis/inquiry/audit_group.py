@@ -97,7 +97,7 @@ async def audit_group(
 
     Args:
         log: the log.
-        cluster: whose.
+        cluster: the name of the cluster.
         namespace: the group's.
         name: the group's, that of its PodGroup, Job or other owner, or of a pod without one.
         span: which part of it.

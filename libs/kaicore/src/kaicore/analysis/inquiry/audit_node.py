@@ -128,7 +128,7 @@ async def audit_node(log: EventLog, cluster: str, node: str, span: SpanAnswer, *
 
     Args:
         log: the log.
-        cluster: whose.
+        cluster: the name of the cluster.
         node: the node's name.
         span: which part of it.
         state_at: returns the state at a position.
@@ -243,7 +243,7 @@ def _decided(event: Event | None, cycles: CycleBook) -> DecisionAnswer | None:
 
 
 def _gaps(story: _PodStory, holding: _Holding) -> Sequence[KnowledgeGap]:
-    """Return the time in which nothing told what a pod held: from its coming to its first record, or to its end."""
+    """Return the time in which no record said what a pod held: from its coming to its first record, or to its end."""
     first = holding.records[0] if holding.records else None
     if not holding.bound or (first is not None and first.position == holding.since.position):
         return ()

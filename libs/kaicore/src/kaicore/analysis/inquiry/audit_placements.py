@@ -84,7 +84,7 @@ async def audit_placements(
 
     Args:
         log: the log.
-        cluster: whose.
+        cluster: the name of the cluster.
         span: which part of it.
         state_at: returns the state at a position, which is then folded on.
         node: only of this one; empty for all.

@@ -55,7 +55,7 @@ class _Onlooker:
             self.taken.append((self.action, group))
 
     def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
-        """Nothing of that is told."""
+        """Nothing of that is shown."""
 
 
 def tried_groups(state: ClusterState, config: EngineConfig, cycle: CycleCompleted) -> list[TriedGroup]:
@@ -86,7 +86,7 @@ def tried_groups(state: ClusterState, config: EngineConfig, cycle: CycleComplete
     ]
 
 
-#: Nodes that are told of those that could have taken the pod.
+#: Nodes that are shown of those that could have taken the pod.
 _MOST_RANKED = 5
 
 

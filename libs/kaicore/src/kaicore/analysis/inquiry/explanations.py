@@ -52,7 +52,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.topology.resolve import Resolved
 
-#: Domains that are told of one level.
+#: Domains that are shown of one level.
 _MOST_DOMAINS = 20
 
 

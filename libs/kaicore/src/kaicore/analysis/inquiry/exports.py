@@ -28,7 +28,7 @@ async def export_log(
 
     Args:
         log: to export.
-        cluster: whose log.
+        cluster: the name of the cluster.
         path: of the file; one that is there is replaced once the new one is whole.
         wanted: which events.
         progress: called with how far it is, and how far it will go, in positions.

@@ -36,7 +36,7 @@ class KeptState:
     ) -> None:
         """Args:
         log: that it follows.
-        cluster: whose.
+        cluster: the name of the cluster.
         questions: about this and other clusters, to which `follow` gives way.
         progress: called with how far it is folded, and how far it will be, in positions.
         """

@@ -5,7 +5,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 
 
 def known_names(state: ClusterState, kind: str, namespace: str) -> set[str]:
-    """Return what there is of a kind that can be explained, by name: to be compared with a name that there is not.
+    """Return the objects of a kind that can be explained, by name: to be compared with an unknown name.
 
     Args:
         state: of the cluster.

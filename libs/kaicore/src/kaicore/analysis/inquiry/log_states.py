@@ -80,7 +80,7 @@ async def restored(log: EventLog, cluster: str, *, upto: int | None = None) -> C
 
     Args:
         log: where they are kept.
-        cluster: whose.
+        cluster: the name of the cluster.
         upto: the position that it must not be beyond; by default the log's end.
 
     Raises:

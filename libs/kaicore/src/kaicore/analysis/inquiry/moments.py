@@ -205,7 +205,7 @@ async def range_of(log: EventLog, cluster: str, *, since: Moment | None = None, 
 
     Args:
         log: that it is of.
-        cluster: whose log.
+        cluster: the name of the cluster.
         since: the first event: at this position, or recorded at this time or after; by default the first one left.
         until: the last event: at this position, or recorded at this time or before; by default the last one.
 

@@ -15,7 +15,7 @@ from kaicore.rules.state.pod_entry import PodEntry
 
 #: A step that changes nothing of how a pod stands.
 OBSERVED = "zones observed"
-#: Successors that are told of one pod.
+#: Successors that are shown of one pod.
 _MOST_SUCCESSORS = 3
 
 

@@ -64,7 +64,7 @@ class Inquiry:
         self, log: EventLog, *, once: bool = False, progress: Callable[[int, int], None] = lambda _, __: None
     ) -> None:
         """Args:
-        log: whose clusters are asked about.
+        log: questions are about its clusters.
         once: no second question will come; see `PastStates`.
         progress: called with how far a state is folded for a question, and how far it will be, in positions.
         """
@@ -249,7 +249,7 @@ class Inquiry:
         return await audit_placements(self.log, cluster, there, state_at=own.at, node=node)
 
     async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
-        """Return everything that held a node, and on whose decision; see `kaicore.analysis.inquiry.audit_node`.
+        """Return everything that held a node, and by which decision; see `kaicore.analysis.inquiry.audit_node`.
 
         Raises:
             UnknownSubject: there never was a node of that name.
@@ -289,7 +289,7 @@ class Inquiry:
         """Explain something.
 
         Args:
-            cluster: whose log is asked.
+            cluster: the name of the cluster.
             kind: without its API group, such as Pod, Job, Queue or Node.
             namespace: empty for what has none.
             name: its name.
@@ -299,7 +299,7 @@ class Inquiry:
         Raises:
             UnknownSubject: the log has never heard of it.
         """
-        # First where it ends, then what there is of it: a state that goes on changing is not awaited on.
+        # First its end, then the state: one that goes on changing is not awaited on.
         upto = None
         if at:
             upto = await end_of_append(self.log, cluster, await position_of(self.log, cluster, parse_moment(at)))

@@ -37,7 +37,7 @@ async def replay_log(
 
     Args:
         log: to replay.
-        cluster: whose log.
+        cluster: the name of the cluster.
         wanted: the range; by default all that is left of the log, up to where it ends now.
         progress: called with how far it is, and how far it will go, in positions.
 
@@ -99,7 +99,7 @@ async def cycle_range(log: EventLog, cluster: str, name: str) -> Range:
 
     Args:
         log: it is recorded in.
-        cluster: whose log.
+        cluster: the name of the cluster.
         name: `<shard>/<number>`, or the number where there is but one shard.
 
     Raises:

@@ -54,7 +54,7 @@ class Slot:
 
     Attributes:
         requests: amounts; `gpu` for GPUs of all kinds.
-        pod: whose selector, affinity and tolerations count; without one every node's taints are tolerated.
+        pod: its selector, affinity and tolerations count; without one every node's taints are tolerated.
     """
 
     requests: Amounts
@@ -260,7 +260,7 @@ def topologies(
         book: the topologies.
         columns: the nodes, with what is used of them.
         occupied: names of nodes that are not idle.
-        wanted: what is to be told.
+        wanted: what is to be shown.
         cluster: of the answer.
         position: of the answer.
         recorded_at: of the event there.

@@ -8,14 +8,14 @@ from kaicore.analysis.inquiry.answers import Answer
 
 
 class TopologyQuestion(Answer, frozen=True, kw_only=True):
-    """What is to be told of topologies.
+    """What is to be shown of topologies.
 
     Attributes:
         topology: only those of this name; the kind may go before it, as in `HyperNode.topology.volcano.sh`.
         slots: what one pod asks for, such as `gpu=8,cpu=16`; empty for no slots.
         pod: the manifest of a Pod as JSON, instead: its selector, affinity and tolerations count too.
         segments: sizes of segments, such as `4,18`; by default powers of two.
-        nodes: whether the level of single nodes is told too.
+        nodes: whether the level of single nodes is shown too.
     """
 
     topology: str = ""

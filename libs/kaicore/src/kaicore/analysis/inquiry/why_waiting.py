@@ -30,7 +30,7 @@ from kaicore.rules.reasons.queue import BoundReason
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.topology import TopologyHasNoRoom
 
-#: Nodes that are told, the closest first.
+#: Nodes that are shown, the closest first.
 MOST_NODES = 5
 
 

@@ -58,7 +58,7 @@ class ReadModels:
         """Return what became of pods, the last one first; those that are gone, too.
 
         Args:
-            cluster: whose.
+            cluster: the name of the cluster.
             namespaces: only of these; None for all.
             namespace: only of this one.
             name: only pods of this name.
@@ -104,7 +104,7 @@ class ReadModels:
         """Return how full a cluster was, a point for each step in which something was recorded: how it ended.
 
         Args:
-            cluster: whose.
+            cluster: the name of the cluster.
             since: a moment; by default the log's beginning.
             until: a moment; by default the log's end.
             step: a duration such as 1h; by default a minute, or as long that there are no more than 5,000 points.

@@ -147,7 +147,7 @@ class ViewStore:
         """Begin a generation without rows; it is live if no other is.
 
         Args:
-            cluster: whose.
+            cluster: the name of the cluster.
             position: where it begins: the last position before the log's first event.
             recorded_at: of the event there.
         """
@@ -184,7 +184,7 @@ class ViewStore:
         """Write what events change, and how far they go.
 
         Args:
-            cluster: whose.
+            cluster: the name of the cluster.
             before: the generation as it is.
             changes: by the events after it.
             position: of the last of them.
@@ -253,7 +253,7 @@ class ViewStore:
         Args:
             row: what each is.
             table: which.
-            cluster: whose.
+            cluster: the name of the cluster.
             generation: of which generation.
             where: further conditions.
             order: by which columns.

@@ -111,7 +111,7 @@ class ShadowComparison:
     def __init__(self, state: ClusterState, config: EngineConfig, records: Iterable[ShadowDecided]) -> None:
         """Args:
         state: as the comparison begins; folded on by the caller.
-        config: of the shadow's cycles: its `scheduler_name` says whose pods.
+        config: of the shadow's cycles: its `scheduler_name` says which pods.
         records: of the shadow, in order.
         """
         self.bound: dict[str, ForeignBinding] = {}
@@ -272,7 +272,7 @@ class ShadowReport(_Part, frozen=True, kw_only=True):
     """The answer.
 
     Attributes:
-        scheduler: whose pods.
+        scheduler: the scheduler of the pods.
         begin: of the window, RFC 3339; `end` likewise.
         pods: that the other scheduler bound in it.
         choices: how many of them the shadow had decided on how.
@@ -319,9 +319,9 @@ async def shadow_report(
 
     Args:
         log: to read.
-        cluster: whose log.
+        cluster: the name of the cluster.
         model: of kubelets.
-        scheduler: whose pods; may be left out where there is one shadow.
+        scheduler: the scheduler of the pods; may be left out where there is one shadow.
         since: the window's first moment; empty for the shadow's first record.
         until: its last; empty for the log's end.
         simulate: whether the window is simulated, too.

@@ -56,7 +56,7 @@ class Identities:
             whole = Located(item.where, {**item.object, "metadata": metadata})
             (named if metadata.get("name") else nameless).append((kind, whole))
         ordinals: Counter[tuple[str, str, str]] = Counter()
-        # Two of one generateName are told apart by what they say, then by number.
+        # Two of one generateName are distinguished by what they say, then by number.
         for kind, item in sorted(nameless, key=lambda one: (one[0], _content(one[1].object))):
             metadata = item.object["metadata"]
             base = (kind[1], metadata["namespace"], metadata["generateName"])

@@ -153,7 +153,7 @@ def _notes(state: ClusterState) -> dict[str, list[str]]:
 
 
 def evicted_pod(entry: PodEntry, eviction: EvictionDecided | HealRequested) -> PodOutcome:
-    """Tell what came of a pod that is evicted, and for whose sake."""
+    """Tell what came of a pod that is evicted, and which group it made room for."""
     pod = entry.pod
     if isinstance(eviction, HealRequested):
         why = WhyNot("Healed", f"its zones are not what it asks for: {eviction.missed}")

@@ -90,7 +90,7 @@ async def simulate(
         kubelets: answer each bind; without them every bind succeeds.
         cycles: how many; by default until nothing changes.
         wait: when nothing changes, go on with what only waits for time, until that is none either.
-        on_cycle: is told how many cycles have been run, after each.
+        on_cycle: is called with how many cycles have been run, after each.
 
     Raises:
         msgspec.ValidationError: the kubelets gave an answer that is none.

@@ -52,7 +52,7 @@ class Surroundings:
         return other
 
     def add(self, kind: tuple[str, str], item: Object, lost: Lost = unheard) -> None:
-        """Take an object in; `lost` is told of what of it makes no sense and is left out.
+        """Take an object in; `lost` is called with what of it makes no sense and is left out.
 
         Raises:
             InvalidObject: naming the field that says something impossible.

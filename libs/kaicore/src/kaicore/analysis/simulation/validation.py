@@ -275,7 +275,7 @@ class Validation(NamedTuple):
     """What is wrong with an object.
 
     Attributes:
-        odd: paths of fields that cannot be meant as they are, though it can be told what is meant, and what is odd:
+        odd: paths of fields that cannot be meant as they are, though the meaning is known, and what is odd:
             fields that its type does not have, and devices without a limit.
         faults: all that an API server would not take.
     """
@@ -300,7 +300,7 @@ def validate(wire: Object, *, subject: str) -> Validation:
             return Validation([], [InvalidObject(subject, "apiVersion", wire["apiVersion"], problem)])
         unknown, faults = check_fields(wire, type_name, subject=subject)
         if faults:
-            # What else is wrong cannot be told of fields whose types are wrong.
+            # Nothing else is checked of fields whose types are wrong.
             return Validation([], faults)
     faults = _faults(wire, subject=subject, built_in=type_name is not None)
     if faults:

@@ -72,8 +72,8 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
         evictions: for its sake.
         reasons: why it waits.
         schedulable_if: what would make it fit on what there is, each tried.
-        start: when it is likely to start; None where nothing is foretold.
-        no_start: why nothing is foretold; empty where it starts now, or `start` says when.
+        start: when it is likely to start; None without a forecast.
+        no_start: why there is no forecast; empty where it starts now, or `start` says when.
         notes: what else is to know about it.
     """
 

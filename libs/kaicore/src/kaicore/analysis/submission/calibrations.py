@@ -24,7 +24,7 @@ async def measure_calibration(
 
     Args:
         log: which is only read.
-        cluster: whose.
+        cluster: the name of the cluster.
         progress: called with how far it is, and how far it will go, in positions.
 
     Raises:

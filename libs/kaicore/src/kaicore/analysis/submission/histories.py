@@ -16,7 +16,7 @@ class RunHistories:
     """One for a process: what was read once is kept, by cluster."""
 
     def __init__(self, log: EventLog) -> None:
-        """Args: log: whose clusters are asked about."""
+        """Args: log: questions are about its clusters."""
         self._log = log
         self._kept: dict[str, RunHistory] = {}
 

@@ -43,7 +43,7 @@ class StartForecasts:
         lasting: bool = False,
     ) -> None:
         """Args:
-        inquiry: whose states are asked.
+        inquiry: it reads the states.
         calibration: returns how often a cluster's forecasts came true; by default what is kept with its log.
         clock: seconds since the epoch.
         lasting: whether more questions will come, so that it is worth while to read for them in between.

@@ -22,7 +22,7 @@ class Submissions(StartForecasts):
         """Say what would become of manifests; see `kaicore.analysis.submission.submit`.
 
         Args:
-            cluster: whose log is asked.
+            cluster: the name of the cluster.
             objects: in any order, with apiVersion and kind.
             at: as of which moment (`kaicore.analysis.inquiry.moments`); empty for now. In the past the time is that of
                 the last event.

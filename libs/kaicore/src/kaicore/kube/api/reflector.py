@@ -34,7 +34,7 @@ class ReflectorOptions:
 
 
 class ReflectorObserver(Protocol):
-    """Gets told; must be quick and must not raise."""
+    """Is called with what happens; must be quick and must not raise."""
 
     def listed(self, kind: str, why: Relist, objects: int) -> None:
         """A list was taken to its end; that many objects are there."""
@@ -71,7 +71,7 @@ class Reflector(Generic[ObjectT]):
         client: to ask.
         resource: what to follow.
         take: gets changes in order, also an empty list at the end of a list.
-        observer: gets told what happens.
+        observer: is called with what happens.
         known_uids: see `ReflectorCore`.
         options: how to follow.
         jitter: random numbers of 0 to 1.

@@ -129,9 +129,9 @@ class Facts:
 
         Args:
             kind: of the object.
-            change: as the reflector told it.
+            change: as the reflector reported it.
             now: microseconds since the epoch.
-            lost: is told of each part of the object that makes no sense and is left out.
+            lost: is called with each part of the object that makes no sense and is left out.
 
         Raises:
             InvalidObject: the object says something impossible; what was known of it stands.
@@ -217,7 +217,7 @@ def restated(unit: Unit, *, position: int) -> Unit:
     """Return a unit under new ids, for a fact that is true again: an etcd was restored from a backup.
 
     Args:
-        unit: whose ids are in the log from long ago.
+        unit: its ids are in the log from long ago.
         position: of the log at which it is said again.
     """
     renamed = {event.id: derived_id(str(event.id), str(position)) for event in unit.events}

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from kaicore.errors import InvalidObject
 
-#: Is told of each part of an object that was left out: object, field, value and what is wrong with it.
+#: Is called with each part of an object that was left out: object, field, value and what is wrong with it.
 Lost = Callable[[InvalidObject], None]
 
 
 def unheard(_: InvalidObject) -> None:
-    """Say nothing: for those who have been told before."""
+    """Say nothing: for those who know it already."""

@@ -66,7 +66,7 @@ def group_source(
         wire: the object; its labels and annotations may name queue, priority class, preemptibility, delay and topology.
         kind: with its API group.
         templates: the groups that it stands for.
-        lost: is told of labels and annotations that say nothing that there is; they count as not there.
+        lost: is called with labels and annotations that say nothing that there is; they count as not there.
         given: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
 
     Raises:
@@ -298,7 +298,7 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
 
     Args:
         wire: the job.
-        lost: is told of what is left out.
+        lost: is called with what is left out.
         kind: with its API group.
 
     Raises:

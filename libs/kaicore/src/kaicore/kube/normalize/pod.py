@@ -87,7 +87,7 @@ def resized(containers: tuple[Container, ...], status: PodStatus, *, subject: st
         containers: as the pod's spec has them.
         status: the pod's.
         subject: the pod, for what is lost.
-        lost: is told of amounts that are none.
+        lost: is called with amounts that are none.
     """
     held: dict[str, Amounts] = {}
     for field, group in (
@@ -337,7 +337,7 @@ OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, DOMAINS_ANNOTATION})
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
 GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
 
-#: So many of a pod's malformed fields are told.
+#: So many of a pod's malformed fields are shown.
 _MOST_SAID = 3
 
 _QOS_CLASSES = {str(qos): qos for qos in QosClass}

@@ -116,7 +116,7 @@ def _task_sets(task: VolcanoTask, name: str, ended: int, *, subject: str, field:
     if refused := _refused_partitions(policy, replicas, least, field=where):
         return (replace(whole, min_sets=None, topology=refused, ended=ended),)
     topology = network_topology(policy.network_topology, field=f"{where}.networkTopology")
-    # Which of its pods have ended is not told by partition.
+    # Ended pods are not counted by partition.
     return whole, *(
         PodSet(
             f"{name}.{number}",
@@ -284,7 +284,7 @@ def normalize_hyper_job(wire: HyperJobObject, lost: Lost = unheard, *, kind: str
 
     Args:
         wire: the object.
-        lost: is told of what is left out.
+        lost: is called with what is left out.
         kind: with its API group.
 
     Raises:

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 _WHERE = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
-#: Longest value that is told of a fault.
+#: Longest value that is shown of a fault.
 _LONGEST = 80
 
 

@@ -135,7 +135,7 @@ class Part:
         owner: the Config or the shard.
         reason: why it is as it is, for conditions: `Wanted`, `NotWanted`, `InvalidSpec`, `NoConfig`, `NotTheConfig`.
         because: the same for people.
-        wanted: the operands as they are to be; None for as they are, where it cannot be told.
+        wanted: the operands as they are to be; None for as they are, where it is not known.
         ignored: fields that count for nothing.
         taken: objects that have an operand's name and are not the operator's.
         apply: operands that lack something, with what.

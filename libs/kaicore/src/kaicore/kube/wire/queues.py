@@ -47,7 +47,7 @@ class KaiQueue(KubernetesObject):
 
 
 class KueueResource(Wire):
-    """What there is of one resource of a flavor."""
+    """The quota of one resource of a flavor."""
 
     name: str = ""
     nominal_quota: str | int | float | None = None
@@ -56,7 +56,7 @@ class KueueResource(Wire):
 
 
 class KueueFlavor(Wire):
-    """What there is of one flavor."""
+    """The quotas of one flavor."""
 
     name: str = ""
     resources: list[KueueResource] | None = None

@@ -113,7 +113,7 @@ class MemoryBus:
         self._connected.set()
 
     def wipe(self) -> None:
-        """Lose all streams, as a server does whose store was deleted."""
+        """Lose all streams, as a server does after its store was deleted."""
         self._end_subscriptions("the store is gone")
         self._streams.clear()
 

@@ -64,10 +64,10 @@ class EventFeed:
         """Args:
         log: the truth.
         bus: None to read from the log alone.
-        cluster: whose events.
+        cluster: the name of the cluster.
         after: position of the event before the first to read.
         options: how to read.
-        observer: gets told what the feed does.
+        observer: is called with what the feed does.
         """
         self._log = log
         self._bus = bus

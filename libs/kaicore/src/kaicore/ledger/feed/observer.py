@@ -39,7 +39,7 @@ class Fallback(StrEnum):
 
 
 class FeedObserver(Protocol):
-    """Gets told; must be quick and must not raise."""
+    """Is called with what happens; must be quick and must not raise."""
 
     def delivered(self, source: EventSource, events: Sequence[Event]) -> None:
         """Events are about to be handed to the reader."""

@@ -169,7 +169,7 @@ async def verify(log: EventLog, cluster: str, *, anchors: Mapping[int, bytes] | 
 
     Args:
         log: the log.
-        cluster: whose log.
+        cluster: the name of the cluster.
         anchors: hashes by position, from reports of earlier audits that were kept out of the database's reach.
 
     Raises:
@@ -187,7 +187,7 @@ async def verify_since(log: EventLog, cluster: str, since: Head, head: Head) -> 
 
     Args:
         log: the log.
-        cluster: whose.
+        cluster: the name of the cluster.
         since: where it stood, as somebody wrote it down; not before the last retired event.
         head: where it is said to be now.
 

@@ -24,7 +24,7 @@ from kaicore.rules.events.envelope import Unit, UnitOutcome
 
 
 class OutboxObserver(Protocol):
-    """Gets told; must be quick and must not raise."""
+    """Is called with what happens; must be quick and must not raise."""
 
     def appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
         """The log has these units, by one append that took so long."""
@@ -55,8 +55,8 @@ class Outbox:
     ) -> None:
         """Args:
         log: to append to.
-        cluster: whose log.
-        observer: gets told what happens.
+        cluster: the name of the cluster.
+        observer: is called with what happens.
         expect: stream versions that must hold for anything to be appended; the units name none of their own.
         batch: units per append at most.
         limit: units that may wait before `put` does, give or take one call's.

@@ -116,7 +116,7 @@ async def ensure_months(connection: AsyncConnection[Any], *, now: int, ahead: in
     Safe to call from any number of processes. The connection must be in autocommit mode.
 
     Args:
-        connection: whose role may append.
+        connection: of a role that may append.
         now: microseconds since the epoch.
         ahead: how many months beyond the present one.
     """

@@ -68,7 +68,7 @@ class EventLog(Protocol):
         """Append units in one transaction; each is taken whole, found again, or refused as stale.
 
         Args:
-            cluster: whose log.
+            cluster: the name of the cluster.
             units: each atomic; their expectations are checked against the versions before this append.
             expect: stream versions that must hold for anything to be appended.
 

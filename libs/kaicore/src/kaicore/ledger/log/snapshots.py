@@ -45,7 +45,7 @@ def discard(cluster: str, snapshot: Snapshot, *, why: str, error: str = "") -> N
     """Say that a snapshot is thrown away.
 
     Args:
-        cluster: whose.
+        cluster: the name of the cluster.
         snapshot: which one.
         why: `digest`, `unreadable` or `ahead`.
         error: what reading it raised.
@@ -70,7 +70,7 @@ async def newest(
 
     Args:
         log: where it is kept.
-        cluster: whose.
+        cluster: the name of the cluster.
         name: of the snapshot.
         schema: as this program writes it. One of another schema is read only where the log alone does not suffice.
         read: makes of a snapshot what it holds; may raise whatever comes of bytes that are no snapshot.

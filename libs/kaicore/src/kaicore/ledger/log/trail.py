@@ -55,7 +55,7 @@ class TrailStore(Protocol):
         ...
 
     async def save(self, cluster: str, snapshot: Snapshot, packed: bytes, *, drop: Sequence[TrailPlace] = ()) -> None:
-        """Keep a snapshot, whose compressed body is `packed`, and drop others."""
+        """Keep a snapshot with the compressed body `packed`, and drop others."""
         ...
 
 
@@ -79,8 +79,8 @@ class Trail:
 
     def __init__(self, log: EventLog, cluster: str, *, schema: str) -> None:
         """Args:
-        log: whose trail; one that has none is left without.
-        cluster: whose.
+        log: the log that the trail is of; one that has none is left without.
+        cluster: the name of the cluster.
         schema: of the snapshots that are left; places of others stand for none of it.
         """
         self._store = trail_of(log)
@@ -147,7 +147,7 @@ def to_drop(places: Sequence[TrailPlace], *, schema: str, most_bytes: int) -> li
 
 
 def _missed_least(places: Sequence[TrailPlace]) -> int:
-    """Return the index of the place between whose neighbours the gap is smallest, measured by its age."""
+    """Return the index of the place with the smallest gap between its neighbours, measured by its age."""
     end = places[-1].position
     gaps = [
         (places[index + 1].position - places[index - 1].position) / (end - places[index].position)

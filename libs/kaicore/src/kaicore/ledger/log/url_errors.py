@@ -44,11 +44,11 @@ def without_login(url: str, error: object) -> str:
     """Return an error's text without words of the url's login.
 
     They quote what they cannot read: of a misspelled scheme the whole url, of a password with an `@`, `/` or `%` that
-    is not encoded the rest of the password. Where the url itself has quotes, what is quoted cannot be told from what is
-    not, and none of the text is returned.
+    is not encoded the rest of the password. Where the url itself has quotes, the quoted part
+    cannot be found, and none of the text is returned.
     """
     if '"' in url or "'" in url:
-        return "its url cannot be used, and has quotes, so the reason cannot be told without the login"
+        return "its url cannot be used, and has quotes, so the reason is not known without the login"
     # Of a url the part before the last @ and its parameters, of words like `password=x` all of it.
     login = "\n".join((url.rpartition("@")[0], *_VALUE.findall(url))) if "://" in url else url
 

@@ -70,7 +70,7 @@ def queue_report(state: ClusterState, config: EngineConfig, *, shard: str, now: 
     Args:
         state: the cycle's input.
         config: the shard's settings.
-        shard: whose cycle it is.
+        shard: the shard of the cycle.
         now: the cycle's clock, microseconds since the epoch.
     """
     registry = state.queue_registry
@@ -95,7 +95,7 @@ def waiting_reports(
     Args:
         state: the cycle's input.
         config: the shard's settings.
-        shard: whose cycle it is.
+        shard: the shard of the cycle.
         share: of the groups, those that the cycle was about.
         placed: uids of the pods that the cycle places.
     """

@@ -30,7 +30,7 @@ class StateRemedies:
         """Return when a pod would become schedulable, as part of what its group is to start next.
 
         Returns:
-            nothing for a pod that does not wait, of which it cannot be told which pods it starts with, or that another
+            nothing for a pod that does not wait, of which it is not known which pods it starts with, or that another
             kind of pods of its group goes before, for one of a shape beyond the first `MOST_SHAPES`, and where nothing
             was found.
         """

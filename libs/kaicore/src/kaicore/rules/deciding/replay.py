@@ -175,7 +175,7 @@ class ShadowReplay:
 
         Args:
             event: the record.
-            report: told of the cycle and its differences.
+            report: is called with the cycle and its differences.
         """
         recorded = decode_payload(event)
         if not isinstance(recorded, ShadowDecided) or event.position not in self._replayed:

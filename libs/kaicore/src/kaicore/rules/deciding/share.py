@@ -186,7 +186,7 @@ class Share:
         return sorted(keys)
 
     def _account(self, group: Group) -> str:
-        """Return the queue by whose account a group is owned; empty where no bound is for it."""
+        """Return the queue that decides which replica owns a group; empty where no bound is for it."""
         tree = self._state.queue_registry.tree_of(self._config)
         number = tree.find(group.queue, namespace="" if group.queue else group.namespace)
         if number is None:

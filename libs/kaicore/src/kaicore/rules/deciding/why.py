@@ -164,7 +164,7 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
 
 
 def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
-    """Return why a pod waits: that it cannot be told which pods it starts with, which no cycle decides on.
+    """Return why a pod waits: that it is not known which pods it starts with, which no cycle decides on.
 
     Else the reasons last recorded for its group, or for those like it, and for its class.
     """
@@ -279,7 +279,7 @@ def miss_notes(uid: str, state: ClusterState) -> list[str]:
     match miss.cause:
         case MissCause.RELEASED_EARLIER:
             pods = ", ".join(miss.released)
-            text = f"its kubelet had freed what {pods} held before the API told the end of that"
+            text = f"its kubelet had freed what {pods} held before the API reported the end of that"
         case MissCause.HALF_READ:
             text = "the report showed half of its admission, and the whole is as predicted"
         case MissCause.OLDEST_FIRST:

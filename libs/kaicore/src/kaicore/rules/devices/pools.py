@@ -37,7 +37,7 @@ class PooledDevice:
         """Tell whether it meets all CEL expressions; the first that it does not meet is the last that is looked at.
 
         Raises:
-            SelectorFailed: one of them cannot be told.
+            SelectorFailed: one of them cannot be decided.
         """
         return all(map(self._meets, expressions))
 

@@ -281,7 +281,7 @@ def matches(expression: str, data: dict[str, Any]) -> bool:
         data: see `device_data`.
 
     Raises:
-        SelectorFailed: it cannot be told.
+        SelectorFailed: it cannot be decided.
     """
     compiled = _compiled(expression)
     if isinstance(compiled, str):

@@ -13,7 +13,7 @@ from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUES
 
 
 def binding_annotations(placed: PodPlaced) -> dict[str, str]:
-    """Return the annotations of a pod's binding: its zones, its place in the topology, and whose nodes it uses."""
+    """Return the annotations of a pod's binding: its zones, its place in the topology, and its request for nodes."""
     annotations = {}
     predicted = encode_annotation(placed.placement) if placed.placement is not None else ""
     if predicted:

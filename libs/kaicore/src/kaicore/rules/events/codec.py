@@ -69,7 +69,7 @@ def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, 
 
     Args:
         new: the event.
-        cluster: whose.
+        cluster: the name of the cluster.
         position: its place among the cluster's events.
         version: its place in its stream.
         recorded_at: microseconds since the epoch.

@@ -30,7 +30,7 @@ def charging(unit: Unit, node: str, *, pods: Iterable[str] = ()) -> Unit:
 
     Args:
         unit: the facts.
-        node: whose account they change.
+        node: the node that they are charged to.
         pods: uids of the pods that the node is accounted to hold otherwise.
     """
     ids = {event.id: derived_id(str(event.id), "charging", node) for event in unit.events}
@@ -74,7 +74,7 @@ def zones_of(placement: Placement) -> set[str]:
 
 
 def content_digest(placement: Placement) -> bytes:
-    """Return a digest by which placements are told apart."""
+    """Return a digest by which placements are distinguished."""
     return blake2b(_encoder.encode(placement), digest_size=16).digest()
 
 
@@ -84,7 +84,7 @@ def observation(
     """Return the event of an observation.
 
     Args:
-        cluster: whose log.
+        cluster: the name of the cluster.
         payload: the observation.
         previous: id of the pod's last recorded observation.
         occurred_at: when it was made, microseconds since the epoch.

@@ -38,7 +38,7 @@ class Wait(msgspec.Struct):
 
     Attributes:
         group: its key.
-        position: of the event as of which its start is foretold.
+        position: of the event as of which its start is forecast.
         since: recorded time of that event, microseconds since the epoch.
         started_at: recorded time of the first decision that placed a pod of it; 0 as long as there is none.
     """
@@ -111,12 +111,12 @@ class Calibration:
     """How often forecasts came true.
 
     Attributes:
-        groups: of how many groups the start was foretold and is known.
-        undecided: how many more wait still, and not yet longer than was foretold.
+        groups: number of groups with a forecast start that is known by now.
+        undecided: how many more wait still, and not yet longer than forecast.
         p50_groups, p90_groups: of how many of the groups there was such a time within the horizon.
         before_p50, before_p90: how many of these had started by then.
         median_error_us: between p50 and the start, of the groups that have both; None where none has.
-        positions: the first and the last position at which something was foretold.
+        positions: the first and the last position with a forecast.
         left_out: how many of the sample were not looked at, because of what that costs.
     """
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from kaicore.rules.forecast.runs import Basis, Run, RunHistory, RunKeys
 
-#: Stands for the logarithm of zero, finite so that what comes after it can still be told apart.
+#: Stands for the logarithm of zero, finite so that what comes after it can still be distinguished.
 _CERTAIN = -1e6
 
 
@@ -119,7 +119,7 @@ class Lifetimes:
 
     @property
     def suffices(self) -> bool:
-        """Whether enough runs have ended for anything to be foretold."""
+        """Whether enough runs have ended for a forecast."""
         return self.ended >= LEAST_RUNS[Basis.CLUSTER]
 
     def ends(self, pods: Sequence[PodRun], *, scenarios: int, seed: str) -> Ends:

@@ -64,7 +64,7 @@ class PodEnd(NamedTuple):
 
     Attributes:
         charge: what its node is rid of.
-        group: whose queue is rid of `request`; None where it is on no queue's account.
+        group: the group with the queue that is rid of `request`; None where it is on no queue's account.
         request: what it requests.
         leaving: whether it is gone already on the nodes as they will be when all that leave are gone.
     """

@@ -30,7 +30,7 @@ SCENARIOS, LEAST_SCENARIOS = 31, 11
 #: What the scenarios of one question may cost (`Allowance`).
 WORK = 200_000
 
-#: How long pods take that are told to leave, where they do not say: Kubernetes' default grace.
+#: How long pods take that are asked to leave, where they do not say: Kubernetes' default grace.
 _GRACE_US = 30 * 1_000_000
 
 
@@ -73,7 +73,7 @@ class StartForecast:
 
 @dataclass(frozen=True, slots=True)
 class NoForecast:
-    """Why it is not foretold when a group starts.
+    """Why there is no forecast of a group's start.
 
     Attributes:
         why: for people.

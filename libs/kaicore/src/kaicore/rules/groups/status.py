@@ -97,7 +97,7 @@ def verdict(group: Group, pods: Census, *, why: str, problem: str = "") -> Verdi
         group: the group.
         pods: its pods.
         why: why its pods that wait were not placed, as the last cycle said; empty where none has yet.
-        problem: why it cannot be told which pods one of its pods starts with; empty where it can of all.
+        problem: why it is not known which pods one of its pods starts with; empty where it is known of all.
     """
     present, placed = sum(pods.present.values()), sum(pods.placed.values())
     least = min_pods(group.sets)

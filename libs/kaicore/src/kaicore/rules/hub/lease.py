@@ -74,7 +74,7 @@ class LeaseWatch:
         """Whether a cluster's lease is over by its holder's own clock, whatever that says.
 
         Args:
-            cluster: whose.
+            cluster: the name of the cluster.
             lease_us: of its last renewal; 0 where there was none, so that there is nothing to wait for.
             now: microseconds of the hub's clock.
         """

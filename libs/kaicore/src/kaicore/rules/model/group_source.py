@@ -21,7 +21,7 @@ class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
         min_sets: how many of them must be satisfied.
         match_labels: labels of the pods that belong here.
         requirements: more about their labels; all must hold.
-        label_keys: labels whose values tell the sets apart.
+        label_keys: labels with a value for each set.
         topology: of each of them.
         rank: where their pods tell their rank.
     """
@@ -56,7 +56,7 @@ class JobFailures(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         limit: of failed pods, of the Job or of each index.
-        failed: how many have (`status.failed`); of the Job, where it is not told by index.
+        failed: how many have (`status.failed`); of the Job, where it is not counted by index.
         per_index: whether the limit is of each index, whose failures the pods' annotations tell.
     """
 

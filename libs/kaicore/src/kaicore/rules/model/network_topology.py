@@ -10,7 +10,7 @@ KUEUE_TOPOLOGY = "Topology.kueue.x-k8s.io"
 CLUSTER_NETWORK_TOPOLOGY = "ClusterNetworkTopology.scheduling.koordinator.sh"
 HYPER_NODE = "HyperNode.topology.volcano.sh"
 
-#: Of a topology that no object defines: one label, by which nodes are told apart, above the single nodes.
+#: Of a topology that no object defines: one label, by which nodes are distinguished, above the single nodes.
 LABEL = "Label"
 
 #: Koordinator's names for single nodes, and for all of them (apis/scheduling/v1alpha1, v1.8.0).
@@ -37,7 +37,7 @@ class TopologyLevel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TopologyDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A topology whose domains are told by labels of nodes.
+    """A topology with domains that labels of nodes name.
 
     Attributes:
         kind: of the object, with its API group.

@@ -81,7 +81,7 @@ class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         options: Topology Manager options by name, as far as an attribute publishes them.
         cpu_options: CPU manager options, likewise.
-        feature_gates: the kubelet's feature gates that are told to be on or off, likewise.
+        feature_gates: the kubelet's feature gates that are set on or off, likewise.
         fingerprint: the pods fingerprint at the time of publication, empty when there is none.
         fingerprint_method: `all` or `with-exclusive-resources`.
     """

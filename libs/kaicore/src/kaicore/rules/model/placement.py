@@ -147,7 +147,7 @@ def _memory_blocks(placement: Placement) -> list[SpanAmount]:
 
 
 def _device_spans(placement: Placement) -> list[SpanAmount]:
-    """Return what several zones reach; what an init container is uncertain to keep is not told."""
+    """Return what several zones reach; what an init container is uncertain to keep is left out."""
     total: dict[tuple[tuple[str, ...], str], int] = {}
     for container in placement.containers:
         for span in container.spans:

@@ -63,7 +63,7 @@ class ProvisioningRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     conditions: tuple[ProvisioningCondition, ...] = ()
 
     def condition(self, name: str) -> ProvisioningCondition | None:
-        """Return the condition of a type; None where it is not told."""
+        """Return the condition of a type; None where it is not known."""
         return next((condition for condition in self.conditions if condition.type == name), None)
 
     @property

@@ -74,7 +74,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
         pooled: its quotas come on top of those of its children (a Cohort); otherwise the children divide its own.
         only_named: work that asks for a resource it does not name is not for it (a ClusterQueue).
         alias_of: what names this queue means another one (a LocalQueue its ClusterQueue); it is none itself.
-        namespaces: whose work it is for; empty for that of all.
+        namespaces: its work comes from these; empty for all.
         stopped: takes no new work.
         may_preempt: whether its work may have other work of the same queue evicted.
         may_reclaim: whether its work may have that of other queues evicted.

@@ -237,7 +237,7 @@ CHANGES = (
         38,
         Matter.RUNNING,
         "A device is given to one pod only; before, the next pod could get the same where podresources was listed "
-        "while its plugin was asked to allocate it, after another pod had ended. No verdict is foretold otherwise: it "
+        "while its plugin was asked to allocate it, after another pod had ended. No verdict is predicted otherwise: it "
         "depends on that instant (decision 0450).",
         "kubernetes/kubernetes#137534",
     ),

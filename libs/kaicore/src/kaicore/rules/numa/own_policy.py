@@ -128,7 +128,7 @@ class Stray:
     """What of a pod is not as its own policy asks.
 
     Attributes:
-        container: whose; empty for the whole pod.
+        container: the container's name; empty for the whole pod.
         zones: masks of zones by resource; empty where the node does not tell zones.
         resource: that the policy names and the node does not report by zone; empty if it is not that.
     """

@@ -76,7 +76,7 @@ class TopologyReason(CodedReason, frozen=True, kw_only=True):
     field: str = ""
 
     def _who(self, problem: str) -> str:
-        """Say whose constraint it is, and what is wrong with it."""
+        """Name the constraint's owner, and what is wrong with it."""
         whose = f"sub-group {self.pod_set} of {self.group}" if self.pod_set else self.group
         return f"{whose}: {self.field}: {problem}" if self.field else f"{whose}: {problem}"
 

@@ -41,7 +41,7 @@ class Sighting(NamedTuple):
     """A member's record as it was read.
 
     Attributes:
-        member: whose.
+        member: the replica's name.
         revision: of the record; another one with each renewal.
         duration_s: how long it counts without being renewed; 0 for a record that was withdrawn.
     """

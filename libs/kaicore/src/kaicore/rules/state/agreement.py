@@ -169,7 +169,7 @@ class MissCause(StrEnum):
         AMOUNTS: other amounts of the same zones.
         INIT_KEPT: only ordinary init containers hold more or less. Which of their CPUs later containers take over
             depends on cores, which a node need not report.
-        RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API told later, are released.
+        RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API reported later, are released.
         HALF_READ: the whole, reported later, is as predicted.
         OLDEST_FIRST: the zones that the kubelet gives when pods that came to it together are admitted oldest first.
         NOT_OBSERVED_YET: the zones that the kubelet gives with the pods before it where they are; when it was decided

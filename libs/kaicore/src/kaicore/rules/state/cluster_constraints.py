@@ -229,7 +229,7 @@ class VolumeRegistry:
     """Everything about volumes, at one position of a cluster's log."""
 
     def __init__(self, supply: VolumeSupply) -> None:
-        """Args: supply: told of every volume."""
+        """Args: supply: is called with every volume."""
         #: By `namespace/name`.
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
@@ -425,7 +425,7 @@ class ClusterConstraints:
 
     def __init__(self, columns: NodeColumns, entries: Mapping[str, PodEntry]) -> None:
         """Args:
-        columns: whose marks are kept.
+        columns: the columns that marks are kept for.
         entries: all pods of the state, by uid.
         """
         self._columns = columns

@@ -57,8 +57,8 @@ class DeviceSlices:
 
     def __init__(self, supply: DeviceSupply, *, changed: Callable[[ResourceSlice], None]) -> None:
         """Args:
-        supply: told of every slice.
-        changed: told of slices once the supply has them as they are.
+        supply: is called with every slice.
+        changed: is called with slices once the supply has them as they are.
         """
         #: By name.
         self.slices: dict[str, ResourceSlice] = {}

@@ -160,7 +160,7 @@ class EarlyReleases:
         that found it so.
 
         Args:
-            node: whose account has changed.
+            node: the node with the changed account.
             at: position of the event that reported it.
             now: when that was recorded.
 

@@ -80,7 +80,7 @@ class NodeCharges:
         return entry.charged and any(container.spans for container in entry.kept_by_init or ())
 
     def predict_init_remains(self, entry: PodEntry) -> None:
-        """Predict again what a pod's init containers keep, where nothing told it or the prediction is contradicted."""
+        """Predict again what a pod's init containers keep, where no record says it or the prediction is wrong."""
         entry.kept_by_init = None
         row = self._columns.row(entry.node) if entry.node else -1
         topology = self._columns.topologies[row] if entry.node else None
@@ -96,7 +96,7 @@ class NodeCharges:
     def foretell(self, entry: PodEntry) -> None:
         """Predict the zones of a pod that another scheduler bound just now, and that holds nothing yet.
 
-        By the log alone: what the node published may be from before. Nothing is foretold where the log does not tell
+        By the log alone: what the node published may be from before. Nothing is predicted where the log does not tell
         all that the node holds, where the node is not ready, or where its kubelet should refuse the pod.
         """
         row = self._columns.row(entry.node)

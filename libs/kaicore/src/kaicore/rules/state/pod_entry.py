@@ -54,7 +54,7 @@ class KubeletRejection(msgspec.Struct, frozen=True):
     """A kubelet rejected the pod.
 
     Attributes:
-        node: whose kubelet.
+        node: the node of the kubelet.
         reason: as in `PodRejected`.
         position: of that event.
     """

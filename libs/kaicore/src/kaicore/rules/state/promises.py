@@ -25,7 +25,7 @@ class OverCommitOrigin(StrEnum):
 
     Attributes:
         PROMISED: a decision, although the log knew: this must not happen.
-        OBSERVED: a kubelet gave a pod what the log held to be another's, as when it freed earlier than the API told.
+        OBSERVED: a kubelet gave a pod what the log held to be another's, as when it freed before the API said so.
         FOREIGN: a pod is there that no decision placed there.
         SHRUNK: the node has less than before.
     """
@@ -52,7 +52,7 @@ class OverCommit:
     Attributes:
         position: of the event that brought it.
         origin: what that was.
-        pod: whose placement it was, `namespace/name`; empty where no pod's.
+        pod: the pod that was placed, `namespace/name`; empty where none was.
         node: where.
         zone: which of its zones; empty for the node as a whole.
         resource: of which.

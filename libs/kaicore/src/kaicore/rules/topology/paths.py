@@ -40,7 +40,7 @@ class Paths(Protocol):
         ...
 
 
-#: The level of single nodes, below levels that are told by labels.
+#: The level of single nodes, below levels that are shown by labels.
 _NODE_LEVEL = TopologyLevel(HOSTNAME)
 
 
@@ -110,7 +110,7 @@ class HyperNodePaths:
             _HYPER_NODE_LEVEL,
         )
         self._parents: dict[str, str] = {}
-        #: What is wrong, each with whose definitions have to be mended.
+        #: What is wrong, each with the object to mend.
         self.wrong = (
             *self._find_parents(),
             *self._tier_names_used_twice(names),

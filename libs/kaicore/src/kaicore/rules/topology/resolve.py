@@ -99,7 +99,7 @@ class _Refused(Exception):
 
 
 class _SetConstraint:
-    """A set's constraint, with whose it is."""
+    """A set's constraint, with its group and set."""
 
     def __init__(self, group: str, pod_set: str, constraint: TopologyConstraint | None) -> None:
         self.pod_set = pod_set

@@ -63,7 +63,7 @@ class AccessRules:
         }
 
     def of_key(self, key: str, *, now: datetime) -> Caller | None:
-        """Return whose key this is; None where it is nobody's, or has expired."""
+        """Return the caller that the key is of; None where it is nobody's, or has expired."""
         entry = self._by_hash.get(key_hash(key))
         return None if entry is None else self._valid(entry, now)
 

@@ -119,7 +119,7 @@ class HttpAccess:
         return NOBODY
 
     async def prove(self, token: str, address: str, *, login: bool = False) -> CallerIdentity:
-        """Return whose key or token it is.
+        """Return the caller that the key or token is of.
 
         Args:
             token: a key, an identity provider's token or, where `login` is true, a login token.

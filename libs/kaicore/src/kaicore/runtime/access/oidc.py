@@ -48,7 +48,7 @@ class _Keys:
 
 @dataclass(frozen=True, slots=True)
 class TokenHolder:
-    """Whose token it is.
+    """The caller that a token is of.
 
     Attributes:
         name: the issuer's host, and what the token calls him.
@@ -95,7 +95,7 @@ class TokenChecker:
                     _logger.warning("keys of an issuer cannot be fetched", issuer=issuer.issuer, error=keys.problem)
 
     def holder(self, token: str, issuers: Iterable[IssuerEntry]) -> TokenHolder:
-        """Return whose token it is.
+        """Return the caller that the token is of.
 
         Raises:
             TokenRefused: it is worth nothing here.

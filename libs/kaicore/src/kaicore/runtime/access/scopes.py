@@ -33,7 +33,7 @@ def parse_scope(text: str, subject: str) -> AccessScope:
 
     Args:
         text: the scope.
-        subject: whose it is, for the error.
+        subject: the owner's name, for the error.
 
     Raises:
         InvalidObject: it is none of these.

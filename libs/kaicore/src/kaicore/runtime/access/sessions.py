@@ -147,7 +147,7 @@ class Sessions:
         return self._identity(claims, rules)
 
     async def of_cookie(self, value: str, rules: AccessRules | None) -> CallerIdentity | None:
-        """Return whose session it is; None where it is none, or has ended."""
+        """Return the caller that the session is of; None where it is none, or has ended."""
         claims = self._claims(value, _SESSION)
         return None if claims is None or await self._ended.has(claims["jti"]) else self._identity(claims, rules)
 

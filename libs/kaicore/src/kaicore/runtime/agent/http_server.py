@@ -21,8 +21,8 @@ class HealthServer:
 
     def __init__(self, health: Health, registry: Registry) -> None:
         """Args:
-        health: is told at `/readyz`.
-        registry: is told at `/metrics`.
+        health: is answered at `/readyz`.
+        registry: is answered at `/metrics`.
         """
         self._health, self._registry = health, registry
         self._connections = 0

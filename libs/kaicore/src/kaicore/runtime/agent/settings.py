@@ -19,7 +19,7 @@ from kaicore.errors import ConfigurationError
 
 _PREFIX = "KAI_"
 
-#: How settings end whose values may hold passwords.
+#: Endings of the names of settings that may hold passwords.
 _SECRET = ("url", "secret", "password", "token")
 
 

@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Note whose child we are in the lock file, change user, ask for the parent-death signal, become the command."""
+    """Note our parent's pid in the lock file, change user, ask for the parent-death signal, become the command."""
     parent, death_signal, uid, gid, lock = (int(argument) for argument in arguments[:5])
     command = arguments[5:]
     # A Ctrl-C on the terminal is for the parent, which then ends its servers in order.

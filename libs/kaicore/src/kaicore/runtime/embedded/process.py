@@ -268,7 +268,7 @@ def alive(pid: int) -> bool:
 
 
 def _parent(pid: int) -> int | None:
-    """Return the parent of a process; None where it cannot be told."""
+    """Return the parent of a process; None where it is not known."""
     with suppress(OSError, ValueError, IndexError):
         # The program's name is in parentheses and may itself hold any character.
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -186,7 +186,7 @@ async def leadership(
     Args:
         context: of the service.
         settings: of the service.
-        cluster: whose work.
+        cluster: the name of the cluster.
         role: which of the cluster's work.
         instance: tells this process from all others, also from its own former runs.
         needed: see `Leadership`.

@@ -59,7 +59,7 @@ def run_service(
     serve_health: bool = True,
     argv: list[str] | None = None,
 ) -> int:
-    """Run `body` until it returns or the process is told to stop; return the exit code.
+    """Run `body` until it returns or the process is asked to stop; return the exit code.
 
     `--version` only says it. The code is 0 after a clean end, 2 for settings that cannot work, 1 for any other failure.
 

@@ -52,7 +52,7 @@ class Recorder:
     ) -> None:
         """Args:
         log: to append to.
-        cluster: whose log.
+        cluster: the name of the cluster.
         context: the service.
         condition: the condition of the service's health that is met while the log answers.
         on_dropped: see `OutboxObserver.dropped`.

@@ -35,7 +35,7 @@ class ServiceSettings(BaseSettings):
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="least level logged")
 
 
-#: How settings end whose values may hold passwords.
+#: Endings of the names of settings that may hold passwords.
 _SECRET = ("url", "secret", "password", "token")
 
 _SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)

@@ -24,7 +24,7 @@ class Pauses:
 
 
 class Supervisor:
-    """Runs something again and again until it is told to stop or it is no use."""
+    """Runs something again and again until it is asked to stop or it is no use."""
 
     def __init__(
         self, run: Callable[[], Awaitable[None]], *, again: Callable[[float], bool], pauses: Pauses | None = None

@@ -27,11 +27,11 @@ class Lease:
     ) -> None:
         """Args:
         store: where leases are kept.
-        cluster: whose lease.
+        cluster: the name of the cluster.
         name: of the lease.
         owner: tells this process from all others, also from its own former runs.
         duration_s: how long it counts without being renewed; in whole milliseconds.
-        about: what else is to be told of the holder.
+        about: what else is to be shown of the holder.
         clock: seconds; never set, and going on while the machine sleeps.
         """
         self._store = store

@@ -23,11 +23,11 @@ class Members:
     ) -> None:
         """Args:
         store: where members announce themselves.
-        cluster: whose members.
+        cluster: the name of the cluster.
         role: what they share, such as `scheduler/default`.
         member: tells this process from all others, also from its own former runs; no `/`.
         ttl_s: how long a member counts as live without renewing its record.
-        about: what else is to be told of this member.
+        about: what else is to be shown of this member.
         clock: seconds; never set, and going on while the machine sleeps.
         """
         self._store = store

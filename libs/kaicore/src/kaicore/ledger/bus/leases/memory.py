@@ -25,7 +25,7 @@ class MemoryLeaseStore:
         self._connected = True
 
     def wipe(self) -> None:
-        """Lose all entries, as a server does whose store was deleted."""
+        """Lose all entries, as a server does after its store was deleted."""
         self._entries.clear()
 
     async def read(self, cluster: str, prefix: str) -> list[Entry]:

@@ -86,7 +86,7 @@ class LeaseStore(Protocol):
         """Write an entry if it is still as it was read.
 
         Args:
-            cluster: whose entry.
+            cluster: the name of the cluster.
             name: of the entry.
             value: not empty.
             expect: the entry's revision as it was read; 0 where there is to be none, or a deleted one.

@@ -55,10 +55,10 @@ class Appender:
         recorded: Callable[[Head], None],
     ) -> None:
         """Args:
-        cluster: whose log.
+        cluster: the name of the cluster.
         connections: to the database.
         clock: microseconds since the epoch; by default the server's clock.
-        recorded: is told the head after each commit.
+        recorded: is called with the head after each commit.
         """
         self._cluster = cluster
         self._connections = connections

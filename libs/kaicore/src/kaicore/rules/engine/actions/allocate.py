@@ -42,7 +42,7 @@ class Allocate(CycleAction):
         self._failures = _Failures()
         #: Of steps with topology constraints that found no room, why, by their shape.
         self._no_room: dict[object, tuple[Reason, ...]] = {}
-        #: Whose reservation keeps steps from starting, by their shape; None for nobody's.
+        #: By shape of steps, the group with the reservation that keeps them from starting; None for no group.
         self._kept_from: dict[object, RoomKeptForOthers | None] = {}
         #: Groups that did not fit and might be helped, as a heap by their order; and by queue, in their order.
         self._unhelped: list[tuple[tuple[int, int, int, str, str, str], str]] = []
@@ -264,7 +264,7 @@ class Allocate(CycleAction):
         self.session.record.wait_until(self.session.cycle_input.now + _DEFERRED_US)
 
     def _tries(self, steps: Steps, takeable: Sequence[PendingGroup]) -> Iterator[tuple[Placer, Sequence[PendingGroup]]]:
-        """Yield how steps are tried: on which placer, and over whose reservations."""
+        """Yield how steps are tried: on which placer, and over the reservations of which groups."""
         for placer in self.session.placers_now(steps):
             yield placer, ()
             if takeable:
@@ -333,7 +333,7 @@ class Allocate(CycleAction):
                 pending_group.reasons = (*kept, *reasons)
 
     def _room_kept_from(self, steps: Steps, class_counts: Counter[str]) -> RoomKeptForOthers | None:
-        """Return whose reservation keeps steps from starting; None if they would not fit without any, either.
+        """Return the group with the reservation that keeps steps from starting; None if they do not fit without any.
 
         Nodes only get fuller while a cycle allocates, so it is found out once for steps that are alike.
         """

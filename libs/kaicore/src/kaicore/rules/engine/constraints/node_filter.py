@@ -63,7 +63,7 @@ class GroupedMaskFilter:
     Attributes:
         code: its reason.
         mask: per row, whether the node fails the rule.
-        group: per row, which detail is the node's; the lowest are told first.
+        group: per row, which detail is the node's; the lowest are shown first.
         details: by group.
     """
 
@@ -170,7 +170,7 @@ def node_reason(columns: NodeColumns, code: type[NodeReason], rows: Ints, detail
 
 
 def first_by_name(columns: NodeColumns, rows: Ints) -> int:
-    """Return the row whose node's name comes first."""
+    """Return the row of the node with the first name."""
     return int(rows[columns.name_order()[rows].argmin()])
 
 

@@ -192,7 +192,7 @@ class PodMarks:
         """Return a mark's sums over the domains of a label, which later charges keep up to date.
 
         Args:
-            mark: whose counts.
+            mark: the mark that is counted.
             key: the label.
             values: the label's value per row, as `NodeColumns.label_values` gives them.
             counting: rows that count; None for all.

@@ -42,7 +42,7 @@ class PodRule(Protocol):
     """One rule of one class."""
 
     def filters(self) -> list[MaskFilter]:
-        """Return the rule as filters on the rows as they are now, in the order in which they are told."""
+        """Return the rule as filters on the rows as they are now, in the order in which they are shown."""
         ...
 
     def limits(self) -> Ints:

@@ -244,7 +244,7 @@ class Remedies:
         return EndingGroups(self._session)
 
     def ends(self, group_key: str, *, most: int) -> list[Workload]:
-        """Return running groups after each of whose ends a waiting group would fit, those preferred first.
+        """Return the running groups that would each leave room for a waiting group at their end, those preferred first.
 
         Args:
             group_key: of the waiting group.
@@ -259,7 +259,7 @@ class Remedies:
         return [] if outcome.starts else list(islice(self._ends(steps, refused=bool(outcome.refusal)), most))
 
     def _later(self, steps: _Steps, *, refused: bool) -> Reason | None:
-        """Return after whose end the step fits: of all who leave, or of one group."""
+        """Return the groups that leave room for the step at their end: all that leave, or one."""
         leaving = self._given.leaving
         if leaving and self._fits_without(steps, leaving):
             return FitsAfter(pods=len(leaving), example=min(member.node for member in leaving))
@@ -274,7 +274,7 @@ class Remedies:
         return None
 
     def _ends(self, steps: _Steps, *, refused: bool) -> Iterator[Workload]:
-        """Yield the groups after each of whose ends the step fits."""
+        """Yield the groups that each leave room for the step at their end."""
         session = self._session
         own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         classes = Counter(session.pods.key_of(member) for _, step in steps for member in step.members)

@@ -94,7 +94,7 @@ UNSCHEDULABLE = "Unschedulable"
 #: The reason that an API server itself gives to pods with scheduling gates.
 SCHEDULING_GATED = SchedulingGated.__name__
 
-#: So many reasons are told; the first ones are of most nodes.
+#: So many reasons are shown; the first ones are of most nodes.
 _MOST_REASONS = 3
 
 

@@ -95,7 +95,7 @@ class FeasibleNodes:
         self.charges_seen = 0  # How many of the cycle's charges are taken into account.
         devices = [name for name in pod_class.requests if not is_native(name)]
         weighed = [columns.resources[name] for name in devices or ("cpu", "memory") if name in columns.resources]
-        #: Columns of the resources by whose use nodes are told apart, and of those that had better be left alone.
+        #: Columns of the resources by whose use nodes are distinguished, and of those that had better be left alone.
         self._weighed: Ints = np.array(weighed, np.int64)
         self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
         self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
@@ -254,7 +254,7 @@ class FeasibleNodes:
     def preferences(self) -> Ints | None:
         """Return how much each row is preferred, as the rows are now; None where the class prefers none.
 
-        Rows without room are told apart as well, for room may be made there.
+        Rows without room are distinguished as well, for room may be made there.
         """
         able = self._eligible & (self._ranking.by_row != _NO)
         return self._constraints.scores(able if able.any() else self._eligible)

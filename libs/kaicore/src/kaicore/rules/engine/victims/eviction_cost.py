@@ -140,7 +140,7 @@ MOST_MINUTES = 2**16 - 1
 _MINUTE, _SIZE, POD = 1, 2**24, 2**52
 _RANK = 2**72
 
-#: Parts of the largest node in which sizes are told.
+#: Parts of the largest node in which sizes are counted.
 _PARTS = 10_000
 _SLOTS = "pods"
 

@@ -19,7 +19,7 @@ from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
 
-#: Creation times are told in whole seconds.
+#: Creation times are in whole seconds.
 _SECOND_US = 1_000_000
 
 

@@ -24,7 +24,7 @@ class RunningGroups:
     def __init__(self, running: Mapping[Kind, Mapping[str, Workload]], *, scheduler_name: str) -> None:
         """Args:
         running: groups by kind and key.
-        scheduler_name: of whose pods.
+        scheduler_name: the scheduler of the pods.
         """
         self._kinds = [of_kind for kind, of_kind in sorted(running.items()) if of_kind and kind[0] == scheduler_name]
 

@@ -164,7 +164,7 @@ class NodeCharged(Payload, frozen=True, gc=False):
 
     Attributes:
         node: its name.
-        cycle: whose decisions charged it; empty where a fact did, which was recorded together with this.
+        cycle: the cycle that charged it; empty where a fact did, which was recorded together with this.
         pods: uids of those that it is accounted to hold otherwise.
     """
 
@@ -344,7 +344,7 @@ class PodsLeftWaiting(Payload, frozen=True):
     """Pods that a cycle left waiting, those of which it was not recorded just so before.
 
     Attributes:
-        shard: whose cycle it was.
+        shard: the shard of the cycle.
         pods: in order of their uids.
     """
 

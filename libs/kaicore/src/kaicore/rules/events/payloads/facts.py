@@ -321,7 +321,7 @@ class QueuesReported(Payload, frozen=True):
     """How queues stand, for people and for the queues' own status: those that have changed since the last report.
 
     Attributes:
-        shard: whose cycle it was.
+        shard: the shard of the cycle.
         now: the cycle's clock, microseconds since the epoch.
         queues: in order of their names.
     """
