@@ -6,7 +6,7 @@ from enum import StrEnum
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.queues.resources import GPU, counted
+from kaicore.rules.queues.resources import gpus_of
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pod_life import LifeEvent, PodLife
@@ -131,7 +131,7 @@ class PodStories:
     def _file(self, story: PodStory, entry: PodEntry) -> None:
         queue, namespace = self._state.queue_of(entry)
         story.group, story.queue = entry.group, queue or f"namespace/{namespace}"
-        story.gpus = counted(entry.requests).get(GPU, 0)
+        story.gpus = gpus_of(entry.requests)
 
     def _deleted(self, story: PodStory, *, at: int) -> None:
         if story.end is not StoryEnd.OPEN:
