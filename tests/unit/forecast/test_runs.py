@@ -98,3 +98,13 @@ def test_a_run_that_was_older_than_the_log_counts_from_the_age_at_which_the_log_
     cluster.see(old, phase="Succeeded")
     (run,) = cluster.history().runs(Basis.CLUSTER, "")
     assert (run.duration_us // SECOND, run.entered_us // SECOND) == (3660, 3600)
+
+
+def test_a_pod_seen_finished_twice_ran_once() -> None:
+    cluster = PastRuns()
+    one = cluster.add_pod(pod("a", phase="Running", node_name="n", start_time=cluster.now // SECOND))
+    cluster.after(60)
+    cluster.see(one, phase="Succeeded")
+    cluster.after(600)
+    cluster.see(one, labels={"seen": "again"})
+    assert lengths(cluster.history()) == [60]

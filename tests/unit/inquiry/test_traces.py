@@ -2,9 +2,12 @@
 
 from itertools import pairwise
 
+import msgspec
 from kaicore.analysis.inquiry.traces import pod_trace
 from kaicore.rules.events.envelope import span_of, trace_id, traceparent
+from kaicore.rules.events.payloads import PodRejected
 
+from tests.factory import Cluster, pod
 from tests.projected import story
 
 EVENTS = story()
@@ -29,3 +32,14 @@ def test_a_pod_that_its_kubelet_rejects_has_a_step_that_went_wrong() -> None:
     spans = pod_trace(events).resource_spans[0]["scopeSpans"][0]["spans"]
     assert [span["status"] for span in spans if span["name"] == "start"] == [{"code": 2}]
     assert spans[0]["status"] == {"code": 2}
+
+
+def test_a_rejection_seen_in_the_status_first_is_no_run_that_failed() -> None:
+    cluster, one = Cluster("c1"), pod("a", cpu=1, node_name="n1", phase="Failed", reason="TopologyAffinityError")
+    cluster.add_pod(msgspec.structs.replace(one, node_name="", phase="Pending", reason=""))
+    cluster.add_pod(one)
+    reason = {"node": "n1", "reason": one.reason}
+    cluster.record(f"pod/{one.uid}", PodRejected(uid=one.uid, namespace=one.namespace, name=one.name, **reason))
+    root, *steps = pod_trace(cluster.events).resource_spans[0]["scopeSpans"][0]["spans"]
+    assert [(step["name"], step["status"]) for step in steps] == [("start", {"code": 2})]
+    assert root["status"] == {"code": 2}

@@ -2,9 +2,15 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.analysis.projections.projection import HOUR_US, MINUTE_US
+from kai_api.pages.overview import cluster_figures
+from kai_api.pages.waiting import waiting_line
+from kaicore.analysis.history.samples import Sampler
+from kaicore.analysis.inquiry.answers import PodRow, RowSelection
+from kaicore.analysis.inquiry.listing import list_rows
+from kaicore.analysis.projections.projection import HOUR_US, MINUTE_US, occupancy
 
 from tests.examples import examples
+from tests.factory import Cluster, amounts, pod
 from tests.projected import projected, story
 
 EVENTS = story()
@@ -53,3 +59,17 @@ def test_decisions_are_counted_by_the_hour() -> None:
 def test_rows_are_the_same_wherever_reading_was_broken_off(restarts: list[int]) -> None:
     again = projected(EVENTS, restarts)
     assert vars(again) == vars(WHOLE)
+
+
+def test_a_pod_that_is_deleted_before_it_was_placed_waits_in_no_figure() -> None:
+    cluster = Cluster("c1")
+    cluster.add_node("n0", amounts(cpu=8, memory=8, gpu=2))
+    cluster.add_pod(pod("waits", cpu=1, gpu=1))
+    cluster.add_pod(pod("leaves", cpu=1, gpu=1, deletion_at=cluster.now // 1_000_000))
+    row, sampler = occupancy(cluster.state), Sampler(cluster.state, begin=0, end=cluster.now)
+    sampler.take(at=cluster.now)
+    assert (row.pods_waiting, row.gpus_waiting) == (1, 1)
+    assert (sampler.samples[0].waiting, sampler.samples[0].waiting_gpus) == (1, 1)
+    assert cluster_figures(cluster.state).waiting == waiting_line(cluster.state).pods == 1
+    listed = list_rows(cluster.state, "pods", RowSelection(pending=True))
+    assert [row.name for row in listed if isinstance(row, PodRow)] == ["waits"]

@@ -18,7 +18,6 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.network_topology import HYPER_NODE
 from kaicore.rules.state.agreement import NO_FAULT, Agreement, MissCause, contradiction
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.topology.placing.request import NO_LEVEL
 from kaicore.rules.topology.resolve import Resolved, resolve
 
@@ -220,7 +219,7 @@ class ClusterReport:
         pending = {
             entry.pod.subject: [str(reason) for reason in pending_reasons(entry, state)]
             for entry in sorted(ours, key=lambda item: item.pod.subject)
-            if entry.stage is Stage.WAITING
+            if entry.waiting
         }
         return cls(
             name=state.cluster,

@@ -147,7 +147,7 @@ class _StateCollector(Collector):
         seconds = sorted(
             max(0.0, now_s - entry.pod.created_at)
             for entry in self._state.pods.values()
-            if entry.stage is Stage.WAITING and entry.pod.scheduler_name == ours
+            if entry.waiting and entry.pod.scheduler_name == ours
         )
         family = GaugeMetricFamily(
             "kai_waiting_seconds",

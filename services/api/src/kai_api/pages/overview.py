@@ -6,7 +6,6 @@ from kaicore.analysis.inquiry.answers import CycleRow
 from kaicore.analysis.projections.capacity import Gpus, gpu_columns
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
 
 from kai_api.pages.devices import claimed
 from kai_api.pages.frame import duration
@@ -74,7 +73,7 @@ class Overview:
 def cluster_figures(state: ClusterState) -> ClusterFigures:
     """Return a cluster in figures."""
     gpus = gpu_columns(state)
-    waiting = [entry for entry in state.pods.values() if entry.stage is Stage.WAITING]
+    waiting = [state.pods[uid] for uid in state.waiting]
     charged = [entry for entry in state.pods.values() if entry.charged]
     leaving = sum(entry.leaving for entry in charged)
     oldest = min((entry.pod.created_at for entry in waiting), default=0)

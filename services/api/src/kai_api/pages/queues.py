@@ -19,7 +19,6 @@ from kaicore.rules.queues.config import HOUR_US
 from kaicore.rules.queues.resources import GPU, counted
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
 
 #: How far back a chart may look, by name, seconds; the longer ones are read from the hours that the state keeps.
 SPANS = {"1h": 3600, "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400}
@@ -349,7 +348,7 @@ def _pods(state: ClusterState) -> tuple[Counter[int], Counter[int]]:
     paths: dict[tuple[str, str], tuple[int, ...]] = {}
     counts: Counter[tuple[tuple[int, ...], bool]] = Counter()
     for entry in state.pods.values():
-        if entry.stage is not Stage.WAITING and not entry.charged:
+        if not (entry.waiting or entry.charged):
             continue
         key = state.queue_of(entry)
         if key not in paths:

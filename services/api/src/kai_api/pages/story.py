@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from kaicore.analysis.inquiry.answers import Why
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.pod_life import LifeEvent, LifeStage, LifeStep, PodLife, life_steps
 
 from kai_api.pages.frame import duration
 
@@ -78,19 +78,18 @@ class Story:
     steps: tuple[Step, ...]
 
 
-_KINDS: dict[type[payloads.Payload], str] = {
-    payloads.PodPlaced: "placed",
-    payloads.PodBound: "bound",
-    payloads.BindFailed: "failed",
-    payloads.PodRejected: "failed",
-    payloads.PredictionMissed: "failed",
-    payloads.EvictionDecided: "leaving",
-    payloads.HealRequested: "leaving",
-    payloads.PodEvicted: "leaving",
-    payloads.EvictionFailed: "failed",
-    payloads.PodNominated: "placed",
-    payloads.PlacementObserved: "running",
-    payloads.PodDeleted: "ended",
+#: Classes of the style sheet, by the part of an event in the pod's life.
+_KINDS = {
+    LifeEvent.REJECTED: "failed",
+    LifeEvent.PLACED: "placed",
+    LifeEvent.NOMINATED: "placed",
+    LifeEvent.BOUND: "bound",
+    LifeEvent.BIND_FAILED: "failed",
+    LifeEvent.OBSERVED: "running",
+    LifeEvent.EVICTION_DECIDED: "leaving",
+    LifeEvent.EVICTED: "leaving",
+    LifeEvent.EVICTION_FAILED: "failed",
+    LifeEvent.DELETED: "ended",
 }
 
 
@@ -122,70 +121,36 @@ def story(why: Why, events: Sequence[Event], *, now: int) -> Story:
 
 
 def _steps(events: list[Event]) -> Iterable[Step]:
-    by_position = {event.position: event for event in events}
+    kinds = {step.event.position: _kind(step) for step in life_steps(events)}
     before = 0
     for line in story_of(events):
-        payload = decode_payload(by_position[line.position])
-        kind = _KINDS.get(type(payload), "")
-        if isinstance(payload, payloads.PodObserved):
-            phase = payload.pod.phase
-            kind = {"Running": "running", "Failed": "failed", "Succeeded": "ended"}.get(phase, "")
         after = duration((line.recorded_at - before) / 1e6) if before else ""
         before = line.recorded_at
-        yield Step(line.position, line.recorded_at, after, kind, line.text)
+        yield Step(line.position, line.recorded_at, after, kinds[line.position], line.text)
+
+
+def _kind(step: LifeStep) -> str:
+    if isinstance(step.payload, payloads.PredictionMissed):
+        return "failed"
+    if isinstance(step.payload, payloads.PodObserved):
+        return {"Running": "running", "Failed": "failed", "Succeeded": "ended"}.get(step.payload.pod.phase, "")
+    return "" if step.part is None else _KINDS.get(step.part, "")
 
 
 def _lane(events: list[Event], began: int, ended: int) -> Lane | None:
     """Return a pod's time as spans; None where the log does not tell of it."""
-    marks: list[tuple[str, Event]] = []
-    node = namespace = name = ""
-    for event in events:
-        payload = decode_payload(event)
-        kind = _stage(payload, marks[-1][0] if marks else "")
-        node = getattr(payload, "node", "") or node
-        if isinstance(payload, payloads.PodObserved):
-            namespace, name = payload.pod.namespace, payload.pod.name
-            node = payload.pod.node_name or node
-        if kind and (not marks or marks[-1][0] != kind):
-            marks.append((kind, event))
-    if not marks or not name:
+    marks: list[tuple[LifeStage, Event]] = []
+    life = PodLife()
+    for event, _, _, life in life_steps(events):
+        if not marks or marks[-1][0] is not life.stage:
+            marks.append((life.stage, event))
+    if life.seen is None:
         return None
     whole = max(1, ended - began)
     spans = []
     for (kind, event), until in zip(marks, [*(event.recorded_at for _, event in marks[1:]), ended], strict=True):
-        if kind != "gone":
+        if kind is not LifeStage.GONE:
             lasted = until - event.recorded_at
             start, width = (round(100 * part / whole, 2) for part in (event.recorded_at - began, lasted))
             spans.append(Span(kind, event.position, start, width, f"{kind} for {duration(lasted / 1e6)}"))
-    return Lane(namespace, name, node, tuple(spans))
-
-
-def _stage(payload: payloads.Payload, before: str) -> str:
-    """Return how a pod stands from an event on; empty where that does not change."""
-    match payload:
-        case payloads.PodObserved(pod):
-            if pod.phase == "Failed":
-                return "failed"
-            if pod.phase == "Succeeded":
-                return "ended"
-            if pod.deletion_at is not None:
-                return "leaving"
-            if pod.phase == "Running":
-                return "running"
-            return "bound" if pod.node_name else before or "waiting"
-        case payloads.PodPlaced():
-            return "placed"
-        case payloads.PodBound():
-            return "bound"
-        case payloads.BindFailed():
-            return "waiting"
-        case payloads.PodRejected():
-            return "failed"
-        case payloads.EvictionDecided() | payloads.HealRequested() | payloads.PodEvicted():
-            return "leaving"
-        case payloads.EvictionFailed():
-            return "running"
-        case payloads.PodDeleted():
-            return "gone"
-        case _:
-            return ""
+    return Lane(life.seen.namespace, life.seen.name, life.node, tuple(spans))

@@ -10,7 +10,7 @@ from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pod_entry import PodEntry
 
 from kai_api.pages.devices import asked_of_claims
 from kai_api.pages.frame import duration
@@ -98,7 +98,7 @@ def waiting_line(
     waiting = [
         entry
         for entry in state.pods.values()
-        if entry.stage is Stage.WAITING
+        if entry.waiting
         and queue in ("", state.queue_of(entry)[0])
         and (namespaces is None or entry.pod.namespace in namespaces)
     ]

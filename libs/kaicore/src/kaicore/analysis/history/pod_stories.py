@@ -1,14 +1,15 @@
-"""The course of each pod, from events: the same rule for the recorded history and for a simulated one."""
+"""Each pod's life in a window, and its end: the same rule for the recorded history and for a simulated one."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.model.pod import Pod, is_kubelet_rejection
-from kaicore.rules.queues.resources import GPU, counted
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.queues.resources import gpus_of
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pod_life import LifeEvent, PodLife
 
 
 class StoryEnd(StrEnum):
@@ -32,20 +33,17 @@ class StoryEnd(StrEnum):
 
 
 @dataclass(slots=True)
-class PodStory:
-    """One pod; times are recorded times in microseconds since the epoch, 0 for what has not happened.
+class PodStory(PodLife):
+    """One pod's life in a window; times are recorded times in microseconds since the epoch, 0 for none.
 
     Attributes:
         pod: as it was when it came, or when the window began; afterwards only what its owner may change of it.
         group: key of its group.
         queue: the one that its group names, or `namespace/` and its namespace where it names none.
         gpus: that it asks for.
-        node: where it was placed last.
         placed_at: the time of the state on which that was decided.
         ended_at: when it was known to end: finished, rejected, or about to be deleted.
-        gone_at: when the API server had it no more.
         succeeded: whether it finished well.
-        deciding: a cycle decided to evict it, and the eviction has not failed.
         grace_us: from its deletion to its end, for one that was deleted while it ran.
     """
 
@@ -54,17 +52,9 @@ class PodStory:
     group: str = ""
     queue: str = ""
     gpus: int = 0
-    node: str = ""
-    placed_at: int = 0
-    bound_at: int = 0
-    running_at: int = 0
-    observed_at: int = 0
-    evicted_at: int = 0
     ended_at: int = 0
-    gone_at: int = 0
     end: StoryEnd = StoryEnd.OPEN
     succeeded: bool = False
-    deciding: bool = False
     grace_us: int = 0
 
     @property
@@ -90,18 +80,18 @@ class PodStories:
 
     def _begin(self, entry: PodEntry) -> None:
         pod = entry.pod
-        story = self.by_uid[pod.uid] = PodStory(pod, pod.created_at * 1_000_000, node=entry.node)
+        story = self.by_uid[pod.uid] = PodStory(pod, pod.created_at * 1_000_000, seen=pod, node=entry.node)
         self._file(story, entry)
         if entry.charged:
-            story.placed_at = entry.placed_at
-            story.bound_at = entry.placed_at if entry.stage is Stage.BOUND else 0
+            story.placed_at, story.bound = entry.placed_at, entry.stage is Stage.BOUND
+            story.bound_at = entry.placed_at if story.bound else 0
             story.running_at = pod.start_time * 1_000_000 or entry.started_at
-            story.deciding = entry.evicting or entry.repairing
+            story.evicting = entry.evicting or entry.repairing
             if pod.deletion_at is not None:
                 self._deleted(story, at=pod.deletion_at * 1_000_000)
         elif entry.stage is Stage.FINISHED:
             story.end = StoryEnd.REJECTED if entry.rejection is not None else StoryEnd.FINISHED
-            story.ended_at = self._state.recorded_at
+            story.ended_at = story.finished_at = self._state.recorded_at
 
     def take(self, payload: Payload, *, at: int) -> None:
         """Take an event in.
@@ -110,64 +100,43 @@ class PodStories:
             payload: of the event.
             at: when it was recorded, microseconds since the epoch.
         """
-        match payload:
-            case payloads.PodObserved(pod):
-                self._seen(pod, at)
-            case payloads.PodDeleted(uid=uid):
-                self._gone(uid, at)
-            case payloads.PodRejected(uid=uid):
-                self._end(uid, StoryEnd.REJECTED, at)
-            case payloads.PodPlaced(uid=uid, node=node):
-                if story := self.by_uid.get(uid):
-                    story.node, story.placed_at = node, at
-            case payloads.PodBound(uid=uid, node=node):
-                if story := self.by_uid.get(uid):
-                    story.node, story.bound_at = node, at
-            case payloads.PlacementObserved(uid=uid):
-                if (story := self.by_uid.get(uid)) and not story.observed_at:
-                    story.observed_at = at
-            case payloads.EvictionDecided(uid=uid) | payloads.HealRequested(uid=uid):
-                if story := self.by_uid.get(uid):
-                    story.deciding = True
-            case payloads.PodEvicted(uid=uid):
-                if story := self.by_uid.get(uid):
-                    story.deciding, story.evicted_at = True, at
-            case payloads.EvictionFailed(uid=uid):
-                if story := self.by_uid.get(uid):
-                    story.deciding = False
-            case _:
-                pass
-
-    def _seen(self, pod: Pod, at: int) -> None:
-        story = self.by_uid.get(pod.uid)
-        if story is None:
+        pod = payload.pod if isinstance(payload, payloads.PodObserved) else None
+        story = self.by_uid.get(getattr(payload, "uid", "") if pod is None else pod.uid)
+        if story is None and pod is not None:
             story = self.by_uid[pod.uid] = PodStory(pod, at)
-        elif not story.node:
+        if story is None:
+            return
+        if pod is not None and not story.node:
             story.pod = pod
+        part = story.take(payload, at=at)
+        if pod is not None:
+            self._seen(story, pod, at)
+        elif part is LifeEvent.REJECTED:
+            self._end(story, StoryEnd.REJECTED, at)
+        elif part is LifeEvent.DELETED:
+            self._deleted(story, at=at)
+            self._over(story, at)
+
+    def _seen(self, story: PodStory, pod: Pod, at: int) -> None:
         entry = self._state.pods.get(pod.uid)
         if entry is not None:
             self._file(story, entry)
-        if pod.node_name:
-            story.node = pod.node_name
-            story.bound_at = story.bound_at or at
-        if pod.phase == "Running":
-            story.running_at = story.running_at or at
         if pod.deletion_at is not None:
             self._deleted(story, at=at)
         if pod.finished:
             story.succeeded = pod.phase == "Succeeded"
             self._over(story, at)
-            self._end(pod.uid, StoryEnd.REJECTED if is_kubelet_rejection(pod) else StoryEnd.FINISHED, at)
+            self._end(story, StoryEnd.REJECTED if story.rejected else StoryEnd.FINISHED, at)
 
     def _file(self, story: PodStory, entry: PodEntry) -> None:
         queue, namespace = self._state.queue_of(entry)
         story.group, story.queue = entry.group, queue or f"namespace/{namespace}"
-        story.gpus = counted(entry.requests).get(GPU, 0)
+        story.gpus = gpus_of(entry.requests)
 
     def _deleted(self, story: PodStory, *, at: int) -> None:
         if story.end is not StoryEnd.OPEN:
             return
-        if story.deciding:
+        if story.evicting:
             story.end = StoryEnd.EVICTED
         else:
             story.end = StoryEnd.LOST if story.node and not self._is_well(story.node) else StoryEnd.DELETED
@@ -183,14 +152,7 @@ class PodStories:
         if story.end in (StoryEnd.EVICTED, StoryEnd.LOST, StoryEnd.DELETED) and not story.grace_us:
             story.grace_us = at - story.ended_at
 
-    def _gone(self, uid: str, at: int) -> None:
-        story = self.by_uid.get(uid)
-        if story is not None and not story.gone_at:
-            self._deleted(story, at=at)
-            self._over(story, at)
-            story.gone_at = at
-
-    def _end(self, uid: str, end: StoryEnd, at: int) -> None:
-        story = self.by_uid.get(uid)
-        if story is not None and story.end is StoryEnd.OPEN:
+    @staticmethod
+    def _end(story: PodStory, end: StoryEnd, at: int) -> None:
+        if story.end is StoryEnd.OPEN:
             story.end, story.ended_at = end, at

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaicore.analysis.projections.capacity import gpu_columns
-from kaicore.rules.queues.resources import GPU, counted, gpus_per_unit
+from kaicore.rules.queues.resources import gpus_of, gpus_per_unit
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: Moments of a window at which figures are taken at most, and at which stranded GPUs are looked for.
@@ -67,7 +67,7 @@ class Sampler:
         state = self._state
         total, held = gpus_by_row(state)
         waiting = [state.pods[uid] for uid in state.waiting]
-        asked = sum(counted(entry.requests).get(GPU, 0) for entry in waiting)
+        asked = sum(gpus_of(entry.requests) for entry in waiting)
         return Sample(
             at=at,
             gpus=int(total.sum()),

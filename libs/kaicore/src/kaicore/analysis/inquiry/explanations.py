@@ -306,14 +306,14 @@ def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
 
 def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
     """Explain something by its pods."""
-    waiting = [entry for entry in pods if entry.stage is Stage.WAITING]
+    waiting = [entry for entry in pods if entry.waiting]
     counts: Counter[Reason] = Counter()
     for entry in waiting:
         counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
     asked = None if oldest is None or not _is_decided_on(state, oldest) else Asked(state, state.config(), oldest)
-    others = [entry for entry in pods if entry.stage is not Stage.WAITING]
+    others = [entry for entry in pods if not entry.waiting]
     rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
     return Why(
         kind=kind,
@@ -343,6 +343,8 @@ def _verdict_of(pods: Sequence[PodEntry]) -> str:
         "rejected by kubelets"
         if is_rejected(entry)
         else "waiting"
+        if entry.waiting
+        else "being deleted"
         if entry.stage is Stage.WAITING
         else "placed, being bound"
         if entry.stage is Stage.PLACED

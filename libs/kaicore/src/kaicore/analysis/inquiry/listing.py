@@ -144,7 +144,7 @@ def _pods(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
         if wanted.admits(entry.pod.namespace)
         and wanted.name in ("", entry.pod.name)
         and wanted.node in ("", entry.node)
-        and (not wanted.pending or entry.stage is Stage.WAITING)
+        and (not wanted.pending or entry.waiting)
         and (not wanted.rejected or is_rejected(entry))
         and (not wanted.queue or wanted.queue in queue_of.all_of(entry))
     ]
@@ -261,7 +261,7 @@ def _queues(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     waiting: Counter[str] = Counter()
     running: Counter[str] = Counter()
     for entry in state.pods.values():
-        counts = waiting if entry.stage is Stage.WAITING else running if entry.charged else None
+        counts = waiting if entry.waiting else running if entry.charged else None
         if counts is not None:
             counts.update(set(names.all_of(entry)))
     for queue in queues_of(state):
@@ -341,9 +341,9 @@ def counts_by_stage(pods: Iterable[PodEntry]) -> Counter[str]:
     """Return how many pods are waiting, running, leaving, have succeeded, or (empty) have not."""
     return Counter(
         "waiting"
-        if entry.stage is Stage.WAITING
+        if entry.waiting
         else "leaving"
-        if entry.charged and entry.leaving
+        if entry.stage is Stage.WAITING or (entry.charged and entry.leaving)
         else "running"
         if entry.charged
         else "succeeded"

@@ -6,17 +6,33 @@ from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.inquiry.why_answers import EvictionAnswer, PodRejectionAnswer, TimelineStep
 from kaicore.rules.deciding.why import choice_text, zones_text
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import display_key
-from kaicore.rules.model.placement import Placement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pod_life import LifeEvent, life_steps
 
 #: A step that changes nothing of how a pod stands.
 OBSERVED = "zones observed"
 #: Successors that are shown of one pod.
 _MOST_SUCCESSORS = 3
+
+
+#: Texts of a timeline's steps; a node follows those with a colon.
+_STEP_TEXTS = {
+    LifeEvent.SEEN: "seen",
+    LifeEvent.STARTED: "running",
+    LifeEvent.FINISHED: "ended",
+    LifeEvent.REJECTED: "rejected: ",
+    LifeEvent.PLACED: "decided: ",
+    LifeEvent.NOMINATED: "room kept: ",
+    LifeEvent.BOUND: "bound: ",
+    LifeEvent.BIND_FAILED: "bind failed: ",
+    LifeEvent.OBSERVED: OBSERVED,
+    LifeEvent.EVICTION_DECIDED: "eviction decided: ",
+    LifeEvent.EVICTED: "evicted: ",
+    LifeEvent.DELETED: "deleted",
+}
 
 
 def waits_since(events: Sequence[Event]) -> Event | None:
@@ -25,61 +41,21 @@ def waits_since(events: Sequence[Event]) -> Event | None:
     Args:
         events: of one pod, in order.
     """
-    since: Event | None = None
-    for event in events:
-        payload = decode_payload(event)
-        match payload:
-            case payloads.PodObserved(pod):
-                if pod.node_name or pod.finished:
-                    since = None
-                elif since is None:
-                    since = event
-            case payloads.BindFailed():
-                since = event
-            case payloads.PodPlaced() | payloads.PodBound() | payloads.PodDeleted() | payloads.PodRejected():
-                since = None
-            case _:
-                pass
-    return since
+    position = 0
+    for step in life_steps(events):
+        position = step.life.waits_since
+    return next((event for event in events if event.position == position), None)
 
 
 def timeline(events: Sequence[Event]) -> list[TimelineStep]:
     """Return the steps of a pod's way, each with how long after the one before it came."""
     steps: list[tuple[str, int, int]] = []
-    phase = ""
-    for event in events:
-        payload = decode_payload(event)
-        what = ""
-        match payload:
-            case payloads.PodObserved(pod):
-                if not steps:
-                    steps.append(("created", pod.created_at * 1_000_000, 0))
-                    what = "seen"
-                if pod.phase != phase:
-                    ended = pod.phase in ("Succeeded", "Failed")
-                    what = "running" if pod.phase == "Running" else "ended" if ended else what
-                phase = pod.phase
-            case payloads.PodPlaced():
-                what = f"decided: {payload.node}"
-            case payloads.PodNominated():
-                what = f"room kept: {payload.node}"
-            case payloads.PodBound():
-                what = f"bound: {payload.node}"
-            case payloads.BindFailed():
-                what = f"bind failed: {payload.node}"
-            case payloads.PlacementObserved():
-                what = OBSERVED
-            case payloads.PodRejected():
-                what = f"rejected: {payload.node}"
-            case payloads.EvictionDecided() | payloads.HealRequested():
-                what = f"eviction decided: {payload.node}"
-            case payloads.PodEvicted():
-                what = f"evicted: {payload.node}"
-            case payloads.PodDeleted():
-                what = "deleted"
-            case _:
-                pass
-        if what:
+    for event, payload, part, life in life_steps(events):
+        if not steps and life.seen is not None:
+            steps.append(("created", life.seen.created_at * 1_000_000, 0))
+        text = "" if part is None else _STEP_TEXTS.get(part, "")
+        if text:
+            what = f"{text}{getattr(payload, 'node', '')}" if text.endswith(": ") else text
             steps.append((what, event.recorded_at, event.position))
     before = [at for _, at, _ in steps[:1]] + [at for _, at, _ in steps[:-1]]
     return [
@@ -91,11 +67,8 @@ def timeline(events: Sequence[Event]) -> list[TimelineStep]:
 def evictions(state: ClusterState, events: Iterable[Event]) -> list[EvictionAnswer]:
     """Return by which decisions pods of a name were evicted, for whom, and where their successors are."""
     answers = []
-    pod = None
-    for event in events:
-        payload = decode_payload(event)
-        if isinstance(payload, payloads.PodObserved):
-            pod = payload.pod
+    for event, payload, _, life in life_steps(events):
+        pod = life.seen
         if not isinstance(payload, payloads.EvictionDecided | payloads.HealRequested):
             continue
         successors: list[str] = []
@@ -140,11 +113,7 @@ def _where(entry: PodEntry) -> str:
 def rejections(state: ClusterState, events: Iterable[Event]) -> list[PodRejectionAnswer]:
     """Return what kubelets refused of pods of a name, what had been predicted, and what follows from it."""
     answers = []
-    predicted: dict[str, Placement | None] = {}
-    for event in events:
-        payload = decode_payload(event)
-        if isinstance(payload, payloads.PodPlaced):
-            predicted[payload.uid] = payload.placement
+    for event, payload, _, life in life_steps(events):
         if isinstance(payload, payloads.PodRejected):
             answers.append(
                 PodRejectionAnswer(
@@ -153,7 +122,7 @@ def rejections(state: ClusterState, events: Iterable[Event]) -> list[PodRejectio
                     at=time_text(event.recorded_at),
                     reason=payload.reason,
                     message=payload.message,
-                    predicted=zones_text(predicted.get(payload.uid)).removeprefix(" zones "),
+                    predicted=zones_text(life.predicted).removeprefix(" zones "),
                     learned=_learned(state, payload),
                 )
             )

@@ -12,11 +12,21 @@ from kaicore.analysis.inquiry.answers import Answer
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, span_of, trace_id, trace_of
+from kaicore.rules.state.pod_life import LifeEvent, life_steps
 from kaicore.version import version
 
 #: Of OTLP: a span of something inside, and a status that is an error.
 _INTERNAL, _ERROR = 1, 2
 _NAME = "kai-ledger"
+#: Steps by the event that ends them, each with whether it went wrong.
+_STEPS = {
+    LifeEvent.PLACED: ("decide", False),
+    LifeEvent.BOUND: ("bind", False),
+    LifeEvent.BIND_FAILED: ("bind", True),
+    LifeEvent.STARTED: ("start", False),
+    LifeEvent.REJECTED: ("start", True),
+    LifeEvent.EVICTION_DECIDED: ("run until evicted", False),
+}
 
 
 class TraceAnswer(Answer, frozen=True, kw_only=True):
@@ -57,14 +67,12 @@ def pod_spans(
     first = events[0]
     begins = reached = _created_at(first)
     steps: list[dict[str, Any]] = []
-    end, failed, running = None, False, False
-    for event in events:
-        payload = decode_payload(event)
-        name, wrong = _step(payload, running=running)
-        running = running or (name == "start" and not wrong)
-        if end is None and (running or name == "run" or wrong or isinstance(payload, payloads.PodDeleted)):
+    end, failed = None, False
+    for event, payload, part, life in life_steps(events):
+        name, wrong = _step(part, payload)
+        if end is None and (life.running_at or name == "run" or wrong or part is LifeEvent.DELETED):
             # A bind that failed is tried again.
-            end, failed = (None, False) if isinstance(payload, payloads.BindFailed) else (event, wrong)
+            end, failed = (None, False) if part is LifeEvent.BIND_FAILED else (event, wrong)
         if name:
             step = _span(event, name, begins=reached, wrong=wrong) | {"parentSpanId": span_of(first)}
             steps += [step] if event.position > after else []
@@ -119,7 +127,7 @@ def _gang(event: Event, group: str) -> str:
 
 def _running(events: Sequence[Event]) -> Event | None:
     """Return the event with which a pod came to run; None where it did not."""
-    return next((event for event in events if _step(decode_payload(event), running=False) == ("start", False)), None)
+    return next((step.event for step in life_steps(events) if step.part is LifeEvent.STARTED), None)
 
 
 def _created_at(event: Event) -> int:
@@ -128,25 +136,11 @@ def _created_at(event: Event) -> int:
     return min(created, event.recorded_at) or event.recorded_at
 
 
-def _step(payload: payloads.Payload, *, running: bool) -> tuple[str, bool]:
+def _step(part: LifeEvent | None, payload: payloads.Payload) -> tuple[str, bool]:
     """Return which step an event ends, and whether it went wrong; empty where it ends none."""
-    match payload:
-        case payloads.PodPlaced():
-            return "decide", False
-        case payloads.PodBound():
-            return "bind", False
-        case payloads.BindFailed():
-            return "bind", True
-        case payloads.PodRejected():
-            return "start", True
-        case payloads.EvictionDecided() | payloads.HealRequested():
-            return "run until evicted", False
-        case payloads.PodObserved(pod=pod) if pod.finished:
-            return "run", pod.phase == "Failed"
-        case payloads.PodObserved(pod=pod) if pod.phase == "Running" and not running:
-            return "start", False
-        case _:
-            return "", False
+    if part is LifeEvent.FINISHED and isinstance(payload, payloads.PodObserved):
+        return "run", payload.pod.phase == "Failed"
+    return _STEPS.get(part, ("", False)) if part is not None else ("", False)
 
 
 def _span(event: Event, name: str, *, begins: int, wrong: bool) -> dict[str, Any]:

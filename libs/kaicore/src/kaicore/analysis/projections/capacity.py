@@ -16,7 +16,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.queues.resources import gpus_per_unit
+from kaicore.rules.queues.resources import gpus_of, gpus_per_unit
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: What a pod is supposed to use for a GPU where none runs: one CPU, 1 GiB.
@@ -108,7 +108,7 @@ def use_per_gpu(state: ClusterState) -> Amounts:
     """Return what pods that hold GPUs use of CPU and memory for each, their medians; at least one CPU and 1 GiB."""
     weights: dict[tuple[int, int], int] = {}
     for entry in state.pods.values():
-        if entry.charged and (gpus := _count(entry.requests)):
+        if entry.charged and (gpus := gpus_of(entry.requests)):
             each = (entry.requests.get(CPU, 0) // gpus, entry.requests.get(MEMORY, 0) // gpus)
             weights[each] = weights.get(each, 0) + gpus
     if not weights:
@@ -127,10 +127,6 @@ def _median(weighed: Iterable[tuple[int, int]]) -> int:
         if passed >= half:
             return value
     return 0
-
-
-def _count(amounts: Amounts) -> int:
-    return sum(amount * gpus_per_unit(resource) for resource, amount in amounts.items())
 
 
 def _gpus(amounts: Ints, resources: dict[str, int]) -> Ints:

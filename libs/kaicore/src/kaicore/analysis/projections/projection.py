@@ -19,7 +19,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
-from kaicore.rules.queues.resources import GPU, gpus_per_unit
+from kaicore.rules.queues.resources import GPU, gpus_of
 from kaicore.rules.state.accuracy import fold_counting
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
@@ -27,7 +27,7 @@ from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.queue_shares import figures
 
 #: Of what the rows are made; another one makes all of them anew.
-PROJECTION_SCHEMA = 2
+PROJECTION_SCHEMA = 3
 
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
@@ -139,7 +139,7 @@ class Projection:
             event,
             created_at=pod.created_at * 1_000_000,
             node=pod.node_name or row.node,
-            gpus=_gpus(entry.requests),
+            gpus=gpus_of(entry.requests),
             started_at=row.started_at or entry.started_at,
             finished_at=row.finished_at or (event.recorded_at if finished else 0),
             outcome="Rejected" if rejected else pod.phase,
@@ -202,6 +202,7 @@ def occupancy(state: ClusterState) -> Occupancy:
     """Return how a cluster stands, as the row of the minute of its last event."""
     columns = gpu_columns(state)
     gpus = columns.sum()
+    waiting = [state.pods[uid] for uid in state.waiting]
     stages = Counter(entry.stage for entry in state.pods.values())
     return Occupancy(
         at=state.recorded_at // MINUTE_US * MINUTE_US,
@@ -213,15 +214,11 @@ def occupancy(state: ClusterState) -> Occupancy:
         gpus_free=gpus.free,
         gpus_stranded=gpus.stranded,
         gpus_out=gpus.out,
-        gpus_waiting=sum(_gpus(entry.requests) for entry in state.pods.values() if entry.stage is Stage.WAITING),
-        pods_waiting=stages[Stage.WAITING],
+        gpus_waiting=sum(gpus_of(entry.requests) for entry in waiting),
+        pods_waiting=len(waiting),
         pods_placed=stages[Stage.PLACED],
         pods_bound=stages[Stage.BOUND],
     )
-
-
-def _gpus(amounts: Amounts) -> int:
-    return sum(amount * gpus_per_unit(resource) for resource, amount in amounts.items())
 
 
 _QUEUE_FIGURES = ("seconds", "allocated", "requested", "fair_share")

@@ -24,6 +24,7 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.agreement import Agreement, MissCause, compare
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pod_life import PodLife
 from kaicore.rules.state.repairs import why_not
 
 _COMPARED = {
@@ -42,75 +43,75 @@ class StoryLine:
     text: str
 
 
-def story_of(events: list[Event]) -> list[StoryLine]:  # long: one case for each event
+def story_of(events: list[Event]) -> list[StoryLine]:
     """Return a pod's story, from the events of its stream; facts that changed nothing of interest are left out."""
     lines: list[StoryLine] = []
-    before: Pod | None = None
-    predicted: Placement | None = None
-    nominated = ""
+    life = PodLife()
     for event in events:
         payload = decode_payload(event)
-        text = ""
-        match payload:
-            case payloads.PodObserved(pod):
-                text = _pod_news(before, pod)
-                previous = "" if before is None else before.nominated_node
-                if pod.nominated_node not in ("", previous, nominated):
-                    text += (
-                        f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, "
-                        "by another scheduler"
-                    )
-                before = pod
-            case payloads.PodPlaced():
-                predicted = payload.placement
-                text = f"cycle {payload.cycle} placed it on {payload.node}{zones_text(predicted)}"
-                if payload.domains:
-                    text += f", {_domains_text(payload)}"
-                for claim, volume in sorted(payload.volumes.items()):
-                    text += f", claim {claim} gets volume {volume}"
-                for claim, allocation in sorted(payload.devices.items()):
-                    text += f", claim {claim} gets {devices_text(allocation)}"
-                if payload.rejected_here_before:
-                    text += f" (whose kubelet had rejected such pods {payload.rejected_here_before} times)"
-            case payloads.PodBound():
-                text = f"bound to {payload.node}" + (f" at attempt {payload.attempts}" if payload.attempts > 1 else "")
-            case payloads.BindFailed():
-                text = f"binding to {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
-            case payloads.PodRejected():
-                text = f"rejected by the kubelet of {payload.node}: {payload.reason}: {payload.message}"
-            case payloads.PlacementObserved():
-                text = f"observed on {payload.node}{zones_text(payload.placement)}"
-                if before is not None and (problem := _impossible(before, payload.placement)):
-                    text += f", which is not believed: {problem}"
-                elif predicted is not None:
-                    text += f", {_COMPARED[compare(predicted, payload.placement)]}"
-            case payloads.PredictionMissed(cause=cause):
-                text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
-            case payloads.EvictionDecided():
-                preemptor = f" to make way for {payload.preemptor}" if payload.preemptor else ""
-                text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{preemptor}"
-                if payload.fits_on:
-                    text += f"; its successor fits on {payload.fits_on}"
-                text += failures_text(payload.failures_left) + choice_text(payload)
-            case payloads.PodNominated():
-                where = f"{payload.node}{zones_text(payload.placement)}"
-                nominated = payload.node
-                text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
-            case payloads.NominationCleared():
-                text = f"cycle {payload.cycle} keeps no more room for it on {payload.node}: {payload.reason}"
-            case payloads.HealRequested():
-                text = f"cycle {payload.cycle} has it evicted, for its own NUMA policy was missed: {payload.missed}"
-            case payloads.PodEvicted():
-                text = f"evicted from {payload.node}"
-            case payloads.EvictionFailed():
-                text = f"evicting it from {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
-            case payloads.PodDeleted():
-                text = "deleted"
-            case _:
-                pass
-        if text:
+        if text := _story_text(payload, life):
             lines.append(StoryLine(event.position, event.recorded_at, text))
+        life.take(payload, at=event.recorded_at, position=event.position)
     return lines
+
+
+def _story_text(payload: payloads.Payload, life: PodLife) -> str:  # long: one case for each event
+    """Tell an event in words, given the pod's life before it; empty where it changed nothing of interest."""
+    text = ""
+    match payload:
+        case payloads.PodObserved(pod):
+            text = _pod_news(life.seen, pod)
+            previous = "" if life.seen is None else life.seen.nominated_node
+            if pod.nominated_node not in ("", previous, life.nominated):
+                text += (
+                    f"{'; ' if text else ''}its status names {pod.nominated_node} as kept for it, by another scheduler"
+                )
+        case payloads.PodPlaced():
+            text = f"cycle {payload.cycle} placed it on {payload.node}{zones_text(payload.placement)}"
+            if payload.domains:
+                text += f", {_domains_text(payload)}"
+            for claim, volume in sorted(payload.volumes.items()):
+                text += f", claim {claim} gets volume {volume}"
+            for claim, allocation in sorted(payload.devices.items()):
+                text += f", claim {claim} gets {devices_text(allocation)}"
+            if payload.rejected_here_before:
+                text += f" (whose kubelet had rejected such pods {payload.rejected_here_before} times)"
+        case payloads.PodBound():
+            text = f"bound to {payload.node}" + (f" at attempt {payload.attempts}" if payload.attempts > 1 else "")
+        case payloads.BindFailed():
+            text = f"binding to {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
+        case payloads.PodRejected():
+            text = f"rejected by the kubelet of {payload.node}: {payload.reason}: {payload.message}"
+        case payloads.PlacementObserved():
+            text = f"observed on {payload.node}{zones_text(payload.placement)}"
+            if life.seen is not None and (problem := _impossible(life.seen, payload.placement)):
+                text += f", which is not believed: {problem}"
+            elif life.predicted is not None:
+                text += f", {_COMPARED[compare(life.predicted, payload.placement)]}"
+        case payloads.PredictionMissed(cause=cause):
+            text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
+        case payloads.EvictionDecided():
+            preemptor = f" to make way for {payload.preemptor}" if payload.preemptor else ""
+            text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{preemptor}"
+            if payload.fits_on:
+                text += f"; its successor fits on {payload.fits_on}"
+            text += failures_text(payload.failures_left) + choice_text(payload)
+        case payloads.PodNominated():
+            where = f"{payload.node}{zones_text(payload.placement)}"
+            text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
+        case payloads.NominationCleared():
+            text = f"cycle {payload.cycle} keeps no more room for it on {payload.node}: {payload.reason}"
+        case payloads.HealRequested():
+            text = f"cycle {payload.cycle} has it evicted, for its own NUMA policy was missed: {payload.missed}"
+        case payloads.PodEvicted():
+            text = f"evicted from {payload.node}"
+        case payloads.EvictionFailed():
+            text = f"evicting it from {payload.node} failed: {payload.code} {payload.reason}: {payload.message}"
+        case payloads.PodDeleted():
+            text = "deleted"
+        case _:
+            pass
+    return text
 
 
 def devices_text(allocation: Allocation) -> str:

@@ -8,14 +8,15 @@ import re
 from collections import deque
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kaicore.rules.engine.placement.pod_class import node_requests
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.labels import queue_of
-from kaicore.rules.model.pod import Pod, is_kubelet_rejection
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.pod_life import LifeEvent, PodLife
 
 #: Types of the events that tell of runs.
 RUN_EVENTS = tuple(
@@ -132,7 +133,7 @@ class RunHistory:
         self.since = 0
         self._by_key: dict[tuple[Basis, str], deque[Run]] = {}
         self._running: dict[str, _Running] = {}
-        self._evicted: set[str] = set()
+        self._lives: dict[str, PodLife] = {}
         self._last_ends: dict[str, _LastEnd] = {}
 
     def take(self, event: Event) -> None:
@@ -146,32 +147,26 @@ class RunHistory:
         self.since = self.since or event.recorded_at
         if event.type not in RUN_EVENTS:
             return
-        match decode_payload(event):
-            case payloads.PodObserved(pod):
-                self._seen(pod, event.recorded_at)
-            case payloads.PodDeleted(uid=uid):
-                self._end(uid, event.recorded_at)
-            case payloads.EvictionDecided(uid=uid) | payloads.HealRequested(uid=uid):
-                self._evicted.add(uid)
-            case payloads.EvictionFailed(uid=uid):
-                self._evicted.discard(uid)
-            case _:
-                pass
+        payload: Any = decode_payload(event)
+        uid = payload.pod.uid if isinstance(payload, payloads.PodObserved) else payload.uid
+        life = self._lives.setdefault(uid, PodLife())
+        part = life.take(payload, at=event.recorded_at)
+        if life.rejected:
+            self._running.pop(uid, None)
+        elif part is LifeEvent.STARTED:
+            self._begin(payload.pod, event.recorded_at)
+        elif part is LifeEvent.FINISHED:
+            if uid not in self._running and payload.pod.start_time and not life.evicting:
+                self._begin(payload.pod, event.recorded_at)
+            self._end(uid, event.recorded_at, ended=not life.evicting)
+        elif part is LifeEvent.DELETED:
+            self._end(uid, event.recorded_at, ended=not life.evicting)
+        if part is LifeEvent.DELETED:
+            del self._lives[uid]
 
     def runs(self, basis: Basis, key: str) -> tuple[Run, ...]:
         """Return the last runs of a kind, the oldest first."""
         return tuple(self._by_key.get((basis, key), ()))
-
-    def _seen(self, pod: Pod, at: int) -> None:
-        uid = pod.uid
-        if is_kubelet_rejection(pod):
-            self._running.pop(uid, None)
-        elif pod.finished:
-            if uid not in self._running and pod.start_time and uid not in self._evicted:
-                self._begin(pod, at)
-            self._end(uid, at)
-        elif pod.phase == "Running" and uid not in self._running:
-            self._begin(pod, at)
 
     def _begin(self, pod: Pod, at: int) -> None:
         owner = pod.owner.uid if pod.owner is not None else pod.uid
@@ -179,10 +174,8 @@ class RunHistory:
         started_at = min(pod.start_time * 1_000_000 or at, at)
         self._running[pod.uid] = _Running(run_keys(pod), owner, started_at)
 
-    def _end(self, uid: str, at: int) -> None:
+    def _end(self, uid: str, at: int, *, ended: bool) -> None:
         running = self._running.pop(uid, None)
-        ended = uid not in self._evicted
-        self._evicted.discard(uid)
         if running is None:
             return
         last = self._last_ends.get(running.owner)

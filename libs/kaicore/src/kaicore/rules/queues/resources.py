@@ -17,8 +17,13 @@ _MIG = re.compile(r"[^/]+/mig-(\d{1,2})g\.")
 
 def counted(amounts: Amounts) -> Amounts:
     """Return amounts as queues count them: with `gpu`, where they hold any GPU."""
-    gpus = sum(amount * gpus_per_unit(resource) for resource, amount in amounts.items())
+    gpus = gpus_of(amounts)
     return {**amounts, GPU: gpus} if gpus else dict(amounts)
+
+
+def gpus_of(amounts: Amounts) -> int:
+    """Return how many GPUs amounts hold, of all kinds."""
+    return sum(amount * gpus_per_unit(resource) for resource, amount in amounts.items())
 
 
 @lru_cache(maxsize=4096)

@@ -174,7 +174,7 @@ class PodEntry(msgspec.Struct):
 
     @property
     def waiting(self) -> bool:
-        """Whether a cycle may place it, now or later."""
+        """Whether a cycle may place it, now or later; all that counts or lists waiting pods means this."""
         return self.stage is Stage.WAITING and self.pod.deletion_at is None and not self.gone
 
     @property
