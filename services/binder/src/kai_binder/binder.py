@@ -64,6 +64,8 @@ from kai_binder.work_share import Work, WorkShare
 LOG, API = "log", "api"
 
 _PAGE = 2000
+#: Pods evicted at the same time.
+_EVICTIONS = 8
 _T = TypeVar("_T")
 
 
@@ -81,6 +83,7 @@ class Binder:
         metrics: BinderMetrics,
         clock: Callable[[], int],
         options: BinderOptions | None = None,
+        recording: RecorderOptions | None = None,
         observer: FeedObserver | None = None,
         jitter: Callable[[], float] = random.random,
         share: WorkShare | None = None,
@@ -93,7 +96,8 @@ class Binder:
         context: its health must have the conditions `LOG` and `API`.
         metrics: to count with.
         clock: microseconds since the epoch.
-        options: how to work.
+        options: how to work; a process gives its settings.
+        recording: how outcomes are recorded, and how long a server that is not there at the start is left alone.
         observer: of the feed.
         jitter: random numbers of 0 to 1.
         share: of the work, this binder's; None for all of it.
@@ -106,7 +110,9 @@ class Binder:
         self._context = context
         self._metrics = metrics
         self._clock = clock
-        self._options = options or BinderOptions()
+        self._options = options or BinderOptions.model_validate({})
+        recording = recording or RecorderOptions()
+        self._retry_s = recording.retry_s
         self._observer = observer
         self._jitter = jitter
         self._projection = BinderProjection()
@@ -119,7 +125,7 @@ class Binder:
             context=context,
             condition=LOG,
             on_dropped=self._dropped,
-            options=RecorderOptions(retry_s=self._options.retry_s, flush_s=self._options.flush_s),
+            options=recording,
         )
         self._outbox = self._recorder.outbox
         self._evicting = self._new_worker(Evicting, self._options.evict_give_up_s)
@@ -159,7 +165,7 @@ class Binder:
             UnknownEvent: a newer kai-ledger has written to the log.
             ConfigurationError: the API server or the log cannot be reached like this.
         """
-        retry_s = self._options.retry_s
+        retry_s = self._retry_s
         projection = await until_answered(self._context, LOG, self._recall, retry_s=retry_s)
         if projection is None:
             return
@@ -179,7 +185,7 @@ class Binder:
             self._hub_side.run(),
             self._provisioning.work(),
             self._claims.clear(),
-            *(self._evicting.work() for _ in range(self._options.evictions)),
+            *(self._evicting.work() for _ in range(_EVICTIONS)),
             *(self._work() for _ in range(self._options.concurrency)),
         )
         # Also where the log has not moved on: what was written since is in it.
