@@ -80,7 +80,7 @@ def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
         if name == _GUIDES:
             return _fails("KAI_TEST_LONG", "tests/e2e/test_adopting.py")
         if name in _GUIDE_OF:
-            # Here, so that a machine without Go skips them: the tests take both for granted.
+            # Here, so that a machine without them skips these: the tests take both for granted.
             sources(_GUIDE_OF[name])
             for one in _GUIDE_OF[name].programs:
                 program(one)

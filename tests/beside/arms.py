@@ -102,7 +102,7 @@ def run_arm(arm: Arm, root: Path, *, jobs: int, every_s: float, seed: int) -> Ar
     The API server is that of `KAI_TEST_KUBECONFIG`, by default a simulated one.
 
     Raises:
-        FileNotFoundError: there is no Go to build the other side with.
+        FileNotFoundError: a program of the other side is not there.
     """
     began = time.monotonic()
     with ExitStack() as stack:

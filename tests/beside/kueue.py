@@ -21,7 +21,7 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 
 from tests.beside.control_plane import Program
-from tests.beside.programs import KUEUE, required, sources
+from tests.beside.programs import AUTOSCALER, KUEUE, sources
 from tests.e2e.cluster import PATIENCE_S
 from tests.ports import free_port
 
@@ -42,7 +42,7 @@ def kueue(kubeconfig: Path, root: Path) -> Iterator[None]:
         root: for what it keeps.
 
     Raises:
-        FileNotFoundError: there is no Go to build it with, or to find its manifests by.
+        FileNotFoundError: its program, or its manifests, are not there.
     """
     root.mkdir(exist_ok=True)
     webhooks, health = free_port(), free_port()
@@ -114,8 +114,7 @@ def _definitions(webhooks: int) -> Iterator[Json]:
             definition["spec"]["conversion"] = patch["spec"]["conversion"]
             _at_home(definition["spec"]["conversion"]["webhook"], webhooks)
         yield definition
-    autoscaler = required(KUEUE, "k8s.io/autoscaler/cluster-autoscaler/apis")
-    yield yaml.safe_load((autoscaler / _PROVISIONING).read_text())
+    yield yaml.safe_load((sources(AUTOSCALER) / "cluster-autoscaler/apis" / _PROVISIONING).read_text())
 
 
 def _webhooks(port: int) -> Iterator[Json]:

@@ -45,10 +45,10 @@ TOPOLOGY_AWARE_CONFIG: dict[str, Any] = {
 
 
 def kai_definitions() -> list[dict[str, Any]]:
-    """Return KAI's definitions as it ships them, in Go's module cache.
+    """Return KAI's definitions as it ships them.
 
     Raises:
-        FileNotFoundError: there is no Go to fetch them with.
+        FileNotFoundError: they are not in the folder that the user names.
     """
     return _documents(KAI, "deployments/kai-scheduler/crds")
 
@@ -57,7 +57,7 @@ def volcano_definitions() -> list[dict[str, Any]]:
     """Return Volcano's definitions as it ships them.
 
     Raises:
-        FileNotFoundError: there is no Go to fetch them with.
+        FileNotFoundError: they are not in the folder that the user names.
     """
     return _documents(VOLCANO, "config/crd/volcano/bases") + _documents(VOLCANO, "config/crd/jobflow/bases")
 
@@ -66,7 +66,7 @@ def koordinator_definitions() -> list[dict[str, Any]]:
     """Return Koordinator's definitions as it ships them, without NodeResourceTopology, which the nodes' publisher has.
 
     Raises:
-        FileNotFoundError: there is no Go to fetch them with.
+        FileNotFoundError: they are not in the folder that the user names.
     """
     definitions = _documents(KOORDINATOR, "config/crd/bases")
     return [one for one in definitions if one["spec"]["group"] != "topology.node.k8s.io"]

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from kai_binder import binder, lanes
-from kai_binder.attempt import outcome_unit
+from kai_binder.attempt import Attempt, outcome_unit
 from kai_binder.hub_side import HubSide
 from kai_hub import app as hub_routes
 from kai_scheduler.scheduler import Scheduler
@@ -125,10 +125,12 @@ def _early_outcomes() -> Context[Any]:
     """The binder tells that it has bound a pod before it asks the API server to."""
     ask = binder.Binder._ask
 
-    async def early(self: binder.Binder, attempt: Any, begun: float) -> None:
-        attempt.bound()
-        await self._outbox.put([outcome_unit(attempt.binding, attempt.outcome, now=self._clock())])
-        await ask(self, attempt, begun)
+    async def early(self: binder.Binder, what: Any, task: Any) -> Any:
+        attempt = Attempt(task, patience_s=0)
+        attempt.done()
+        assert attempt.outcome is not None
+        await self._outbox.put([outcome_unit(task, attempt.outcome, now=self._clock())])
+        return await ask(self, what, task)
 
     return patch.object(binder.Binder, "_ask", early)
 

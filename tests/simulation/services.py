@@ -179,7 +179,6 @@ async def bind(place: Place, pace: Pace) -> None:
         clock=place.process.clock,
         options=BinderOptions(
             concurrency=8,
-            evictions=2,
             give_up_s=pace.give_up_s,
             evict_give_up_s=2 * pace.give_up_s,
             annotations=pace.side_writes,

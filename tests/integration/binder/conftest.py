@@ -22,6 +22,7 @@ from kaicore.rules.events.payloads import Payload, PlacementObserved, PodDeleted
 from kaicore.rules.model.device import Allocation, ExtendedClaim
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health, ServiceContext, get_logger
+from kaicore.runtime.service.recorder import RecorderOptions
 from prometheus_client import CollectorRegistry
 
 from tests.kube import PODS, Api, Json, simulated
@@ -56,7 +57,8 @@ class RunningBinder:
             context=self.context,
             metrics=BinderMetrics(cluster, registry=self.registry),
             clock=lambda: time.time_ns() // 1000,
-            options=BinderOptions(**{"retry_s": 0.01, "side_writes_per_s": 1000.0, **options}),
+            options=BinderOptions(**{"side_writes_per_s": 1000.0, **options}),
+            recording=RecorderOptions(retry_s=0.01),
             jitter=lambda: 0.0,
             share=share,
         )

@@ -4,12 +4,24 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
-from kai_binder.attempt import LAST_DELAY_S, Ask, Attempt, binding_document, binding_path
-from kai_binder.projection import PodBinding
+from kai_binder.attempt import Ask, Attempt, binding_document, binding_path
+from kai_binder.projection import PodBinding, Task
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS
-from kaicore.rules.events.payloads import BindFailed, PodBound, PodPlaced
+from kaicore.rules.events.payloads import (
+    BindFailed,
+    EvictionFailed,
+    HealRequested,
+    PodBound,
+    PodEvicted,
+    PodPlaced,
+    ProvisioningRequestCreated,
+    ProvisioningRequested,
+    ProvisioningRequestRefused,
+    ProvisioningRequestRemoved,
+    ProvisioningWithdrawn,
+)
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
 from tests import wire
@@ -41,8 +53,8 @@ def deleting() -> PodObject:
 
 
 def bound(attempt: Attempt) -> None:
-    assert attempt.ask is Ask.BIND
-    attempt.bound()
+    assert attempt.ask is Ask.ACT
+    attempt.done()
 
 
 def unanswered(code: int = 0, *, at: float = 0.0) -> Step:
@@ -128,6 +140,53 @@ def test_answers_lead_to_an_outcome(steps: list[Step], outcome: PodBound | BindF
     assert attempt.outcome == outcome
 
 
+EVICTED = HealRequested("uid-p", "default", "p", "n1", "default/1", pod_class="", owner="", missed="")
+WANTED = ProvisioningRequested(
+    "Pod/default/p", "default", "kai-p", cycle="default/1", provisioning_class="check", attempt=1, pod_sets=()
+)
+UNWANTED = ProvisioningWithdrawn("Pod/default/p", "default", "kai-p", cycle="default/1", reason="", pod_sets=1)
+
+
+def outcome_of(decision: HealRequested | ProvisioningRequested | ProvisioningWithdrawn, *steps: Step) -> object:
+    attempt = Attempt(Task(UUID(int=2), 8, 0, decision), patience_s=PATIENCE_S)
+    for step in steps:
+        assert attempt.outcome is None
+        assert attempt.ask is Ask.ACT, "only a binding is looked for"
+        step(attempt)
+    return attempt.outcome
+
+
+def eviction_failed(code: int, reason: str, attempts: int, *, gone: bool) -> EvictionFailed:
+    return EvictionFailed("uid-p", "default", "p", "n1", code, reason, message="no", attempts=attempts, gone=gone)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([unanswered(429), refused(401), bound], PodEvicted("uid-p", "default", "p", "n1", 3)),
+        ([refused(409, "Conflict")], eviction_failed(409, "Conflict", 1, gone=True)),
+        ([refused(404, "NotFound")], eviction_failed(404, "NotFound", 1, gone=True)),
+        ([refused(403, "Forbidden")], eviction_failed(403, "Forbidden", 1, gone=False)),
+        ([unanswered(), refused(401, "Unauthorized", at=60)], eviction_failed(401, "Unauthorized", 2, gone=False)),
+    ],
+)
+def test_an_eviction_is_asked_for_until_it_is_taken_refused_or_patience_ends(
+    steps: list[Step], expected: PodEvicted | EvictionFailed
+) -> None:
+    assert outcome_of(EVICTED, *steps) == expected
+
+
+def test_a_provisioning_request_is_made_or_deleted_or_refused() -> None:
+    assert outcome_of(WANTED, unanswered(503), bound) == ProvisioningRequestCreated(
+        "Pod/default/p", "default", "kai-p", 2
+    )
+    assert outcome_of(UNWANTED, bound) == ProvisioningRequestRemoved("Pod/default/p", "default", "kai-p", 1)
+    for decision, removing in ((WANTED, False), (UNWANTED, True)):
+        refusal = outcome_of(decision, unanswered(503), unanswered(503, at=PATIENCE_S))
+        assert isinstance(refusal, ProvisioningRequestRefused)
+        assert (refusal.code, refusal.reason, refusal.attempts, refusal.removing) == (503, "Timeout", 2, removing)
+
+
 def test_an_outcome_of_another_clients_post_is_told_apart() -> None:
     attempt = Attempt(BINDING, patience_s=PATIENCE_S)
     CONFLICT(attempt)
@@ -143,7 +202,7 @@ def test_waiting_grows_and_the_servers_wish_is_granted() -> None:
         unanswered(500)(attempt)
         delays.append(attempt.delay_s(1.0))
     assert delays == sorted(delays)
-    assert (delays[-1], attempt.delay_s(0.0)) == (LAST_DELAY_S, LAST_DELAY_S / 2)
+    assert (delays[-1], attempt.delay_s(0.0)) == (10, 5)
     attempt.unanswered(ClusterUnavailable("busy", retry_after_s=25), elapsed_s=0)
     assert attempt.delay_s(0.5) == 25
     attempt.unanswered(ClusterUnavailable("busy", retry_after_s=86400), elapsed_s=0)
@@ -155,7 +214,7 @@ def test_a_look_after_a_conflict_does_not_wait() -> None:
     CONFLICT(attempt)
     assert (attempt.ask, attempt.delay_s(1.0)) == (Ask.LOOK, 0)
     attempt.found(pod(), elapsed_s=0)
-    assert attempt.ask is Ask.BIND
+    assert attempt.ask is Ask.ACT
     assert attempt.delay_s(1.0) > 0
 
 

@@ -2,7 +2,18 @@
 
 import msgspec
 import pytest
-from kai_binder.projection import SNAPSHOT_SCHEMA, BinderProjection, Observation, PodBinding
+from kai_binder.evictions import reason_on_pod
+from kai_binder.projection import (
+    SNAPSHOT_SCHEMA,
+    BinderProjection,
+    Decision,
+    NominatedNode,
+    Observation,
+    PodBinding,
+    Task,
+    is_binding,
+    is_eviction,
+)
 from kaicore.ledger.log.port import Snapshot
 from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import Event
@@ -40,7 +51,7 @@ class Story(Ledger):
         super().__init__()
         self.projection = BinderProjection()
 
-    def tell(self, event: Event) -> PodBinding | Observation | None:
+    def tell(self, event: Event) -> Task[Decision] | NominatedNode | Observation | None:
         return self.projection.fold(event)
 
     def see(self, name: str) -> None:
@@ -49,10 +60,10 @@ class Story(Ledger):
     def place(self, name: str, node: str = "n1", placement: Placement | None = PLACEMENT) -> PodBinding:
         payload = PodPlaced(f"uid-{name}", "default", name, node, "default/1", "class", placement)
         binding = self.decided(f"pod/uid-{name}", payload)
-        assert isinstance(binding, PodBinding)
+        assert is_binding(binding)
         return binding
 
-    def decided(self, stream: str, payload: Payload) -> PodBinding | Observation | None:
+    def decided(self, stream: str, payload: Payload) -> Task[Decision] | NominatedNode | Observation | None:
         """A cycle that made one decision, and this decision."""
         (cycle,) = cycle_unit("c", len(self.events), payload)
         recorded = self.record("cycle/default", cycle.events[0].payload)
@@ -90,7 +101,7 @@ def test_a_decision_is_open_until_its_outcome() -> None:
     story.outcome("b", failed("b"), of=two)
     story.delete("c")
     assert not any(map(story.projection.is_open, (one, two, three)))
-    assert story.projection.bindings == {}
+    assert story.projection.tasks == {}
 
 
 def test_an_outcome_closes_only_its_own_decision() -> None:
@@ -129,10 +140,10 @@ def test_a_snapshot_gives_back_what_was_left() -> None:
     story.observe("a")
     snapshot = story.projection.snapshot()
     restored = BinderProjection.restored(snapshot)
-    assert restored.bindings == story.projection.bindings
+    assert restored.tasks == story.projection.tasks
     assert restored.observations == story.projection.observations
     assert restored.position == story.projection.position == snapshot.position
-    assert restored.is_open(restored.bindings["uid-b"])
+    assert restored.is_open(restored.tasks["bind pod/uid-b"])
 
 
 def test_a_snapshot_that_cannot_be_read_is_refused() -> None:
@@ -163,8 +174,9 @@ def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, expe
         failures_left=left,
     )
     story.decided("pod/uid-a", decided)
-    (eviction,) = story.projection.evictions.values()
-    assert eviction.condition == f"kai-ledger: Preempted: makes way for Pod/default/high; {expected}"
+    (eviction,) = story.projection.tasks.values()
+    assert is_eviction(eviction)
+    assert reason_on_pod(eviction) == f"kai-ledger: Preempted: makes way for Pod/default/high; {expected}"
 
 
 def test_more_decisions_than_the_cycle_made_and_those_of_no_cycle_are_refused() -> None:
@@ -178,6 +190,6 @@ def test_more_decisions_than_the_cycle_made_and_those_of_no_cycle_are_refused() 
         forged = story.record(f"pod/uid-{name}", payload)
         assert story.tell(msgspec.structs.replace(forged, cause=cause)) is None
     assert len(story.projection.refused) == 4
-    assert list(story.projection.bindings) == ["uid-a"]
+    assert list(story.projection.tasks) == ["bind pod/uid-a"]
     restored = BinderProjection.restored(story.projection.snapshot())
     assert restored.cycle == story.projection.cycle

@@ -15,13 +15,13 @@ from functools import partial
 from typing import TypeVar
 
 from kaicore.errors import (
-    ApiStatus,
     ClusterUnavailable,
     IdempotencyConflict,
     InvalidObject,
     KaiError,
 )
 from kaicore.kube.api.client import KubeClient
+from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
@@ -34,22 +34,25 @@ from kaicore.rules.hub.cluster_side import Term
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
-from kai_binder.attempt import Ask, Attempt, binding_document, binding_path, outcome_unit, pod_path
+from kai_binder.attempt import Ask, Attempt, Outcome, binding_document, binding_path, outcome_unit, pod_path
 from kai_binder.claims import Claims, uses_devices
 from kai_binder.evictions import Evicting
 from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
-from kai_binder.lanes import Lanes
+from kai_binder.lanes import Lanes, bring_about
 from kai_binder.metrics import BinderMetrics
 from kai_binder.projection import (
     EVENT_TYPES,
     SNAPSHOT_NAME,
     SNAPSHOT_SCHEMA,
     BinderProjection,
+    Decision,
     NominatedNode,
     Observation,
     PodBinding,
-    PodEviction,
-    Provisioning,
+    Task,
+    is_binding,
+    is_eviction,
+    is_provisioning,
 )
 from kai_binder.provisioning import ProvisioningWriter
 from kai_binder.settings import BinderOptions
@@ -61,6 +64,8 @@ from kai_binder.work_share import Work, WorkShare
 LOG, API = "log", "api"
 
 _PAGE = 2000
+#: Pods evicted at the same time.
+_EVICTIONS = 8
 _T = TypeVar("_T")
 
 
@@ -78,6 +83,7 @@ class Binder:
         metrics: BinderMetrics,
         clock: Callable[[], int],
         options: BinderOptions | None = None,
+        recording: RecorderOptions | None = None,
         observer: FeedObserver | None = None,
         jitter: Callable[[], float] = random.random,
         share: WorkShare | None = None,
@@ -90,7 +96,8 @@ class Binder:
         context: its health must have the conditions `LOG` and `API`.
         metrics: to count with.
         clock: microseconds since the epoch.
-        options: how to work.
+        options: how to work; a process gives its settings.
+        recording: how outcomes are recorded, and how long a server that is not there at the start is left alone.
         observer: of the feed.
         jitter: random numbers of 0 to 1.
         share: of the work, this binder's; None for all of it.
@@ -103,7 +110,9 @@ class Binder:
         self._context = context
         self._metrics = metrics
         self._clock = clock
-        self._options = options or BinderOptions()
+        self._options = options or BinderOptions.model_validate({})
+        recording = recording or RecorderOptions()
+        self._retry_s = recording.retry_s
         self._observer = observer
         self._jitter = jitter
         self._projection = BinderProjection()
@@ -116,7 +125,7 @@ class Binder:
             context=context,
             condition=LOG,
             on_dropped=self._dropped,
-            options=RecorderOptions(retry_s=self._options.retry_s, flush_s=self._options.flush_s),
+            options=recording,
         )
         self._outbox = self._recorder.outbox
         self._evicting = self._new_worker(Evicting, self._options.evict_give_up_s)
@@ -156,7 +165,7 @@ class Binder:
             UnknownEvent: a newer kai-ledger has written to the log.
             ConfigurationError: the API server or the log cannot be reached like this.
         """
-        retry_s = self._options.retry_s
+        retry_s = self._retry_s
         projection = await until_answered(self._context, LOG, self._recall, retry_s=retry_s)
         if projection is None:
             return
@@ -164,7 +173,7 @@ class Binder:
             return
         self._projection, self._snapshot_at = projection, projection.position
         self._tell_refused()
-        self._context.log.info("decisions recalled", position=projection.position, open=len(projection.bindings))
+        self._context.log.info("decisions recalled", position=projection.position, open=len(projection.tasks))
         await self._share.join()
         self._metrics.binders(max(1, len(self._share.live)))
         self._take_all(lambda _: True)
@@ -176,7 +185,7 @@ class Binder:
             self._hub_side.run(),
             self._provisioning.work(),
             self._claims.clear(),
-            *(self._evicting.work() for _ in range(self._options.evictions)),
+            *(self._evicting.work() for _ in range(_EVICTIONS)),
             *(self._work() for _ in range(self._options.concurrency)),
         )
         # Also where the log has not moved on: what was written since is in it.
@@ -235,9 +244,9 @@ class Binder:
     def _take_all(self, is_due: Callable[[Work], bool]) -> None:
         """Take what is left to do and this binder's, as far as it is due."""
         projection = self._projection
-        bindings = sorted(projection.bindings.values(), key=lambda binding: binding.position)
-        others = (*projection.observations.values(), *projection.other_tasks(), *projection.nominations.values())
-        for work in (*bindings, *others):
+        tasks = sorted(projection.tasks.values(), key=lambda task: task.position)
+        works: tuple[Work, ...] = (*tasks, *projection.observations.values(), *projection.nominations.values())
+        for work in works:
             if is_due(work):
                 self._take(work)
 
@@ -245,7 +254,7 @@ class Binder:
         """Take over what was another binder's; what is no longer this one's is left when its turn comes."""
         earlier = self._share.of(before)
         projection = self._projection
-        self._take_all(lambda work: isinstance(work, PodBinding) or not earlier.has_work(work))
+        self._take_all(lambda work: is_binding(work) or not earlier.has_work(work))
         for statuses in (projection.groups, projection.queues, projection.topologies):
             statuses.again()
         projection.waiting.again(lambda uid: not earlier.has(f"pod/{uid}"))
@@ -256,12 +265,8 @@ class Binder:
     def _take(self, work: Work | None) -> None:
         if work is None or not self._share.has_work(work):
             return
-        if isinstance(work, PodBinding):
-            self._give_out(self._lanes.add(work))
-        elif isinstance(work, PodEviction):
-            self._evicting.add(work)
-        elif isinstance(work, Provisioning):
-            self._provisioning.add(work)
+        if isinstance(work, Task):
+            self._take_task(work)
         elif isinstance(work, NominatedNode):
             self._side_writes.add(nominated_node(work, then=lambda: self._projection.written(work)))
         elif isinstance(work, Observation):
@@ -269,6 +274,14 @@ class Binder:
                 self._side_writes.add(observed_annotation(work, then=lambda: self._projection.written(work)))
             else:
                 self._projection.written(work)
+
+    def _take_task(self, task: Task[Decision]) -> None:
+        if is_binding(task):
+            self._give_out(self._lanes.add(task))
+        elif is_eviction(task):
+            self._evicting.add(task)
+        elif is_provisioning(task):
+            self._provisioning.add(task)
 
     def _write_statuses(self) -> None:
         write_statuses(self._projection, self._side_writes, self._options, self._share, clock=self._clock)
@@ -323,37 +336,21 @@ class Binder:
     def _pods_of(self, term: Term) -> int:
         return self._projection.terms.count(term)
 
-    def _is_open(self, work: PodBinding | PodEviction | Provisioning) -> bool:
+    def _is_open(self, work: Task[Decision]) -> bool:
         return self._share.has_work(work) and self._projection.is_open(work)
 
-    async def _carry_out(self, binding: PodBinding) -> PodBound | BindFailed | None:
-        """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it."""
-        clock = asyncio.get_running_loop().time
-        attempt = Attempt(binding, patience_s=self._options.give_up_s)
+    async def _carry_out(self, binding: PodBinding) -> Outcome | None:
+        """Bring a decision to its outcome; see `bring_about`."""
         # A condition that says that it waits must not arrive after the binding has said that it is scheduled.
         await self._side_writes.settled(binding.decision.uid)
-        begun = clock()
-        while attempt.outcome is None and self._is_open(binding):
-            if delay_s := attempt.delay_s(self._jitter()):
-                await asyncio.sleep(delay_s)
-                if not self._is_open(binding):
-                    break
-            try:
-                await self._ask(attempt, begun)
-            except ApiStatus as error:
-                attempt.refused(error, elapsed_s=clock() - begun)
-            except NotPermitted as error:
-                attempt.unanswered(error, elapsed_s=clock() - begun)
-                continue
-            except ClusterUnavailable as error:
-                self._metrics.retry(error.code)
-                if self._context.health.conditions[API] is None:
-                    self._context.log.warning("api server fails", error=str(error))
-                self._context.health.unmet(API, str(error))
-                attempt.unanswered(error, elapsed_s=clock() - begun)
-                continue
-            self._context.health.met(API)
-        outcome = attempt.outcome
+        attempt = Attempt(binding, patience_s=self._options.give_up_s)
+        outcome = await bring_about(
+            attempt,
+            lambda attempt: self._ask(attempt.ask, binding),
+            is_open=self._is_open,
+            jitter=self._jitter,
+            answered=self._answered,
+        )
         if isinstance(outcome, BindFailed):
             self._metrics.bind("gone" if outcome.gone else "failed")
             self._context.log.info(
@@ -363,19 +360,27 @@ class Binder:
             self._metrics.bind("already" if attempt.already else "bound")
         return outcome
 
-    async def _ask(self, attempt: Attempt, begun: float) -> None:
-        binding = attempt.binding
-        if attempt.ask is Ask.BIND:
+    def _answered(self, error: ClusterUnavailable | None) -> None:
+        """Take note that the API server has answered, or not; a pod that the hub keeps back says nothing of it."""
+        if error is None:
+            self._context.health.met(API)
+        elif not isinstance(error, NotPermitted):
+            self._metrics.retry(error.code)
+            if self._context.health.conditions[API] is None:
+                self._context.log.warning("api server fails", error=str(error))
+            self._context.health.unmet(API, str(error))
+
+    async def _ask(self, ask: Ask, binding: PodBinding) -> PodObject | None:
+        """Post the binding, or return the pod that was looked at."""
+        if ask is Ask.ACT:
             await self._hub_side.admit(self._projection.terms.of_pod(binding.decision.uid))
             await self._client.post(binding_path(binding), binding_document(binding))
-            attempt.bound()
-            return
+            return None
         data = await self._client.get(pod_path(binding.decision.namespace, binding.decision.name))
         try:
-            pod = PODS.decode(data)
+            return PODS.decode(data)
         except InvalidObject as error:
             raise ClusterUnavailable(str(error)) from error
-        attempt.found(pod, elapsed_s=asyncio.get_running_loop().time() - begun)
 
     def _dropped(self, unit: Unit, error: KaiError) -> None:
         """See `OutboxObserver.dropped`."""

@@ -9,23 +9,66 @@ Carries decisions out one after another: asks the API server until there is an o
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.api.client import KubeClient
+from kaicore.kube.wire.objects import PodObject
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.runtime.service.logs import Logger
 
-from kai_binder.attempt import Outcome, outcome_unit
+from kai_binder.attempt import Attempt, Outcome, outcome_unit
 from kai_binder.metrics import BinderMetrics
-from kai_binder.projection import PodBinding, PodEviction, Provisioning
+from kai_binder.projection import Decision, PodBinding, PodEviction, Provisioning, Task
 
 _Task = TypeVar("_Task", PodEviction, Provisioning)
-_Outcome = TypeVar("_Outcome", bound=Outcome)
 
 
-class Carrier(ABC, Generic[_Task, _Outcome]):
+async def bring_about(
+    attempt: Attempt,
+    ask: Callable[[Attempt], Awaitable[PodObject | None]],
+    *,
+    is_open: Callable[[Task[Decision]], bool],
+    jitter: Callable[[], float],
+    answered: Callable[[ClusterUnavailable | None], None] = lambda _: None,
+) -> Outcome | None:
+    """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it.
+
+    Args:
+        attempt: of the decision.
+        ask: makes one request, `attempt.ask`; returns the pod that was looked at, None after any other request.
+        is_open: whether there is still anything to do about a decision.
+        jitter: random numbers of 0 to 1.
+        answered: gets each request's lack of an answer, or None after an answer.
+    """
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    while attempt.outcome is None and is_open(attempt.task):
+        if delay_s := attempt.delay_s(jitter()):
+            await asyncio.sleep(delay_s)
+            if not is_open(attempt.task):
+                break
+        try:
+            pod = await ask(attempt)
+        except ApiStatus as error:
+            attempt.refused(error, elapsed_s=clock() - begun)
+        except ClusterUnavailable as error:
+            answered(error)
+            attempt.unanswered(error, elapsed_s=clock() - begun)
+            continue
+        else:
+            if pod is None:
+                attempt.done()
+            else:
+                attempt.found(pod, elapsed_s=clock() - begun)
+        answered(None)
+    return attempt.outcome
+
+
+class Carrier(ABC, Generic[_Task]):
     """Carries decisions of one kind out; any number of tasks run `work`."""
 
     def __init__(
@@ -34,7 +77,7 @@ class Carrier(ABC, Generic[_Task, _Outcome]):
         outbox: Outbox,
         *,
         patience_s: float,
-        is_open: Callable[[_Task], bool],
+        is_open: Callable[[Task[Decision]], bool],
         clock: Callable[[], int],
         jitter: Callable[[], float],
         metrics: BinderMetrics,
@@ -53,7 +96,7 @@ class Carrier(ABC, Generic[_Task, _Outcome]):
         self._client = client
         self._outbox = outbox
         self._patience_s = patience_s
-        self._is_open: Callable[[_Task], bool] = is_open
+        self._is_open = is_open
         self._clock = clock
         self._jitter = jitter
         self._metrics = metrics
@@ -68,18 +111,26 @@ class Carrier(ABC, Generic[_Task, _Outcome]):
         """Carry decisions out, one after another, until cancelled."""
         while True:
             task = await self._queue.get()
-            outcome = await self._bring_about(task)
-            self._report(task, outcome)
+            attempt = Attempt(task, patience_s=self._patience_s)
+
+            act = partial(self._act, task)
+            outcome = await bring_about(attempt, act, is_open=self._is_open, jitter=self._jitter)
+            await self._end(task, outcome)
             if outcome is not None:
                 await self._outbox.put([outcome_unit(task, outcome, now=self._clock())])
 
     @abstractmethod
-    async def _bring_about(self, task: _Task) -> _Outcome | None:
-        """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it."""
+    async def _act(self, task: _Task, _: Attempt) -> None:
+        """Ask for what a decision says, once.
+
+        Raises:
+            ApiStatus: the API server refuses.
+            ClusterUnavailable: it does not answer.
+        """
 
     @abstractmethod
-    def _report(self, task: _Task, outcome: _Outcome | None) -> None:
-        """Count an outcome and log it."""
+    async def _end(self, task: _Task, outcome: Outcome | None) -> None:
+        """Count an outcome, log it, and clear up."""
 
 
 class Lanes:

@@ -7,12 +7,11 @@ Dispatches of a cluster's pods, by the mark that the pods carry.
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Self
+from typing import Generic, Self, TypeGuard, TypeVar, cast
 from uuid import UUID
 
 import msgspec
 from kaicore.ledger.log.port import Snapshot
-from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -77,7 +76,7 @@ class PodTerms:
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-17"
+SNAPSHOT_SCHEMA = "binder-18"
 
 #: What a scheduler decides in a cycle and the binder carries out.
 _DECISIONS = (
@@ -89,6 +88,16 @@ _DECISIONS = (
     payloads.ProvisioningRequested,
     payloads.ProvisioningWithdrawn,
 )
+
+#: What has an outcome.
+Decision = (
+    payloads.PodPlaced
+    | payloads.EvictionDecided
+    | payloads.HealRequested
+    | payloads.ProvisioningRequested
+    | payloads.ProvisioningWithdrawn
+)
+D_co = TypeVar("D_co", bound=Decision, covariant=True)
 
 #: The events that matter here.
 EVENT_TYPES = tuple(
@@ -119,97 +128,61 @@ EVENT_TYPES = tuple(
 )
 
 
-class PodBinding(msgspec.Struct, frozen=True):
-    """A pod is to be bound to a node.
+class Task(msgspec.Struct, Generic[D_co], frozen=True):
+    """A decision that is to be carried out.
 
     Attributes:
-        event_id: of the `PodPlaced`; outcomes name it as their cause.
-        position: of the `PodPlaced`; decisions of one node are bound in this order.
-        recorded_at: of the `PodPlaced`, microseconds since the epoch.
-        decision: the `PodPlaced` itself.
+        event_id: of the decision's event; outcomes name it as their cause.
+        position: of the event; decisions of one node are bound in this order.
+        recorded_at: of the event, microseconds since the epoch.
+        decision: the event's payload.
     """
 
     event_id: UUID
     position: int
     recorded_at: int
-    decision: payloads.PodPlaced
+    decision: D_co
 
     @property
     def subject(self) -> str:
-        """`namespace/name`."""
+        """`namespace/name` of the pod or ProvisioningRequest."""
         return f"{self.decision.namespace}/{self.decision.name}"
 
     @property
     def stream(self) -> str:
-        """Of its outcome."""
-        return f"pod/{self.decision.uid}"
-
-
-class PodEviction(msgspec.Struct, frozen=True):
-    """A pod is to be evicted, for one of two decisions.
-
-    Attributes:
-        event_id: of the decision; outcomes name it as their cause.
-        decided: evicts the pod for others, or with its gang.
-        repair: evicts the pod for its own sake.
-    """
-
-    event_id: UUID
-    decided: payloads.EvictionDecided | None = None
-    repair: payloads.HealRequested | None = None
+        """Stream of its outcome."""
+        match self.decision:
+            case payloads.ProvisioningRequested() | payloads.ProvisioningWithdrawn():
+                return f"provisioning/{self.subject}"
+            case pod:
+                return f"pod/{pod.uid}"
 
     @property
-    def decision(self) -> payloads.EvictionDecided | payloads.HealRequested:
-        """The one that there is."""
-        decision = self.decided or self.repair
-        assert decision is not None
-        return decision
-
-    @property
-    def subject(self) -> str:
-        """`namespace/name`."""
-        return f"{self.decision.namespace}/{self.decision.name}"
-
-    @property
-    def stream(self) -> str:
-        """Of its outcome."""
-        return f"pod/{self.decision.uid}"
-
-    @property
-    def condition(self) -> str:
-        """What is said on the pod of why it is evicted; empty where nothing is."""
-        return "" if self.decided is None else _condition(self.decided)
+    def key(self) -> str:
+        """What it is about and does there; a later task with the same key takes its place."""
+        return f"{'bind' if isinstance(self.decision, payloads.PodPlaced) else 'end'} {self.stream}"
 
 
-class Provisioning(msgspec.Struct, frozen=True):
-    """A ProvisioningRequest is to be made, or deleted.
+#: A pod is to be bound to a node; a pod is to be evicted, for others' sake or its own; a ProvisioningRequest is to be
+#: made or deleted.
+PodBinding = Task[payloads.PodPlaced]
+PodEviction = Task[payloads.EvictionDecided | payloads.HealRequested]
+Provisioning = Task[payloads.ProvisioningRequested | payloads.ProvisioningWithdrawn]
 
-    Attributes:
-        event_id: of the decision; outcomes name it as their cause.
-        requested: has it made.
-        withdrawn: has it deleted.
-    """
 
-    event_id: UUID
-    requested: payloads.ProvisioningRequested | None = None
-    withdrawn: payloads.ProvisioningWithdrawn | None = None
+def is_binding(work: object) -> TypeGuard[PodBinding]:
+    """Whether a pod is to be bound."""
+    return isinstance(work, Task) and isinstance(work.decision, payloads.PodPlaced)
 
-    @property
-    def decision(self) -> payloads.ProvisioningRequested | payloads.ProvisioningWithdrawn:
-        """The one that there is."""
-        decision = self.requested or self.withdrawn
-        assert decision is not None
-        return decision
 
-    @property
-    def subject(self) -> str:
-        """`namespace/name` of the request."""
-        return f"{self.decision.namespace}/{self.decision.name}"
+def is_eviction(work: object) -> TypeGuard[PodEviction]:
+    """Whether a pod is to be evicted."""
+    return isinstance(work, Task) and isinstance(work.decision, payloads.EvictionDecided | payloads.HealRequested)
 
-    @property
-    def stream(self) -> str:
-        """Of its outcome."""
-        return f"provisioning/{self.subject}"
+
+def is_provisioning(work: object) -> TypeGuard[Provisioning]:
+    """Whether a ProvisioningRequest is to be made or deleted."""
+    return isinstance(work, Task) and work.stream.startswith("provisioning/")
 
 
 class NominatedNode(msgspec.Struct, frozen=True):
@@ -245,15 +218,17 @@ class DecidedCycle(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
-    bindings: list[PodBinding]
+    placed: list[Task[payloads.PodPlaced]]
+    evicted: list[Task[payloads.EvictionDecided]]
+    repaired: list[Task[payloads.HealRequested]]
+    requested: list[Task[payloads.ProvisioningRequested]]
+    withdrawn: list[Task[payloads.ProvisioningWithdrawn]]
     observations: list[Observation]
-    evictions: list[PodEviction]
     groups: group_statuses.GroupStatusesRecord
     queues: list[payloads.QueueFigures]
     nominations: list[NominatedNode]
     waiting: waiting_pods.WaitingPodsRecord
     topologies: TopologyStatusesRecord
-    provisionings: list[Provisioning]
     terms: dict[str, str]
     cycle: DecidedCycle | None
 
@@ -263,7 +238,7 @@ _decoder = msgspec.msgpack.Decoder(_Record)
 
 
 class BinderProjection:
-    """What is left to do, by the pod's uid."""
+    """What is left to do."""
 
     def __init__(self, *, empty_groups: bool = False) -> None:
         """Args: empty_groups: whether PodGroups without any pods are ours too."""
@@ -275,14 +250,10 @@ class BinderProjection:
         self.queues = QueueStatuses()
         #: How topologies turn out.
         self.topologies = TopologyStatuses()
-        #: Bindings without an outcome.
-        self.bindings: dict[str, PodBinding] = {}
+        #: Decisions without an outcome, by `Task.key`.
+        self.tasks: dict[str, Task[Decision]] = {}
         #: Observations that may not be on their pods yet.
         self.observations: dict[str, Observation] = {}
-        #: Evictions without an outcome.
-        self.evictions: dict[str, PodEviction] = {}
-        #: Decisions about ProvisioningRequests without an outcome, by the request's `namespace/name`.
-        self.provisionings: dict[str, Provisioning] = {}
         #: Nominations that may not be on their pods yet.
         self.nominations: dict[str, NominatedNode] = {}
         #: Of which dispatches pods are.
@@ -294,7 +265,7 @@ class BinderProjection:
         #: Of the last event folded.
         self.position = 0
 
-    def fold(self, event: Event) -> PodBinding | PodEviction | Provisioning | NominatedNode | Observation | None:
+    def fold(self, event: Event) -> Task[Decision] | NominatedNode | Observation | None:
         """Take in an event; return what it gives to do, if anything."""
         self.position = event.position
         if event.type not in EVENT_TYPES:
@@ -302,8 +273,6 @@ class BinderProjection:
         payload = decode_payload(event)
         if isinstance(payload, payloads.Undecodable) or not self._is_decided(event, payload):
             return None
-        if event.stream.startswith("provisioning/"):
-            return self._fold_provisioning(event, payload)
         if event.type in waiting_pods.EVENT_TYPES:
             changed = self.waiting.fold(payload, position=event.position, recorded_at=event.recorded_at)
             self.groups.reasons_changed(changed)
@@ -315,34 +284,31 @@ class BinderProjection:
         if event.type in TOPOLOGY_EVENTS:
             self.topologies.fold(payload, recorded_at=event.recorded_at)
         match payload:
-            case payloads.PodPlaced() as placed:
-                self.nominations.pop(placed.uid, None)
-                binding = PodBinding(event.id, event.position, event.recorded_at, placed)
-                self.bindings[placed.uid] = binding
-                return binding
-            case payloads.PodBound(uid) | payloads.BindFailed(uid):
-                before = self.bindings.get(uid)
-                if before is not None and before.event_id == event.cause:
-                    del self.bindings[uid]
-            case payloads.HealRequested() as repair:
-                eviction = self.evictions[repair.uid] = PodEviction(event.id, repair=repair)
-                return eviction
-            case payloads.EvictionDecided() as decided:
-                eviction = self.evictions[decided.uid] = PodEviction(event.id, decided=decided)
-                return eviction
+            case _ if isinstance(payload, Decision):
+                if isinstance(payload, payloads.PodPlaced):
+                    self.nominations.pop(payload.uid, None)
+                task = Task(event.id, event.position, event.recorded_at, payload)
+                self.tasks[task.key] = task
+                return task
+            case payloads.PodBound() | payloads.BindFailed():
+                self._close(f"bind {event.stream}", event)
+            case (
+                payloads.PodEvicted()
+                | payloads.EvictionFailed()
+                | payloads.ProvisioningRequestCreated()
+                | payloads.ProvisioningRequestRefused()
+                | payloads.ProvisioningRequestRemoved()
+            ):
+                self._close(f"end {event.stream}", event)
             case payloads.PodNominated(uid, namespace, name, node):
                 nomination = self.nominations[uid] = NominatedNode(uid, namespace, name, node)
                 return nomination
             case payloads.NominationCleared(uid, namespace, name):
                 nomination = self.nominations[uid] = NominatedNode(uid, namespace, name, "")
                 return nomination
-            case payloads.PodEvicted(uid) | payloads.EvictionFailed(uid):
-                asked_before = self.evictions.get(uid)
-                if asked_before is not None and asked_before.event_id == event.cause:
-                    del self.evictions[uid]
             case payloads.PodDeleted(uid):
-                self.bindings.pop(uid, None)
-                self.evictions.pop(uid, None)
+                self.tasks.pop(f"bind pod/{uid}", None)
+                self.tasks.pop(f"end pod/{uid}", None)
                 self.nominations.pop(uid, None)
                 self.observations.pop(uid, None)
             case payloads.PlacementObserved(source="exporter") as seen:
@@ -370,30 +336,14 @@ class BinderProjection:
             self.refused.append(event)
         return left >= 0
 
-    def _fold_provisioning(self, event: Event, payload: Payload) -> Provisioning | None:
-        task = None
-        match payload:
-            case payloads.ProvisioningRequested():
-                task = Provisioning(event.id, requested=payload)
-            case payloads.ProvisioningWithdrawn():
-                task = Provisioning(event.id, withdrawn=payload)
-            case _:
-                key = event.stream.partition("/")[2]
-                if key in self.provisionings and self.provisionings[key].event_id == event.cause:
-                    del self.provisionings[key]
-        if task is not None:
-            self.provisionings[task.subject] = task
-        return task
+    def _close(self, key: str, outcome: Event) -> None:
+        task = self.tasks.get(key)
+        if task is not None and task.event_id == outcome.cause:
+            del self.tasks[key]
 
-    def other_tasks(self) -> list[PodEviction | Provisioning]:
-        """Return the evictions and ProvisioningRequests without an outcome."""
-        return [*self.evictions.values(), *self.provisionings.values()]
-
-    def is_open(self, task: PodBinding | PodEviction | Provisioning) -> bool:
+    def is_open(self, task: Task[Decision]) -> bool:
         """Whether a task has no outcome yet, its pod is there, and there is no later one."""
-        if isinstance(task, Provisioning):
-            return task is self.provisionings.get(task.subject)
-        return task is (self.bindings if isinstance(task, PodBinding) else self.evictions).get(task.decision.uid)
+        return task is self.tasks.get(task.key)
 
     def is_last(self, written: Observation | NominatedNode) -> bool:
         """Whether an observation or nomination is the last one of a pod that is there, and may not be on it yet."""
@@ -411,20 +361,25 @@ class BinderProjection:
     def _reasons_of_group(self, group: str) -> list[Reason]:
         return self.waiting.reasons_of_group(group)
 
+    def _tasks_of(self, kind: type[D_co]) -> list[Task[D_co]]:
+        return cast("list[Task[D_co]]", [task for task in self.tasks.values() if isinstance(task.decision, kind)])
+
     def snapshot(self) -> Snapshot:
         """Return all of it as a snapshot."""
         record = _Record(
-            list(self.bindings.values()),
-            list(self.observations.values()),
-            list(self.evictions.values()),
-            self.groups.record(),
-            self.queues.record(),
-            list(self.nominations.values()),
-            self.waiting.record(),
-            self.topologies.record(),
-            list(self.provisionings.values()),
-            self.terms.record(),
-            self.cycle,
+            placed=self._tasks_of(payloads.PodPlaced),
+            evicted=self._tasks_of(payloads.EvictionDecided),
+            repaired=self._tasks_of(payloads.HealRequested),
+            requested=self._tasks_of(payloads.ProvisioningRequested),
+            withdrawn=self._tasks_of(payloads.ProvisioningWithdrawn),
+            observations=list(self.observations.values()),
+            groups=self.groups.record(),
+            queues=self.queues.record(),
+            nominations=list(self.nominations.values()),
+            waiting=self.waiting.record(),
+            topologies=self.topologies.record(),
+            terms=self.terms.record(),
+            cycle=self.cycle,
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
 
@@ -437,9 +392,15 @@ class BinderProjection:
         """
         record = _decoder.decode(snapshot.body)
         projection = cls(empty_groups=empty_groups)
-        projection.bindings = {binding.decision.uid: binding for binding in record.bindings}
+        tasks: tuple[Task[Decision], ...] = (
+            *record.placed,
+            *record.evicted,
+            *record.repaired,
+            *record.requested,
+            *record.withdrawn,
+        )
+        projection.tasks = {task.key: task for task in tasks}
         projection.observations = {observation.uid: observation for observation in record.observations}
-        projection.evictions = {eviction.decision.uid: eviction for eviction in record.evictions}
         projection.waiting = WaitingPods.restored(record.waiting)
         projection.groups = GroupStatuses.restored(
             record.groups, projection._reasons_of_group, empty_groups=empty_groups
@@ -447,17 +408,7 @@ class BinderProjection:
         projection.queues = QueueStatuses(record.queues)
         projection.topologies = TopologyStatuses.restored(record.topologies)
         projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
-        projection.provisionings = {task.subject: task for task in record.provisionings}
         projection.terms = PodTerms(record.terms)
         projection.cycle = record.cycle
         projection.position = snapshot.position
         return projection
-
-
-def _condition(decided: payloads.EvictionDecided) -> str:
-    """Say on a victim why it is evicted."""
-    counted = failures_text(decided.failures_left)
-    if not decided.preemptor:
-        return f"kai-ledger: {decided.reason}: its group was below its minimum for too long{counted}"
-    what = "the group goes on without it" if decided.shrinks else "its group ends as a whole"
-    return f"kai-ledger: {decided.reason}: makes way for {decided.preemptor}; {what}{counted}; cycle {decided.cycle}"

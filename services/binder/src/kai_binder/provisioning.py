@@ -9,17 +9,14 @@ Source: kubernetes/autoscaler, cluster-autoscaler/apis/provisioningrequest/autos
 autoscaler simulates pods of the templates, so these have all that decides where the pods can go.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
-from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.wire.queues import PROVISIONING_REQUESTS
 from kaicore.rules.events.payloads import (
-    ProvisioningRequestCreated,
     ProvisioningRequested,
     ProvisioningRequestRefused,
     ProvisioningRequestRemoved,
@@ -27,7 +24,7 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.model.provisioning import NOT_SERVED
 
-from kai_binder.attempt import pod_path
+from kai_binder.attempt import Attempt, Outcome, pod_path
 from kai_binder.lanes import Carrier
 from kai_binder.projection import Provisioning
 
@@ -120,13 +117,7 @@ def _metadata(request: ProvisioningRequested, name: str, owners: list[Document])
     }
 
 
-_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
-
-#: Seconds before the second try, and at most; doubled with each further one.
-_FIRST_DELAY_S = 0.2
-_LAST_DELAY_S = 10.0
-
-ProvisioningOutcome = ProvisioningRequestCreated | ProvisioningRequestRemoved | ProvisioningRequestRefused
+_NOT_FOUND, _CONFLICT = 404, 409
 
 
 class _ServedVersion(msgspec.Struct):
@@ -140,11 +131,11 @@ class _ServedGroup(msgspec.Struct):
 _group_decoder = msgspec.json.Decoder(_ServedGroup)
 
 
-class ProvisioningWriter(Carrier[Provisioning, ProvisioningOutcome]):
+class ProvisioningWriter(Carrier[Provisioning]):
     """Carries decisions about ProvisioningRequests out; one task runs `work`."""
 
-    def _report(self, task: Provisioning, outcome: ProvisioningOutcome | None) -> None:
-        """See `Carrier`."""
+    async def _end(self, task: Provisioning, outcome: Outcome | None) -> None:
+        """See `Carrier`; templates of a refused request are deleted, or go with the pods' owner."""
         match outcome:
             case None:
                 result = "dropped"
@@ -152,6 +143,9 @@ class ProvisioningWriter(Carrier[Provisioning, ProvisioningOutcome]):
                 result = "removed"
             case ProvisioningRequestRefused():
                 result = "refused"
+                if isinstance(task.decision, ProvisioningRequested):
+                    with suppress(ApiStatus, ClusterUnavailable):
+                        await self._delete(template_paths(task.decision))
                 self._log.warning(
                     "provisioning request refused", request=task.subject, code=outcome.code, reason=outcome.reason
                 )
@@ -159,40 +153,15 @@ class ProvisioningWriter(Carrier[Provisioning, ProvisioningOutcome]):
                 result = "created"
         self._metrics.provisioning(result)
 
-    async def _bring_about(self, task: Provisioning) -> ProvisioningOutcome | None:
+    async def _act(self, task: Provisioning, _: Attempt) -> None:
         """See `Carrier`."""
-        clock = asyncio.get_running_loop().time
-        begun, attempts, delay_s = clock(), 0, 0.0
-        while self._is_open(task):
-            if delay_s:
-                await asyncio.sleep(jittered(delay_s, self._jitter()))
-            attempts += 1
-            try:
-                return await self._attempt(task, attempts)
-            except (ApiStatus, ClusterUnavailable) as error:
-                lasting = isinstance(error, ApiStatus) and error.code != _UNAUTHORIZED
-                if lasting or clock() - begun >= self._patience_s:
-                    await self._clean_up(task)
-                    return _refused(task, error, attempts)
-                delay_s = backoff(attempts, first=_FIRST_DELAY_S, most=_LAST_DELAY_S)
-                if isinstance(error, ClusterUnavailable):
-                    delay_s = max(delay_s, min(float(error.retry_after_s or 0), _LAST_DELAY_S))
-        return None
-
-    async def _attempt(self, task: Provisioning, attempts: int) -> ProvisioningOutcome:
-        """Try once.
-
-        Raises:
-            ApiStatus: the API server refuses.
-            ClusterUnavailable: it does not answer.
-        """
         version, decision = await self._served_version(), task.decision
         if isinstance(decision, ProvisioningWithdrawn):
             paths = template_paths(decision)
             if version:
                 paths.insert(0, f"{requests_path(version, decision.namespace)}/{decision.name}")
             await self._delete(paths)
-            return ProvisioningRequestRemoved(decision.group, decision.namespace, decision.name, attempts)
+            return
         if not version:
             raise ApiStatus(_NOT_FOUND, NOT_SERVED, f"the API server does not serve {GROUP}")
         pods = [await self._pod(decision, pod_set.pod, pod_set.uid) for pod_set in decision.pod_sets]
@@ -208,7 +177,6 @@ class ProvisioningWriter(Carrier[Provisioning, ProvisioningOutcome]):
             if error.code == _NOT_FOUND:
                 raise ApiStatus(_NOT_FOUND, NOT_SERVED, error.message) from error
             raise
-        return ProvisioningRequestCreated(decision.group, decision.namespace, decision.name, attempts)
 
     async def _served_version(self) -> str:
         """Return the version of ProvisioningRequests to write; empty where their group is not served."""
@@ -252,23 +220,3 @@ class ProvisioningWriter(Carrier[Provisioning, ProvisioningOutcome]):
             except ApiStatus as error:
                 if error.code != _NOT_FOUND:
                     raise
-
-    async def _clean_up(self, task: Provisioning) -> None:
-        """Delete the templates of a request that is not made; what cannot be deleted goes with the pods' owner."""
-        if isinstance(task.decision, ProvisioningRequested):
-            with suppress(ApiStatus, ClusterUnavailable):
-                await self._delete(template_paths(task.decision))
-
-
-def _refused(task: Provisioning, error: ApiStatus | ClusterUnavailable, attempts: int) -> ProvisioningRequestRefused:
-    decision = task.decision
-    return ProvisioningRequestRefused(
-        group=decision.group,
-        namespace=decision.namespace,
-        name=decision.name,
-        code=error.code,
-        reason=error.reason or "Timeout",
-        message=error.message if isinstance(error, ApiStatus) else str(error),
-        attempts=attempts,
-        removing=isinstance(decision, ProvisioningWithdrawn),
-    )

@@ -1,33 +1,17 @@
-"""Settings of `kai-binder`.
+"""Settings of `kai-binder`; those that its parts read are `BinderOptions`, and are passed to them as a whole."""
 
-Options of a binder.
-"""
-
-from dataclasses import dataclass
 from typing import Literal
 
 from kaicore.runtime.service import ServiceSettings
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 #: Whether statuses of topologies are written: always, never, or where no other controller has written them.
 TopologyStatusesMode = Literal["auto", "on", "off"]
 
 
-class BinderSettings(ServiceSettings):
-    """Settings of `kai-binder`."""
+class BinderOptions(BaseModel):
+    """How a binder works."""
 
-    cluster: str = Field(description="the cluster, as the log calls it")
-    database_url: str = Field(description="postgresql://… of the event log")
-    nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
-    replica: str | None = Field(
-        None,
-        pattern=r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$",
-        description="this binder's name among several that share the cluster's work, such as its pod's; without it, it "
-        "carries out everything (docs/how-to/shards.md)",
-    )
-    member_ttl_ms: int = Field(2000, ge=300, description="how long a binder counts as live without a sign of life")
-    kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
-    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
     concurrency: int = Field(64, ge=1, le=1024, description="nodes to which pods are bound at the same time")
     give_up_s: float = Field(60.0, gt=0, description="how long a binding is tried before the pod is given back")
     evict_give_up_s: float = Field(120.0, gt=0, description="how long an eviction is tried, budgets that forbid it too")
@@ -57,46 +41,18 @@ class BinderSettings(ServiceSettings):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BinderOptions:
-    """How a binder works.
+class BinderSettings(ServiceSettings, BinderOptions):
+    """Settings of `kai-binder`."""
 
-    Attributes:
-        concurrency: nodes to which pods are bound at the same time.
-        give_up_s: how long a binding is tried before the pod is given back.
-        evictions: how many pods are evicted at the same time.
-        evict_give_up_s: how long an eviction is tried, against a disruption budget too.
-        volumes_give_up_s: how long a pod's claims may take to be bound before the pod is given back.
-        annotations: whether observed placements are written on pods.
-        group_statuses: whether it is written into PodGroups how they fare.
-        queue_statuses: whether it is written into Queues how they stand.
-        topology_statuses: whether it is written into HyperNodes and ClusterNetworkTopologies what nodes they have.
-        empty_groups: whether into those without any pods too, which might be another scheduler's.
-        pod_conditions: whether it is written into waiting pods why they wait.
-        failed_scheduling_events: whether a Kubernetes event tells of it, too.
-        scheduled_events: whether each bound pod gets a Kubernetes event.
-        side_writes_per_s: such annotations, conditions, statuses and events per second at most.
-        snapshot_events: events between two snapshots.
-        hub_lease_s: how long the lease lasts on which the binder acts for the hub.
-        retry_s: how long a log or API server that did not answer at the start is left alone.
-        flush_s: how long the log is given, in the end, to take the last outcomes.
-    """
-
-    concurrency: int = 64
-    give_up_s: float = 60.0
-    evictions: int = 8
-    evict_give_up_s: float = 120.0
-    volumes_give_up_s: float = 120.0
-    annotations: bool = True
-    group_statuses: bool = True
-    queue_statuses: bool = True
-    topology_statuses: TopologyStatusesMode = "auto"
-    empty_groups: bool = False
-    pod_conditions: bool = True
-    failed_scheduling_events: bool = True
-    scheduled_events: bool = True
-    side_writes_per_s: float = 100.0
-    snapshot_events: int = 20_000
-    hub_lease_s: float = 30.0
-    retry_s: float = 1.0
-    flush_s: float = 5.0
+    cluster: str = Field(description="the cluster, as the log calls it")
+    database_url: str = Field(description="postgresql://… of the event log")
+    nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
+    replica: str | None = Field(
+        None,
+        pattern=r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$",
+        description="this binder's name among several that share the cluster's work, such as its pod's; without it, it "
+        "carries out everything (docs/how-to/shards.md)",
+    )
+    member_ttl_ms: int = Field(2000, ge=300, description="how long a binder counts as live without a sign of life")
+    kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
+    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from kaicore.ledger.bus.leases import Members
 from kaicore.rules.sharing.replicas import owner
 
-from kai_binder.projection import NominatedNode, Observation, PodBinding, PodEviction, Provisioning
+from kai_binder.projection import Decision, NominatedNode, Observation, Task, is_binding, is_eviction
 
 #: How often the bus is asked who is live before this binder takes all work.
 _TRIES = 3
 
-Work = PodBinding | PodEviction | Provisioning | NominatedNode | Observation
+Work = Task[Decision] | NominatedNode | Observation
 
 
 class WorkShare:
@@ -85,10 +85,6 @@ class WorkShare:
 
 def _key(work: Work) -> str:
     """Return what a piece of work is shared by."""
-    match work:
-        case PodBinding() | PodEviction():
-            return f"node/{work.decision.node}"
-        case Provisioning():
-            return f"provisioning/{work.subject}"
-        case NominatedNode() | Observation():
-            return f"pod/{work.uid}"
+    if is_binding(work) or is_eviction(work):
+        return f"node/{work.decision.node}"
+    return work.stream if isinstance(work, Task) else f"pod/{work.uid}"

@@ -9,12 +9,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from kaicore.analysis.dispatching.hub_log import HubLog
-from kaicore.ledger.bus import NatsBus
 from kaicore.rules.hub.choosing import WEIGHTS
 from kaicore.rules.hub.steps import HubConfig
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Later, with_health
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
@@ -87,30 +87,25 @@ async def serve(context: ServiceContext, settings: HubSettings) -> None:
 
 
 async def _decide(context: ServiceContext, settings: HubSettings, access: HttpAccess | None, app: Later) -> None:
-    bus = await NatsBus.open(settings.nats_url, name="kai-hub") if settings.nats_url else None
     config = HubConfig(patience_us=int(settings.patience_s * 1e6), weights=settings.weights())
-    try:
-        async with open_log(context, settings.database_url) as log:
-            if log is None:
-                return
-            if access is None:
-                app.give(with_health(context.health))
-            else:
-                app.give(make_app(HubLog(log), access, context.health))
-            hub = Hub(
-                log=log,
-                bus=bus,
-                context=context,
-                metrics=HubMetrics(),
-                instance=uuid4().hex[:8],
-                clock=lambda: time.time_ns() // 1000,
-                monotonic=lambda: time.monotonic_ns() // 1000,
-                options=HubOptions(config=config, period_s=settings.period_ms / 1000, batch=settings.batch),
-            )
-            await hub.run()
-    finally:
-        if bus is not None:
-            await bus.close()
+    async with open_bus(context, settings.nats_url) as bus, open_log(context, settings.database_url) as log:
+        if log is None:
+            return
+        if access is None:
+            app.give(with_health(context.health))
+        else:
+            app.give(make_app(HubLog(log), access, context.health))
+        hub = Hub(
+            log=log,
+            bus=bus,
+            context=context,
+            metrics=HubMetrics(),
+            instance=uuid4().hex[:8],
+            clock=lambda: time.time_ns() // 1000,
+            monotonic=lambda: time.monotonic_ns() // 1000,
+            options=HubOptions(config=config, period_s=settings.period_ms / 1000, batch=settings.batch),
+        )
+        await hub.run()
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.node_tokens import read_secret
 from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Later
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
@@ -102,13 +103,11 @@ async def _take_reports(
             logger=context.log,
         )
         app.give(create_app(routes, context.health))
-        bus = await NatsBus.open(settings.nats_url, name="kai-ingest") if settings.nats_url else None
-        try:
-            await _follow(context, settings, ingest, log, bus)
-        finally:
-            await ingest.save_snapshot()
-            if bus is not None:
-                await bus.close()
+        async with open_bus(context, settings.nats_url) as bus:
+            try:
+                await _follow(context, settings, ingest, log, bus)
+            finally:
+                await ingest.save_snapshot()
 
 
 async def _follow(

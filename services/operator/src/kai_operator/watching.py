@@ -7,6 +7,7 @@ has a loop and a thread to itself. Its handlers of events write nothing: it leav
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,12 @@ from kaicore.kube.api.access import AccessSource
 from kaicore.kube.operands.names import OPERAND_KINDS
 from kaicore.runtime.service import ServiceContext
 
-from kai_operator.light_kopf import kopf
+try:
+    import kopf
+except ModuleNotFoundError as error:
+    if error.name != "kopf":
+        raise
+    sys.exit("kai-operator: kopf is not installed: pip install 'kai-ledger[operator]'")
 
 #: Seconds after which a watch is begun anew: by the server, which takes whole ones only, and where it is silent.
 _WATCH_S, _SILENT_S = 300, 600.0

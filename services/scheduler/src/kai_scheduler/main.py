@@ -17,6 +17,7 @@ from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.leadership import LEADS, LeaseSettings, can_lease
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.shard_settings import read_shard_settings
@@ -75,18 +76,13 @@ async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
         raise ConfigurationError(f"shadow: {config.scheduler_name} is this scheduler's own name (scheduler_name)")
     if shadowed and settings.replica:
         raise ConfigurationError("shadow and replica are set: a shadow is alone")
-    async with open_log(context, settings.database_url) as log:
+    async with open_log(context, settings.database_url) as log, open_bus(context, settings.nats_url) as bus:
         if log is None:
             return
-        bus = await NatsBus.open(settings.nats_url, name="kai-scheduler") if settings.nats_url else None
-        try:
-            if shadowed:
-                await _shadow(context, settings, config, log, bus)
-            else:
-                await _schedule(context, settings, config, log, bus)
-        finally:
-            if bus is not None:
-                await bus.close()
+        if shadowed:
+            await _shadow(context, settings, config, log, bus)
+        else:
+            await _schedule(context, settings, config, log, bus)
 
 
 async def _schedule(

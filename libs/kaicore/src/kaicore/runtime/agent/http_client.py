@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from asyncio import sslproto
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -12,10 +11,6 @@ import h11
 #: Bytes of an answer at most.
 _MOST_ANSWER = 64 * 1024 * 1024
 _CHUNK = 65_536
-
-# A TLS connection of asyncio reads into a buffer of its own for as long as it lasts, 256 KiB by default; a TLS record
-# has 16 KiB at most.
-sslproto.SSLProtocol.max_size = 32_768
 
 
 class HttpFailure(Exception):  # callers turn it into their own error
