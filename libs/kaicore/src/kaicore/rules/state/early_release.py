@@ -20,7 +20,7 @@ from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placemen
 from kaicore.rules.numa.requests import AlignedRequest
 from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
-from kaicore.rules.state.agreement import contradiction
+from kaicore.rules.state.agreement import MissCause, contradiction
 from kaicore.rules.state.node_charges import NodeCharges
 from kaicore.rules.state.pod_entry import PodEntry
 
@@ -96,10 +96,12 @@ class Explanation(msgspec.Struct, frozen=True):
     Attributes:
         released: pods that it had released before the API server reported their end, in the order of the reports.
         by_age: it admitted the pods that came to it together oldest first, not in the order of the decisions.
+        but_init: what ordinary init containers keep is otherwise even so (`MissCause.INIT_KEPT`).
     """
 
     released: tuple[str, ...]
     by_age: bool
+    but_init: bool
 
 
 class EarlyReleases:
@@ -165,11 +167,18 @@ class EarlyReleases:
         orders = [([one for one in others if one.charged_at < admission.charged_at], False)]
         if (older := _older(admission, others)) is not None:
             orders.append((older, True))
+        nearly: Explanation | None = None
         for before, by_age in orders:
             for released in _choices([one for one in before if one.ended_at]):
-                if self._gives_what_was_observed(admission, [one for one in before if one not in released]):
-                    return Explanation(tuple(one.subject for one in released), by_age=by_age)
-        return None
+                difference = self._difference(admission, [one for one in before if one not in released])
+                if difference not in (None, MissCause.INIT_KEPT):
+                    continue
+                subjects, but_init = tuple(one.subject for one in released), difference is MissCause.INIT_KEPT
+                explanation = Explanation(subjects, by_age=by_age, but_init=but_init)
+                if not but_init:
+                    return explanation
+                nearly = nearly or explanation
+        return nearly
 
     def _ended_since(self, admission: Admission) -> list[PodHolding]:
         """Return the pods of a node that held something by the account on which a pod was decided, or came later."""
@@ -257,8 +266,8 @@ class EarlyReleases:
         charge = self._charges.predicted_charge(entry)
         return PodHolding(*_arrival(entry), entry.pod.subject, at, now, entry.requests, charge)
 
-    def _gives_what_was_observed(self, admission: Admission, holders: Iterable[PodHolding]) -> bool:
-        """Tell whether the kubelet gives a pod what was observed of it if just these others are there."""
+    def _difference(self, admission: Admission, holders: Iterable[PodHolding]) -> MissCause | None:
+        """Tell how what was observed of a pod differs from what the kubelet gives if just these others are there."""
         row = self._columns.row(admission.node)
         mark = self._columns.mark(row)
         self._clear(row)
@@ -266,7 +275,7 @@ class EarlyReleases:
             self._charge(row, other.requests, other.zone_charge)
         given = self._admitted(row, admission.request)
         self._columns.restore(row, mark)
-        return given is not None and not contradiction(given.placement, admission.observed)
+        return MissCause.ZONES if given is None else contradiction(given.placement, admission.observed)
 
     def _request_of(self, entry: PodEntry) -> AlignedRequest:
         return self._classes[entry.class_key].aligned

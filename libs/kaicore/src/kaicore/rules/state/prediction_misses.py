@@ -104,7 +104,8 @@ class PredictionMisses:
             if admission.predicted is not None and not contradiction(admission.predicted, admission.observed):
                 self._close(miss, MissCause.HALF_READ)
                 continue
-            if (explanation := self._early_releases.explain(admission)) is None:
+            explanation = self._early_releases.explain(admission)
+            if explanation is None or (explanation.but_init and miss.cause == MissCause.INIT_KEPT):
                 continue
             if explanation.released:
                 self._close(miss, MissCause.RELEASED_EARLIER, explanation.released)
