@@ -383,8 +383,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _resources(containers: Iterable[ContainerPlacement]) -> set[str]:
-    parts = (part for item in containers for part in (*item.zones, *item.spans, *item.blocks))
-    return {name for part in parts for name in part.amount}
+    amounts = [zone.amount for item in containers for zone in item.zones]
+    amounts += [span.amount for item in containers for span in (*item.spans, *item.blocks)]
+    return {name for amount in amounts for name in amount}
 
 
 def _holds(wire: PodObject) -> bool:

@@ -286,7 +286,9 @@ class NodeCharges:
 
 
 def _resources(container: ContainerPlacement) -> set[str]:
-    return {name for part in (*container.zones, *container.spans, *container.blocks) for name in part.amount}
+    amounts = [zone.amount for zone in container.zones]
+    amounts += [span.amount for span in (*container.spans, *container.blocks)]
+    return {name for amount in amounts for name in amount}
 
 
 def is_resized(before: Pod, after: Pod) -> bool:
