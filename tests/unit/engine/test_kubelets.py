@@ -92,6 +92,27 @@ def observe(cluster: Cluster, name: str, amount: dict[str, int], zone: str = "no
     cluster.record(f"pod/uid-{name}", payloads.PlacementObserved(f"uid-{name}", "default", name, "n1", placement))
 
 
+@pytest.mark.parametrize(("told", "left_out"), [({"cpu": 3}, True), ({"cpu": 3, "memory": 2}, False)])
+def test_a_record_of_kai_that_leaves_memory_out_leaves_the_history_incomplete(
+    told: dict[str, int], *, left_out: bool
+) -> None:
+    cluster = Cluster()
+    zone = amounts(cpu=4, memory=8)
+    cluster.add_node("n1", zone, zone, available=(amounts(cpu=1, memory=0), zone))
+    one = cluster.add_pod(pod("before", cpu=3, memory=2, node_name="n1", scheduler_name="other"))
+    record = ContainerPlacement("", zones=(ZoneAmount("node-0", amounts(**told)),))
+    observed = payloads.PlacementObserved(
+        one.uid, "default", "before", "n1", Placement(Provenance.OBSERVED, (record,)), "annotation"
+    )
+    cluster.record(f"pod/{one.uid}", observed)
+    assert (cluster.state.charges.history_gap("n1") is not None) == left_out
+    cluster.add_pod(pod("p", cpu=1, memory=6))
+    (placed,) = cluster.cycle(EngineConfig()).placements
+    assert placed.placement is not None
+    zones = [zone.zone for zone in placed.placement.containers[0].zones]
+    assert zones == (["node-1"] if left_out else ["node-0"]), "what the node publishes counts where records say nothing"
+
+
 def test_an_unknown_history_is_said_and_the_exporter_believed_meanwhile() -> None:
     cluster = Cluster()
     full, left = amounts(cpu=4), amounts(cpu=0)

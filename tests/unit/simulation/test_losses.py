@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from kai_fleet.offline import OfflineKubelets
 from kaicore.rules.model.quantity import MAX_AMOUNT
 
@@ -65,3 +66,18 @@ def test_a_request_beyond_belief_waits_and_one_that_runs_fills_its_node(tmp_path
     assert brief(document_of(world)) == {"a": "Pending NodeTooSmall"}
     world = world_of(node() + runs + pod("b", gpus=0), tmp_path)
     assert brief(document_of(world)) == {"b": "Pending InsufficientResource", "r": "n1"}
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
+def test_memory_that_a_running_pods_record_leaves_out_is_not_promised_to_others(tmp_path: Path, policy: str) -> None:
+    memory = "    - {name: memory, capacity: 32Gi, allocatable: 32Gi, available: 32Gi}\n"
+    text = node(policy=policy).replace("    resources:\n", f"    resources:\n{memory}")
+    told = {"metadata": record("observed", node_0="cpu: 2"), "spec": "nodeName: n1", "status": "{phase: Running}"}
+    text += pod("a", cpus=2, **told).replace("memory: 1Gi", "memory: 24Gi")
+    for name in ("b", "c"):
+        text += pod(name, gpus=0).replace("memory: 1Gi", "memory: 20Gi")
+    world = world_of(text, tmp_path)
+    placements = brief(document_of(world, kubelets=OfflineKubelets()))
+    assert placements["b"].startswith("n1"), "zone 1 has room for one of the two"
+    assert placements["c"].startswith("Pending NumaZoneShort")
+    assert world.warnings == []

@@ -61,6 +61,15 @@ MEMORY = held(("node-0", {"memory": 20}), ("node-1", {"memory": 10}), mask=WIDE,
             id="an init container kept what was to be taken over",
         ),
         pytest.param(
+            SPLIT,
+            with_init(("node-0", {"cpu": 3000}), ("node-1", {"cpu": 3000})),
+            "InitKept",
+            id="open: an init container kept more",
+        ),
+        pytest.param(
+            SPLIT, with_init(("node-0", {"cpu": 3000})), "amounts", id="open: the main container has less, too"
+        ),
+        pytest.param(
             with_init(("node-0", {"cpu": 2000}), init=False),
             with_init(("node-1", {"cpu": 2000})),
             "zones",

@@ -4,10 +4,11 @@ import pytest
 from kaicore.rules.deciding.why import miss_notes, notes
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.rules.state.agreement import contradiction
+from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.state.agreement import MissCause, contradiction
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import Cluster, amounts, pod
+from tests.factory import Cluster, amounts, container, pod
 
 SECOND = 1_000_000
 
@@ -128,6 +129,54 @@ def test_a_miss_that_an_early_release_explains_has_a_cause_of_its_own(node: Node
     node.delete_pod(pod("early", cpu=6))
     (note,) = miss_notes("uid-early", node.state)
     assert "had freed what default/old held before the API reported" in note
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["succeeded", "deleted"])
+def test_a_miss_is_explained_by_an_end_that_is_told_after_that_of_its_own_pod(node: Node, *, deleted: bool) -> None:
+    node.place("old", 8)
+    node.place("early", 6)
+    node.observe("early", "node-0", 6)
+    if deleted:
+        node.delete_pod(pod("early", cpu=6))
+    else:
+        node.end("early", 6)
+    assert node.causes() == {}
+    node.state = decode_state(encode_state(node.state))
+    node.end("old", 8)
+    assert node.causes() == {"single-numa-node/ReleasedEarlier": 1}
+    (note,) = miss_notes("uid-early", node.state)
+    assert "had freed what default/old held before the API told" in note
+
+
+def test_an_early_release_explains_the_zones_of_a_pod_that_kept_other_cpus_of_an_init_container(node: Node) -> None:
+    node.place("old", 8)
+    node.add_pod(pod("early", container("setup", ContainerKind.INIT, cpu=3), container("main", cpu=6)))
+    node.cycle()
+    predicted = node.state.pods["uid-early"].predicted
+    assert predicted is not None
+    assert {zone.zone for item in predicted.containers for zone in item.zones} == {"node-1"}
+    held = {"main": 6, "setup": 1}
+    containers = tuple(
+        ContainerPlacement(name, zones=(ZoneAmount("node-0", amounts(cpu=cpus)),)) for name, cpus in held.items()
+    )
+    observed, ids = Placement(Provenance.OBSERVED, containers, ("setup",)), ("uid-early", "default", "early", "n1")
+    node.record("pod/uid-early", payloads.PlacementObserved(*ids, observed))
+    assert contradiction(predicted, observed) == MissCause.ZONES
+    missed = payloads.PredictionMissed(*ids, "single-numa-node", MissCause.ZONES, predicted, observed)
+    node.record("pod/uid-early", missed)
+    node.end("old", 8)
+    assert node.causes() == {"single-numa-node/ReleasedEarlier": 1}
+
+
+def test_a_pod_that_came_late_finds_nearly_all_of_many_early_releases_done(node: Node) -> None:
+    names = [f"old{number}" for number in range(14)]
+    for name in names:
+        node.place(name, 1)
+    assert node.place("late", 2) == "node-1"
+    node.observe("late", "node-0", 2)
+    for name in names[:10]:
+        node.end(name, 1)
+    assert node.causes() == {"single-numa-node/ReleasedEarlier": 1}
 
 
 def test_what_follows_from_an_early_release_has_the_same_cause(node: Node) -> None:

@@ -6,7 +6,7 @@ before the next cycle, and its controller has created another. When nothing chan
 to the end of a waiting time: a grace, a delay, a minimum runtime.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -168,10 +168,10 @@ class Simulation:
                 zones = [{"zone": zone.zone, "amount": zone.amount} for zone in (record.zones if record else ())]
                 warnings = self._kubelets.add_running(pod.object, zones)
                 world.warnings += warnings
-                if record is None and not warnings:
-                    # Where there are kubelets there is an exporter: what they gave a pod that has no record is known.
+                if not warnings:
+                    # Where there are kubelets there is an exporter: what they gave a pod that no record tells is known.
                     placement = msgspec.convert(self._kubelets.held(pod.object), KubeletAnswer).placement
-                    if any(item.zones or item.spans for item in placement.containers):
+                    if _resources(placement.containers) - _resources(() if record is None else (record,)):
                         await self._append([self._observed(pod.wire, placement, "exporter")])
         await self._append([self._seen(BUDGET, budget) for budget in self._disruption.new(self.state)])
 
@@ -380,6 +380,12 @@ class Simulation:
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _resources(containers: Iterable[ContainerPlacement]) -> set[str]:
+    amounts = [zone.amount for item in containers for zone in item.zones]
+    amounts += [span.amount for item in containers for span in (*item.spans, *item.blocks)]
+    return {name for amount in amounts for name in amount}
 
 
 def _holds(wire: PodObject) -> bool:

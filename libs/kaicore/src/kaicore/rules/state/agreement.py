@@ -201,19 +201,30 @@ def contradiction(predicted: Placement, observed: Placement) -> MissCause | None
     if told_as_predicted(predicted, observed):
         return None
     expected_of, actual_of = comparable_containers(predicted, observed)
+    shown = [item for item in predicted.containers if item.container in {one.container for one in expected_of}]
+    difference = _difference(expected_of, actual_of, shown)
+    init = observed.init or ()
+    if difference is not None and init:
+        lasting = [[item for item in side if item.container not in init] for side in (expected_of, actual_of, shown)]
+        if _difference(*lasting) is None:
+            return MissCause.INIT_KEPT
+    return difference
+
+
+def _difference(
+    expected_of: Sequence[ContainerPlacement],
+    actual_of: Sequence[ContainerPlacement],
+    shown: Sequence[ContainerPlacement],
+) -> MissCause | None:
+    """Tell how containers hold otherwise than expected; `shown` are those that are expected with all that is perhaps
+    theirs.
+    """
     open_ = {name for container in expected_of for name in container.uncertain}
     expected, actual = holdings(expected_of), holdings(actual_of)
     fixed = [{key: amount for key, amount in side.items() if key[1] not in open_} for side in (expected, actual)]
     if fixed[0] != fixed[1]:
-        init = observed.init or ()
-        others = [holdings(item for item in side if item.container not in init) for side in (expected_of, actual_of)]
-        if init and others[0] == others[1]:
-            return MissCause.INIT_KEPT
         return MissCause.AMOUNTS if _zones(fixed[0]) == _zones(fixed[1]) else MissCause.ZONES
-    if not open_:
-        return None
-    least, most = _totals(expected_of), _totals(_shown_of(predicted, expected_of))
-    observed_totals = _totals(actual_of)
+    least, most, observed_totals = _totals(expected_of), _totals(shown), _totals(actual_of)
     for resource in sorted(open_):
         possible = _possible(expected_of, resource)
         if possible is not None and not _zones(actual).get(resource, frozenset()) <= possible:
@@ -236,12 +247,6 @@ def falls_short(predicted: Placement, observed: Placement) -> bool:
         if item.container not in (observed.init or ())
         for resource, amount in _totals([item]).items()
     )
-
-
-def _shown_of(predicted: Placement, certain: Iterable[ContainerPlacement]) -> list[ContainerPlacement]:
-    """Return the containers that are compared with all that is perhaps theirs."""
-    names = {item.container for item in certain}
-    return [item for item in predicted.containers if item.container in names]
 
 
 def _totals(containers: Iterable[ContainerPlacement]) -> dict[str, int]:

@@ -17,9 +17,10 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
+from kaicore.rules.numa.requests import AlignedRequest
 from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
-from kaicore.rules.state.agreement import contradiction
+from kaicore.rules.state.agreement import MissCause, contradiction
 from kaicore.rules.state.node_charges import NodeCharges
 from kaicore.rules.state.pod_entry import PodEntry
 
@@ -42,23 +43,51 @@ _MOST_WORLDS = 8
 _MOST_OPEN = 16
 
 
-class PodHolding(msgspec.Struct, frozen=True):
+class _Arrival(msgspec.Struct, frozen=True):
+    """When a pod came to its node.
+
+    Attributes:
+        uid, created_at: of the pod.
+        charged_at, placed_at, started_at: as in `PodEntry`.
+    """
+
+    uid: str
+    created_at: int
+    charged_at: int
+    placed_at: int
+    started_at: int
+
+
+class PodHolding(_Arrival, frozen=True):
     """What a pod holds, or held until the API server reported its end.
 
     Attributes:
         subject: `namespace/name`.
-        charged_at: as in `PodEntry`.
         ended_at: position of the event that reported its end, 0 while there is none.
         reported_at: when that was recorded, microseconds since the epoch.
         requests, zone_charge: what it had held.
     """
 
     subject: str
-    charged_at: int
     ended_at: int
     reported_at: int
     requests: Amounts
     zone_charge: ZoneCharge
+
+
+class Admission(_Arrival, frozen=True):
+    """What a kubelet was asked for by a pod, and what it gave; all that explains a miss, also when the pod is gone.
+
+    Attributes:
+        node, decided_at, predicted, observed: as in `PodEntry`.
+        request: what it asks the kubelet for.
+    """
+
+    node: str
+    decided_at: int
+    predicted: Placement | None
+    observed: Placement
+    request: AlignedRequest
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -67,10 +96,12 @@ class Explanation(msgspec.Struct, frozen=True):
     Attributes:
         released: pods that it had released before the API server reported their end, in the order of the reports.
         by_age: it admitted the pods that came to it together oldest first, not in the order of the decisions.
+        but_init: what ordinary init containers keep is otherwise even so (`MissCause.INIT_KEPT`).
     """
 
     released: tuple[str, ...]
     by_age: bool
+    but_init: bool
 
 
 class EarlyReleases:
@@ -106,51 +137,52 @@ class EarlyReleases:
         recent = {node: [one for one in ends if one.reported_at > now - KEPT_US] for node, ends in self.ended.items()}
         return {node: recent[node] for node in sorted(recent) if recent[node]}
 
-    def explain(self, entry: PodEntry) -> Explanation | None:
+    def admission(self, entry: PodEntry, node: str) -> Admission | None:
+        """Return what is known of a pod's admission to the node that has or had it; None while it is not observed."""
+        if entry.observed is None:
+            return None
+        return Admission(
+            *_arrival(entry),
+            node,
+            entry.decided_at,
+            entry.predicted,
+            entry.observed,
+            self._request_of(entry),
+        )
+
+    def explain(self, admission: Admission) -> Explanation | None:
         """Return what a kubelet had seen that gave a pod other zones than predicted.
 
         A kubelet tells the ends of pods one by one, in another order than it freed what they had held. So each choice
         of the ends that were reported after the decision may have come before the admission; few are likelier.
 
         Args:
-            entry: a pod that was observed otherwise than predicted.
+            admission: of a pod that was observed otherwise than predicted.
 
         Returns:
             the least that explains it; None if nothing does.
         """
-        ended = [
-            one
-            for one in self.ended.get(entry.node, ())
-            if one.charged_at < entry.charged_at and one.ended_at > entry.decided_at
-        ]
-        held = [other for other in self._charges.held_on(entry.node) if other.pod.uid != entry.pod.uid]
-        decided_first = [other for other in held if other.charged_at < entry.charged_at]
-        orders = [(decided_first, False)]
-        if (older := self._older(entry, held)) is not None:
+        held = [self._holder(other) for other in self._charges.held_on(admission.node)]
+        others = [one for one in (*held, *self._ended_since(admission)) if one.uid != admission.uid]
+        orders = [([one for one in others if one.charged_at < admission.charged_at], False)]
+        if (older := _older(admission, others)) is not None:
             orders.append((older, True))
+        nearly: Explanation | None = None
         for before, by_age in orders:
-            held_before = [self._holder(other) for other in before]
-            for released in _choices(ended):
-                still = [one for one in ended if one not in released]
-                if self._gives_what_was_observed(entry, [*held_before, *still]):
-                    return Explanation(tuple(one.subject for one in released), by_age=by_age)
-        return None
+            for released in _choices([one for one in before if one.ended_at]):
+                difference = self._difference(admission, [one for one in before if one not in released])
+                if difference not in (None, MissCause.INIT_KEPT):
+                    continue
+                subjects, but_init = tuple(one.subject for one in released), difference is MissCause.INIT_KEPT
+                explanation = Explanation(subjects, by_age=by_age, but_init=but_init)
+                if not but_init:
+                    return explanation
+                nearly = nearly or explanation
+        return nearly
 
-    def _older(self, entry: PodEntry, held: Iterable[PodEntry]) -> list[PodEntry] | None:
-        """Return the pods before one if those that came to the kubelet together are admitted oldest first.
-
-        So it does with pods of one sync (Kubernetes v1.36, `pkg/kubelet/kubelet.go`, HandlePodAdditions); decisions
-        are made in another order. A pod that ran when another was decided on came before that. None if that order is
-        the same.
-        """
-        before, otherwise = list[PodEntry](), False
-        for other in held:
-            is_before = other.charged_at < entry.charged_at
-            if _came_together(other, entry) and other.pod.created_at != entry.pod.created_at:
-                otherwise |= is_before != (other.pod.created_at < entry.pod.created_at)
-                is_before = other.pod.created_at < entry.pod.created_at
-            before += [other] if is_before else []
-        return before if otherwise else None
+    def _ended_since(self, admission: Admission) -> list[PodHolding]:
+        """Return the pods of a node that held something by the account on which a pod was decided, or came later."""
+        return [one for one in self.ended.get(admission.node, ()) if one.ended_at > admission.decided_at]
 
     def predict_again(self, node: str, *, at: int, now: int) -> bool:
         """Check what was decided on the account of a node before the log had something new about it.
@@ -213,12 +245,12 @@ class EarlyReleases:
         mark = self._columns.mark(row)
         for one in still:
             self._charge(row, one.requests, one.zone_charge)
-        given, placements = self._admitted(pods[0]), list[tuple[PodEntry, Placement]]()
+        given, placements = self._admitted(row, self._request_of(pods[0])), list[tuple[PodEntry, Placement]]()
         if given is not None and _contradicts(pods[0], given.placement):
             placements = [(pods[0], given.placement)]
             self._charge(row, pods[0].requests, given.charge)
             for entry in pods[1:]:
-                given = self._admitted(entry)
+                given = self._admitted(row, self._request_of(entry))
                 if given is not None:
                     placements.append((entry, given.placement))
                 charge = self._charges.predicted_charge(entry) if given is None else given.charge
@@ -232,34 +264,56 @@ class EarlyReleases:
 
     def _holder(self, entry: PodEntry, *, at: int = 0, now: int = 0) -> PodHolding:
         charge = self._charges.predicted_charge(entry)
-        return PodHolding(entry.pod.subject, entry.charged_at, at, now, entry.requests, charge)
+        return PodHolding(*_arrival(entry), entry.pod.subject, at, now, entry.requests, charge)
 
-    def _gives_what_was_observed(self, entry: PodEntry, holders: Iterable[PodHolding]) -> bool:
-        """Tell whether the kubelet gives a pod what was observed of it if just these others are there."""
-        row = self._columns.row(entry.node)
+    def _difference(self, admission: Admission, holders: Iterable[PodHolding]) -> MissCause | None:
+        """Tell how what was observed of a pod differs from what the kubelet gives if just these others are there."""
+        row = self._columns.row(admission.node)
         mark = self._columns.mark(row)
         self._clear(row)
         for other in sorted(holders, key=lambda one: one.charged_at):
             self._charge(row, other.requests, other.zone_charge)
-        given = self._admitted(entry)
+        given = self._admitted(row, admission.request)
         self._columns.restore(row, mark)
-        return given is not None and entry.observed is not None and not contradiction(given.placement, entry.observed)
+        return MissCause.ZONES if given is None else contradiction(given.placement, admission.observed)
+
+    def _request_of(self, entry: PodEntry) -> AlignedRequest:
+        return self._classes[entry.class_key].aligned
 
     def _clear(self, row: int) -> None:
         self._columns.used[row] = self._columns.releasing[row] = 0
         self._columns.zones.clear_charges(row)
 
-    def _admitted(self, entry: PodEntry) -> PredictedPlacement | None:
-        row = self._columns.row(entry.node)
+    def _admitted(self, row: int, request: AlignedRequest) -> PredictedPlacement | None:
         topology = self._columns.topologies[row]
         if topology is None:
             return None
-        verdict = admit(self._columns.node_zones(row), self._classes[entry.class_key].aligned)
+        verdict = admit(self._columns.node_zones(row), request)
         names = tuple(zone.name for zone in topology.zones)
         return predicted_placement(verdict, names) if isinstance(verdict, Admitted) else None
 
 
-def _came_together(one: PodEntry, other: PodEntry) -> bool:
+def _arrival(entry: PodEntry) -> tuple[str, int, int, int, int]:
+    return entry.pod.uid, entry.pod.created_at, entry.charged_at, entry.placed_at, entry.started_at
+
+
+def _older(admission: Admission, others: Iterable[PodHolding]) -> list[PodHolding] | None:
+    """Return the pods before one if those that came to the kubelet together are admitted oldest first.
+
+    So it does with pods of one sync (Kubernetes v1.36, `pkg/kubelet/kubelet.go`, HandlePodAdditions); decisions are
+    made in another order. A pod that ran when another was decided on came before that. None if that order is the same.
+    """
+    before, otherwise = list[PodHolding](), False
+    for other in others:
+        is_before = other.charged_at < admission.charged_at
+        if _came_together(other, admission) and other.created_at != admission.created_at:
+            otherwise |= is_before != (other.created_at < admission.created_at)
+            is_before = other.created_at < admission.created_at
+        before += [other] if is_before else []
+    return before if otherwise else None
+
+
+def _came_together(one: _Arrival, other: _Arrival) -> bool:
     """Tell whether two pods may have come to their kubelet in one sync: none ran before the other was decided on."""
     first, second = sorted((one, other), key=lambda entry: entry.charged_at)
     ran_already = 0 < first.started_at <= second.placed_at
@@ -267,9 +321,18 @@ def _came_together(one: PodEntry, other: PodEntry) -> bool:
 
 
 def _choices(ended: list[PodHolding]) -> Iterator[tuple[PodHolding, ...]]:
-    """Yield the ends that may have come first: none, then ever more, as long as they are few enough to be tried."""
-    sizes = (combinations(ended, size) for size in range(len(ended) + 1))
-    return islice(chain.from_iterable(sizes), _MOST_CHOICES)
+    """Yield the ends that may have come first: none, then ever more, as long as they are few enough to be tried.
+
+    Of too many, half of what is tried has few of them and half has most of them: a pod that came late to its kubelet
+    finds nearly all of it done.
+    """
+    sizes = range(len(ended) + 1)
+    ascending, descending = (
+        chain.from_iterable(combinations(ended, size) for size in order) for order in (sizes, reversed(sizes))
+    )
+    if 2 ** len(ended) <= _MOST_CHOICES:
+        return ascending
+    return chain(islice(ascending, _MOST_CHOICES // 2), islice(descending, _MOST_CHOICES // 2))
 
 
 def _contradicts(entry: PodEntry, given: Placement) -> bool:

@@ -14,8 +14,8 @@ import msgspec
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.node import NodeTopology
-from kaicore.rules.model.placement import Placement
-from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.model.placement import ContainerPlacement, Placement
+from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
 from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.init_remains import init_remains
 from kaicore.rules.numa.memory_manager import excluding
@@ -257,12 +257,23 @@ class NodeCharges:
             entry.zone_charge = zones.charge(row, entry.zone_charge, releasing=entry.releasing)
 
     def _set_unrecorded(self, entry: PodEntry, *, recorded: bool) -> None:
-        """Note whether a pod that has something bound to zones has no record that tells which."""
-        unrecorded = not recorded
-        if unrecorded:
-            row, zones = self._columns.row(entry.node), self._columns.zones
-            unrecorded = zones.binds(row, self._classes[entry.class_key].aligned.on(zones.kubelet_of(row)).resources)
-        self._note_unrecorded(entry, entry.node, unrecorded=unrecorded)
+        """Note whether a pod that has something bound to zones has no record that tells which.
+
+        A record that tells no containers apart, as KAI-Scheduler's, may leave a resource out. An exporter's report that
+        does so was made in the middle of an admission, and the next one tells the rest.
+        """
+        record = entry.observed or entry.predicted
+        if recorded and (record is None or all(item.container for item in record.containers)):
+            self._note_unrecorded(entry, entry.node, unrecorded=False)
+            return
+        told = {name for item in record.containers for name in _resources(item)} if recorded and record else set[str]()
+        row, zones = self._columns.row(entry.node), self._columns.zones
+        aligned = self._classes[entry.class_key].aligned.on(zones.kubelet_of(row))
+        left_out = aligned.resources
+        if told:
+            lasting = (item for item in aligned.containers if item.kind is not ContainerKind.INIT)
+            left_out = tuple({name for item in lasting for name, amount in item.amounts if amount} - told)
+        self._note_unrecorded(entry, entry.node, unrecorded=zones.binds(row, left_out))
 
     def _note_unrecorded(self, entry: PodEntry, node: str, *, unrecorded: bool) -> None:
         if unrecorded == entry.unrecorded:
@@ -272,6 +283,12 @@ class NodeCharges:
         zones.unknown[row] += 1 if unrecorded else -1
         since = [other.charged_at for other in self.held_on(node) if other.unrecorded]
         zones.unknown_since[row] = min(since, default=0)
+
+
+def _resources(container: ContainerPlacement) -> set[str]:
+    amounts = [zone.amount for zone in container.zones]
+    amounts += [span.amount for span in (*container.spans, *container.blocks)]
+    return {name for amount in amounts for name in amount}
 
 
 def is_resized(before: Pod, after: Pod) -> bool:

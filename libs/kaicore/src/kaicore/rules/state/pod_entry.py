@@ -107,7 +107,7 @@ class PodEntry(msgspec.Struct):
         alternatives: other placements that the kubelet may have given it, until it is observed: the kubelet may have
             freed something before the log knew that.
         charged_at: position of the event that charged it: the order in which pods came to a node.
-        unrecorded: it has something bound to zones of its node, and no record tells which zones.
+        unrecorded: it has something bound to zones of its node, and no record tells which zones, or of all of it.
         misaligned: in what its observed placement differs from what its own NUMA policy asks; empty if in nothing.
         misaligned_at: when that was recorded.
         replaces_on: it replaces a pod that was evicted from this node because of its NUMA policy; a pod that replaces

@@ -253,6 +253,7 @@ class PodIndexes:
         """Take what a pod holds off a node."""
         if release is Release.ENDED:
             self.early_releases.note(entry, node, at=self.context.position, now=self.context.recorded_at)
+            self.misses.pod_ended(entry, node)
         self.charges.release(entry, node)
         entry.misaligned = ""
         self.misaligned.discard(entry.pod.uid)

@@ -12,7 +12,7 @@ import msgspec
 from kaicore.rules.events.payloads import PredictionMissed
 from kaicore.rules.state.agreement import MissCause, contradiction
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.early_release import EarlyReleases
+from kaicore.rules.state.early_release import Admission, EarlyReleases
 from kaicore.rules.state.pod_entry import PodEntry
 
 #: How long a miss may be explained by what is told after it, microseconds.
@@ -32,6 +32,7 @@ class OpenMiss(msgspec.Struct, frozen=True):
         policy, cause: as recorded.
         at: position of its event.
         recorded_at: when that was, microseconds since the epoch.
+        admission: of its pod, once that has ended: what explains it may be told only then.
     """
 
     uid: str
@@ -40,6 +41,7 @@ class OpenMiss(msgspec.Struct, frozen=True):
     cause: str
     at: int
     recorded_at: int
+    admission: Admission | None = None
 
 
 class ExplainedMiss(msgspec.Struct, frozen=True):
@@ -96,24 +98,37 @@ class PredictionMisses:
             (miss for miss in self.open.values() if miss.node == node), key=lambda miss: (miss.at, miss.uid)
         )
         for miss in misses:
-            entry = self._pods.get(miss.uid)
-            if entry is None or not entry.charged or entry.observed is None:
+            admission = miss.admission or self._admission(miss.uid)
+            if admission is None:
                 continue
-            if entry.predicted is not None and not contradiction(entry.predicted, entry.observed):
+            if admission.predicted is not None and not contradiction(admission.predicted, admission.observed):
                 self._close(miss, MissCause.HALF_READ)
                 continue
-            if (explanation := self._early_releases.explain(entry)) is None:
+            explanation = self._early_releases.explain(admission)
+            if explanation is None or (explanation.but_init and miss.cause == MissCause.INIT_KEPT):
                 continue
             if explanation.released:
                 self._close(miss, MissCause.RELEASED_EARLIER, explanation.released)
             elif explanation.by_age:
                 self._close(miss, MissCause.OLDEST_FIRST)
-            elif others := [other for other in self._before(entry) if other.cause in _FOLLOWED]:
+            elif others := [other for other in self._before(admission) if other.cause in _FOLLOWED]:
                 # The others are elsewhere than predicted, and this one for the same reason.
                 self._close(miss, others[-1].cause, others[-1].released)
-            elif entry.predicted is not None and any(one.uncertain for one in entry.predicted.containers):
+            elif admission.predicted is not None and any(one.uncertain for one in admission.predicted.containers):
                 # The prediction itself says that it was open where others are.
                 self._close(miss, MissCause.NOT_OBSERVED_YET)
+
+    def pod_ended(self, entry: PodEntry, node: str) -> None:
+        """Keep in mind what a pod got on the node that it has left."""
+        if (miss := self.open.get(entry.pod.uid)) is not None:
+            admission = self._early_releases.admission(entry, node)
+            self.open[miss.uid] = msgspec.structs.replace(miss, admission=admission)
+
+    def _admission(self, uid: str) -> Admission | None:
+        entry = self._pods.get(uid)
+        if entry is None or not entry.charged:
+            return None
+        return self._early_releases.admission(entry, entry.node)
 
     def expire(self, now: int) -> None:
         """Close the open misses that nothing will explain any more, with the cause that was recorded."""
@@ -126,8 +141,8 @@ class PredictionMisses:
         self.explained = {miss.uid: miss for miss in explained}
 
     def _close(self, miss: OpenMiss, cause: str, released: tuple[str, ...] = ()) -> None:
-        entry = self._pods.get(miss.uid)
-        charged_at = entry.charged_at if entry is not None and entry.charged else 0
+        admission = miss.admission or self._admission(miss.uid)
+        charged_at = admission.charged_at if admission is not None else 0
         del self.open[miss.uid]
         self.explained.pop(miss.uid, None)
         self.explained[miss.uid] = ExplainedMiss(miss.uid, miss.node, cause, miss.at, charged_at, released)
@@ -135,10 +150,12 @@ class PredictionMisses:
             del self.explained[next(iter(self.explained))]
         self._counters.missed_on(miss.node, miss.policy, cause)
 
-    def _before(self, entry: PodEntry) -> list[ExplainedMiss]:
+    def _before(self, admission: Admission) -> list[ExplainedMiss]:
         """Return the explained misses of pods that came to a node before another, known after that was decided on."""
         return [
             miss
             for miss in self.explained.values()
-            if miss.node == entry.node and 0 < miss.charged_at < entry.charged_at and miss.at > entry.decided_at
+            if miss.node == admission.node
+            and 0 < miss.charged_at < admission.charged_at
+            and miss.at > admission.decided_at
         ]

@@ -33,7 +33,7 @@ from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-20-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-21-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
