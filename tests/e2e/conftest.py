@@ -1,10 +1,11 @@
-"""The cluster of an end-to-end test."""
+"""The cluster of an end-to-end test, and a stack on it."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.cluster import Cluster
+from tests.e2e.live_stack import LiveStack, running
 from tests.servers import scratch_directory
 
 
@@ -28,3 +29,18 @@ def cluster(cluster_profile: str) -> Iterator[Cluster]:
             yield running
         finally:
             running.stop()
+
+
+@pytest.fixture
+def scheduler_config() -> str:
+    """The scheduler's settings as YAML; a test module may have its own."""
+    return "{}"
+
+
+@pytest.fixture
+def stack(cluster: Cluster, scheduler_config: str) -> Iterator[LiveStack]:
+    """A stack on the cluster, stopped in order; a test module may have its own."""
+    config = cluster.root / "config.yaml"
+    config.write_text(scheduler_config)
+    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
+        yield live

@@ -1,7 +1,7 @@
 """Two phases, end to end: a gang asks for nodes, waits for them, and starts there; what failed is asked for again."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,8 +11,8 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import ProvisioningRequested
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.e2e.cluster import PATIENCE_S, Cluster, foreign_kubeconfig
-from tests.e2e.live_stack import LiveStack, bound, ours, pod_manifest, running
+from tests.e2e.cluster import PATIENCE_S, foreign_kubeconfig
+from tests.e2e.live_stack import LiveStack, bound, ours, pod_manifest
 
 pytestmark = [
     pytest.mark.slow,
@@ -46,11 +46,8 @@ def cluster_profile() -> str:
 
 
 @pytest.fixture
-def stack(cluster: Cluster) -> Iterator[LiveStack]:
-    config = cluster.root / "config.yaml"
-    config.write_text(CONFIG)
-    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
-        yield live
+def scheduler_config() -> str:
+    return CONFIG
 
 
 def gang(name: str, count: int) -> dict[str, Any]:

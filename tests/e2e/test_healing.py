@@ -1,6 +1,5 @@
 """Verify and heal, end to end: a kubelet misses, the pod is evicted once, and its Job's next pod runs as it asks."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -9,7 +8,7 @@ from kaicore.ledger.log.port import Filter
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import TWO_GPU_NODES, Cluster, real_nodes
-from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
+from tests.e2e.live_stack import LiveStack, ours, pod_manifest
 
 pytestmark = pytest.mark.slow
 
@@ -26,11 +25,8 @@ def cluster_profile() -> str:
 
 
 @pytest.fixture
-def stack(cluster: Cluster) -> Iterator[LiveStack]:
-    config = cluster.root / "config.yaml"
-    config.write_text(CONFIG)
-    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
-        yield live
+def scheduler_config() -> str:
+    return CONFIG
 
 
 def job(name: str) -> dict[str, Any]:

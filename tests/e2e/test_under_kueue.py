@@ -14,6 +14,7 @@ from kaicore.kube.api.object_paths import ObjectPaths
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json
+from tests.e2e.guide_steps import FOUR_ALIGNED_NODES
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
 from tests.e2e.test_adopting import PODS, object_at, runs, take_away, work_of
 
@@ -30,18 +31,7 @@ _KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 @pytest.fixture
 def cluster_profile() -> str:
-    """Four nodes in two racks; all of a container in one of two zones, of 8 or 10 CPUs and 4 GPUs."""
-    return """
-topologyLabels: {cloud.provider.com/topology-rack: 2}
-groups:
-  - name: gpu
-    count: 4
-    zones: 2
-    perZone: {cpus: 10, memory: 32Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "2", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
+    return FOUR_ALIGNED_NODES
 
 
 def queues(*, gpus: int, topology: bool = False) -> list[Json]:

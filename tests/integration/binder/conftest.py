@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +11,6 @@ from kai_binder.binder import API, LOG, Binder
 from kai_binder.metrics import BinderMetrics
 from kai_binder.settings import BinderOptions
 from kai_binder.work_share import WorkShare
-from kaicore.errors import KaiError
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
@@ -21,15 +19,12 @@ from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload, PlacementObserved, PodDeleted, PodPlaced
 from kaicore.rules.model.device import Allocation, ExtendedClaim
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.runtime.service import Health, ServiceContext, get_logger
+from kaicore.runtime.service import Health
 from kaicore.runtime.service.recorder import RecorderOptions
-from prometheus_client import CollectorRegistry
 
 from tests.kube import PODS, Api, Json, simulated
 from tests.new_events import cycle_id, cycle_unit
-
-#: Long enough for any machine; only a test that fails takes as long.
-PATIENCE_S = 60
+from tests.service_task import PATIENCE_S, ServiceTask
 
 
 def placement(provenance: Provenance = Provenance.PREDICTED, *, cpus: int = 1, zone: str = "node-0") -> Placement:
@@ -38,22 +33,20 @@ def placement(provenance: Provenance = Provenance.PREDICTED, *, cpus: int = 1, z
     return Placement(provenance, (ContainerPlacement("main", (zone,), zones),))
 
 
-class RunningBinder:
+class RunningBinder(ServiceTask):
     """A binder in this process."""
 
     def __init__(
         self, api: Api, log: EventLog, cluster: str, *, share: WorkShare | None = None, **options: Any
     ) -> None:
-        self.registry = CollectorRegistry()
+        client = KubeClient(api.access(), user_agent="kai-binder", timeout_s=PATIENCE_S)
         self.health = Health(LOG, API)
-        self.cluster = cluster
-        self.context = ServiceContext(name="binder", health=self.health, log=get_logger())
-        self._client = KubeClient(api.access(), user_agent="kai-binder", timeout_s=PATIENCE_S)
+        super().__init__("binder", cluster, client, self.health)
         self._binder = Binder(
             cluster=cluster,
             log=log,
             bus=None,
-            client=self._client,
+            client=self.client,
             context=self.context,
             metrics=BinderMetrics(cluster, registry=self.registry),
             clock=lambda: time.time_ns() // 1000,
@@ -63,24 +56,6 @@ class RunningBinder:
             share=share,
         )
         self.task = asyncio.create_task(self._binder.run())
-
-    async def stop(self) -> None:
-        """Have it end in order."""
-        self.context.stopping.set()
-        async with asyncio.timeout(PATIENCE_S):
-            await self.task
-        await self._client.close()
-
-    async def kill(self) -> None:
-        """End it anywhere."""
-        self.task.cancel()
-        with suppress(asyncio.CancelledError, KaiError):
-            await self.task
-        await self._client.close()
-
-    def metric(self, name: str, **labels: str) -> float:
-        """The value of a metric, 0 where there is none."""
-        return self.registry.get_sample_value(f"kai_binder_{name}", {"cluster": self.cluster, **labels}) or 0.0
 
 
 class Scene:

@@ -1,11 +1,8 @@
 """Decisions made so, one after the other on a node, with one outcome each."""
 
 import asyncio
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +16,10 @@ from kaicore.rules.events.envelope import Unit, UnitOutcome
 from kaicore.rules.events.payloads import BindFailed, PodBound, PodPlaced
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
 
-from tests.integration.binder.conftest import PATIENCE_S, Scene, placement
+from tests.integration.binder.conftest import Scene, placement
 from tests.kube import PODS, Api, Json, simulated
 from tests.new_events import new_event
+from tests.service_task import PATIENCE_S, killed_process
 from tests.unreliable import UnreliableLog
 
 BINDINGS = {"verb": "create", "resource": "pods", "subresource": "binding"}
@@ -307,24 +305,8 @@ async def test_observed_placements_are_not_written_if_not_wanted(scene: Scene) -
     assert "annotations" not in (await scene.api.get(f"{PODS}/a"))["metadata"]
 
 
-@asynccontextmanager
-async def binder_process(
-    api: Api, database_url: str, cluster: str, directory: Path
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run `kai-binder` as a process; it is killed at the end."""
-    kubeconfig = directory / "kubeconfig"
-    api.server.write_http_kubeconfig(kubeconfig)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kai_binder.main", "--cluster", cluster, "--database-url", database_url),
-        *("--kubeconfig", str(kubeconfig), "--concurrency", "4", "--snapshot-events", "20"),
-        env=os.environ | {"KAI_LOG_LEVEL": "error"},
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
+#: Snapshots so often that a kill meets some.
+_FLAGS = ("--concurrency", "4", "--snapshot-events", "20")
 
 
 @pytest.mark.slow
@@ -338,9 +320,9 @@ async def test_binders_that_are_killed_while_they_bind_lose_no_decision(
     made = await pods(scene, *(f"p{number}" for number in range(90)))
     await scene.decide(*((pod, f"n{number % 6}") for number, pod in enumerate(made)))
     for wanted in (20, 40, 60):
-        async with binder_process(api, database_url, cluster_name, tmp_path):
+        async with killed_process("binder", api, cluster_name, database_url, tmp_path, *_FLAGS):
             await scene.outcomes(wanted)
-    async with binder_process(api, database_url, cluster_name, tmp_path) as process:
+    async with killed_process("binder", api, cluster_name, database_url, tmp_path, *_FLAGS) as process:
         outcomes = await scene.outcomes(90)
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE_S):

@@ -12,8 +12,9 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import BindFailed, PodBound
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
-from tests.integration.binder.conftest import PATIENCE_S, Scene
+from tests.integration.binder.conftest import Scene
 from tests.kube import CLAIMS, PODS, VOLUMES, Json, simulated
+from tests.service_task import PATIENCE_S
 
 _SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "late"}
 

@@ -28,8 +28,9 @@ from kaicore.rules.reasons.node import InsufficientResource
 from kaicore.rules.reasons.queue import OverLimit
 from kaicore.rules.reasons.reason import Reason
 
-from tests.integration.binder.conftest import PATIENCE_S, Scene
+from tests.integration.binder.conftest import Scene
 from tests.kube import PODS, Json
+from tests.service_task import PATIENCE_S
 
 SIGS, VOLCANO, KAI = "scheduling.sigs.k8s.io", "scheduling.volcano.sh", "scheduling.run.ai"
 

@@ -4,8 +4,9 @@ import asyncio
 
 from kaicore.rules.events.payloads import QueueDeleted, QueueFigures, QueuesReported
 
-from tests.integration.binder.conftest import PATIENCE_S, Scene
+from tests.integration.binder.conftest import Scene
 from tests.kube import Json
+from tests.service_task import PATIENCE_S
 
 QUEUES = "/apis/scheduling.run.ai/v2/queues"
 

@@ -9,8 +9,9 @@ from kaicore.rules.model.device import AllocatedDevice, Allocation, DeviceReques
 from kaicore.rules.model.selector import Requirement
 
 from tests.devices import DRIVER
-from tests.integration.binder.conftest import PATIENCE_S, Scene
+from tests.integration.binder.conftest import Scene
 from tests.kube import PODS, Json
+from tests.service_task import PATIENCE_S
 
 GROUP = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"

@@ -6,8 +6,9 @@ from kai_binder.work_share import WorkShare
 from kaicore.ledger.bus.leases import Members, MemoryLeaseStore
 from kaicore.rules.events.payloads import PodBound
 
-from tests.integration.binder.conftest import PATIENCE_S, RunningBinder, Scene
+from tests.integration.binder.conftest import RunningBinder, Scene
 from tests.kube import PODS
+from tests.service_task import PATIENCE_S
 
 NODES = tuple(f"n{number}" for number in range(12))
 BINDINGS = {"verb": "create", "resource": "pods", "subresource": "binding"}

@@ -11,8 +11,9 @@ from kaicore.kube.kinds.table import topology_kind
 from kaicore.rules.events.payloads import NodeObserved
 
 from tests.factory import node
-from tests.integration.binder.conftest import PATIENCE_S, Scene
+from tests.integration.binder.conftest import Scene
 from tests.kube import DEFINITIONS, Json
+from tests.service_task import PATIENCE_S
 
 CRDS = Path(__file__).parents[3] / "deploy/k8s/crds/topologies"
 HYPER_NODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"

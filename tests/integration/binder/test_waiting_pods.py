@@ -12,8 +12,9 @@ from kaicore.rules.reasons.queue import OverLimit
 from kaicore.rules.reasons.reason import Reason
 from msgspec import json
 
-from tests.integration.binder.conftest import PATIENCE_S, RunningBinder, Scene
+from tests.integration.binder.conftest import RunningBinder, Scene
 from tests.kube import PODS, Json
+from tests.service_task import PATIENCE_S
 
 EVENTS = "/api/v1/namespaces/default/events"
 CLASS = "0123456789ab"

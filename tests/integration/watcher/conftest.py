@@ -24,13 +24,10 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.runtime.service import Health, ServiceContext, get_logger
-from prometheus_client import CollectorRegistry
+from kaicore.runtime.service import Health
 
 from tests.kube import Api, simulated
-
-#: Long enough for any machine; only a test that fails takes as long.
-PATIENCE_S = 60
+from tests.service_task import PATIENCE_S, ServiceTask
 
 View = dict[str, dict[ObjectKey, Model]]
 
@@ -65,20 +62,17 @@ class AwaitedHealth(Health):
             await self._changed.wait()
 
 
-class RunningWatcher:
+class RunningWatcher(ServiceTask):
     """A watcher in this process."""
 
     def __init__(self, api: Api, log: EventLog, cluster: str, **options: Any) -> None:
-        self.registry = CollectorRegistry()
         self.health = AwaitedHealth(LOG, API, LISTS)
-        self.context = ServiceContext(name="watcher", health=self.health, log=get_logger())
-        self.cluster = cluster
-        self._client = KubeClient(api.access(), user_agent="kai-watcher")
+        super().__init__("watcher", cluster, KubeClient(api.access(), user_agent="kai-watcher"), self.health)
         self._watcher = Watcher(
             cluster=cluster,
             instance=f"test/{next(_instances)}",
             log=log,
-            client=self._client,
+            client=self.client,
             context=self.context,
             metrics=WatcherMetrics(cluster, registry=self.registry),
             clock=lambda: time.time_ns() // 1000,
@@ -109,24 +103,6 @@ class RunningWatcher:
         waiting.cancel()
         if self.task.done():
             self.task.result()
-
-    async def stop(self) -> None:
-        """Have it end in order."""
-        self.context.stopping.set()
-        async with asyncio.timeout(PATIENCE_S):
-            await self.task
-        await self._client.close()
-
-    async def kill(self) -> None:
-        """End it anywhere."""
-        self.task.cancel()
-        with suppress(asyncio.CancelledError, KaiError):
-            await self.task
-        await self._client.close()
-
-    def metric(self, name: str, **labels: str) -> float:
-        """The value of a metric, 0 where there is none."""
-        return self.registry.get_sample_value(f"kai_watcher_{name}", {"cluster": self.cluster, **labels}) or 0.0
 
 
 class World:

@@ -1,12 +1,10 @@
 """Watchers that end anywhere, API servers that fail, logs that are away: the log ends up with the truth, said once."""
 
 import asyncio
-import os
 import shutil
 import signal
-import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -17,9 +15,10 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 
 from tests import wire
-from tests.integration.watcher.conftest import PATIENCE_S, World
+from tests.integration.watcher.conftest import World
 from tests.integration.watcher.test_watching import populate
 from tests.kube import NODES, PODS, TOPOLOGIES, Api, simulated
+from tests.service_task import PATIENCE_S, killed_process
 from tests.unreliable import UnreliableLog
 
 
@@ -246,24 +245,8 @@ async def test_facts_are_recorded_once_though_the_logs_answers_get_lost(api: Api
         await watcher.stop()
 
 
-@asynccontextmanager
-async def watcher_process(
-    api: Api, database_url: str, cluster: str, directory: Path
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run `kai-watcher` as a process; it is killed at the end."""
-    kubeconfig = directory / "kubeconfig"
-    api.server.write_http_kubeconfig(kubeconfig)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kai_watcher.main", "--cluster", cluster, "--database-url", database_url),
-        *("--kubeconfig", str(kubeconfig), "--batch", "20", "--page", "20", "--snapshot-events", "50"),
-        env=os.environ | {"KAI_LOG_LEVEL": "error"},
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
+#: Snapshots and pages so small that a kill meets some under way.
+_FLAGS = ("--batch", "20", "--page", "20", "--snapshot-events", "50")
 
 
 @pytest.mark.slow
@@ -275,11 +258,11 @@ async def test_watchers_that_are_killed_lose_no_fact(
     prefixes = ("a", "b", "c")
     for prefix in prefixes:
         churning = asyncio.create_task(churn(api, pods=60, prefix=prefix))
-        async with watcher_process(api, database_url, cluster_name, tmp_path):
+        async with killed_process("watcher", api, cluster_name, database_url, tmp_path, *_FLAGS):
             reached = await world.head() + 40
             await world.until(lambda events, reached=reached: len(events) >= reached)
         await churning
-    async with watcher_process(api, database_url, cluster_name, tmp_path) as process:
+    async with killed_process("watcher", api, cluster_name, database_url, tmp_path, *_FLAGS) as process:
         await world.until(lambda events: sum(event.type == "WatcherStarted" for event in events) > len(prefixes))
         await world.converged()
         process.send_signal(signal.SIGTERM)

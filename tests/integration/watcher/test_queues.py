@@ -7,8 +7,9 @@ from kai_watcher.main import left_out
 from kaicore.errors import ConfigurationError
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.integration.watcher.conftest import PATIENCE_S, World
+from tests.integration.watcher.conftest import World
 from tests.kube import Json
+from tests.service_task import PATIENCE_S
 
 
 def cluster_queue(name: str, **spec: object) -> Json:

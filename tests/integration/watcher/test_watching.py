@@ -11,8 +11,9 @@ from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.events.payloads import BindFailed, Payload, PodObserved, PodPlaced, PodRejected
 
 from tests import wire
-from tests.integration.watcher.conftest import PATIENCE_S, World
+from tests.integration.watcher.conftest import World
 from tests.kube import BUDGETS, CLAIMS, NODES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, TOPOLOGIES, VOLUMES, simulated
+from tests.service_task import PATIENCE_S
 
 STAMPED = ("NodeObserved", "TopologyObserved")
 

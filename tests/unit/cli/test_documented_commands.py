@@ -1,11 +1,13 @@
 """Every command of ours that a document, a manifest or a program shows is one that the command line takes."""
 
 import ast
+import functools
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -115,11 +117,35 @@ def shown_elsewhere() -> Iterator[tuple[str, str]]:
                     yield f"{file.relative_to(ROOT)}:{number}", re.split(r"\s+#|\s+[|>]", command)[0].strip()
 
 
-def said(file: Path) -> Iterator[tuple[int, str]]:
-    """The texts of a program: literals, and docstrings of the command line's functions, which are its help."""
-    tree = ast.parse(file.read_text())
+#: Where a source has neither, it prints no command: parsing all 500 files took seconds in each worker.
+_MAY_PRINT = re.compile(r"\bkai\b|\bhow_to_ask\b")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The parts of a program's file that may show a command.
+
+    Attributes:
+        where: the file's path in the repository.
+        texts: literals, and docstrings of the command line's functions, which are its help; each with its line.
+        hints: calls of `kai` and `how_to_ask`.
+    """
+
+    where: str
+    texts: tuple[tuple[int, str], ...]
+    hints: tuple[ast.Call, ...]
+
+
+@functools.cache
+def sources() -> tuple[Source, ...]:
+    """Each file of our programs that may show a command, read and parsed once."""
+    return tuple(_source(file, text) for file in PROGRAMS_TEXT if _MAY_PRINT.search(text := file.read_text()))
+
+
+def _source(file: Path, text: str) -> Source:
+    nodes = list(ast.walk(ast.parse(text)))
     parts: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         # Docstrings stand alone; of the command line those of functions and of flags are printed.
         if isinstance(node, ast.Module) or (
             isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and "kai_cli" not in file.parts
@@ -127,7 +153,16 @@ def said(file: Path) -> Iterator[tuple[int, str]]:
             parts.update(one.value for one in node.body[:1] if isinstance(one, ast.Expr))
         if isinstance(node, ast.JoinedStr):
             parts.update(node.values)
-    for node in ast.walk(tree):
+    hints = tuple(
+        node
+        for node in nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("kai", "how_to_ask")
+    )
+    return Source(str(file.relative_to(ROOT)), tuple(_texts(nodes, parts)), hints)
+
+
+def _texts(nodes: list[ast.AST], parts: set[ast.AST]) -> Iterator[tuple[int, str]]:
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             texts = (
                 str(one.value) if isinstance(one, ast.Constant) else f"{{{ast.unparse(getattr(one, 'value', one))}}}"
@@ -140,13 +175,13 @@ def said(file: Path) -> Iterator[tuple[int, str]]:
 
 def printed() -> Iterator[tuple[str, str]]:
     """The same of what programs print."""
-    for file in PROGRAMS_TEXT:
-        for number, text in said(file):
+    for source in sources():
+        for number, text in source.texts:
             for command in _PRINTED.findall(text):
                 filled = command
                 for name, thing in FILLED_IN.items():
                     filled = filled.replace(name, thing)
-                yield f"{file.relative_to(ROOT)}:{number}", " ".join(re.split(r"\s+[|>]", filled)[0].split())
+                yield f"{source.where}:{number}", " ".join(re.split(r"\s+[|>]", filled)[0].split())
 
 
 def hinted() -> Iterator[tuple[str, str]]:
@@ -156,16 +191,16 @@ def hinted() -> Iterator[tuple[str, str]]:
         for line in how_to_ask(data_directory(None))
         if "kai " in line
     )
-    for file in PROGRAMS_TEXT:
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("kai", "how_to_ask"):
-                where = f"{file.relative_to(ROOT)}:{node.lineno}"
-                words = [
-                    str(one.value) if isinstance(one, ast.Constant) else "demo"
-                    for one in node.args[1:]
-                    if isinstance(one, ast.Constant | ast.Name)
-                ]
-                yield from ((where, word) for word in ([" ".join(words)] if node.func.id == "kai" else words) if word)
+    for source in sources():
+        for call in source.hints:
+            words = [
+                str(one.value) if isinstance(one, ast.Constant) else "demo"
+                for one in call.args[1:]
+                if isinstance(one, ast.Constant | ast.Name)
+            ]
+            one_command = isinstance(call.func, ast.Name) and call.func.id == "kai"
+            said = [" ".join(words)] if one_command else words
+            yield from ((f"{source.where}:{call.lineno}", word) for word in said if word)
 
 
 def variants(command: str) -> Iterator[list[str]]:
@@ -211,9 +246,9 @@ def test_commands_are_found_wherever_they_are_shown() -> None:
 
 def test_a_program_prints_a_command_between_backticks_so_that_it_is_found() -> None:
     bare = [
-        f"{file.relative_to(ROOT)}:{number}: {text}"
-        for file in PROGRAMS_TEXT
-        for number, text in said(file)
+        f"{source.where}:{number}: {text}"
+        for source in sources()
+        for number, text in source.texts
         if _BARE.search(re.sub(r"`[^`]*`", "", text)) and text not in NO_COMMAND
     ]
     assert not bare, bare
