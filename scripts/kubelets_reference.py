@@ -11,8 +11,8 @@ _VERSIONS = range(OLDEST_MINOR, NEWEST_MINOR + 1)
 
 _WHICH = f"""A node's zones are predicted by the rules of its kubelet's version (`status.nodeInfo.kubeletVersion`).
 Without a version the rules are those of 1.{REFERENCE_MINOR}. The rules cover 1.{OLDEST_MINOR} to 1.{NEWEST_MINOR}; an
-older or newer kubelet follows the nearest of them. `kai why pod/NAME`, `kai why node/NAME` and `kai get nodes -o json` name the
-version used, and why."""
+older or newer kubelet follows the nearest of them. `kai why pod/NAME`, `kai why node/NAME` and
+`kai get nodes -o json` name the version used, and why."""
 
 _GATES = """Feature gates have the version's defaults. A node's `status.declaredFeatures` overrides them, and so does
 `kubelets` in the scheduler's configuration: `version`, `feature_gates`, `cpu_options` and `topology_options`
