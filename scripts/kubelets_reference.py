@@ -42,7 +42,7 @@ def kubelets() -> str:
             "## Which versions do what",
             "With the gates that are on by default, and the gate or option that a difference needs. A pod *with "
             "resources of its own* has `spec.resources`.",
-            _table(("", *(f"1.{minor}" for minor in _VERSIONS)), _rows()),
+            _table(("", "by version"), [(row[0], _ranges(row[1:])) for row in _rows()]),
             "## Recorded",
             _RECORDED,
             _table(
@@ -83,6 +83,15 @@ def _recorded(one: dict[str, Any]) -> tuple[str, ...]:
         f"{one['agreed_with_the_version_before']} of {one['verdicts']}",
         "; ".join(verdicts) if lost else "",
     )
+
+
+def _ranges(values: tuple[str, ...]) -> str:
+    """The values of all versions in order, each with the first version that has it."""
+    told = [f"{values[0]} at first"]
+    for minor, before, value in zip(_VERSIONS[1:], values, values[1:], strict=False):
+        if value != before:
+            told.append(f"{value} from 1.{minor} on")
+    return ", ".join(told) if len(told) > 1 else values[0]
 
 
 def _rows() -> list[tuple[str, ...]]:

@@ -94,11 +94,13 @@ def commands() -> str:
     text = re.sub(r"\n## Table of Contents\n.*?(?=\n\*\*Run\*\*)", "", text, flags=re.DOTALL)
     # Angle brackets and braces of help texts are no HTML.
     text = re.sub(r"<(?=[a-z])", "&lt;", text)
+    # What is off or empty unless it is named needs no mention.
+    text = re.sub(r" \*\[default: (?:False|\"\")\]\*", "", text)
     # A list of commands is of links: each command's own section begins with its description.
     text = re.sub(r"(?m)(?:^\* \[`.*\n(?:    .*\n)*)+", _links, text)
     shared = _shared_options(text)
     text = _PARAMETERS.sub(lambda found: _own_options(found, shared), text.partition("\n")[2].strip() + "\n")
-    head = "# Commands\n\nThe texts of `kai --help` and `kai COMMAND --help`.\n\n"
+    head = "# Commands\n\nThe texts of `kai --help` and `kai COMMAND --help`. Switches are off unless it says otherwise.\n\n"
     overview, _, sections = text.partition("\n## ")
     common = "## Options of many commands\n\n" + "\n".join(shared.values())
     return f"{head}{overview.strip()}\n\n{common}\n\n## {sections}"
