@@ -100,7 +100,7 @@ def commands() -> str:
     text = re.sub(r"(?m)(?:^\* \[`.*\n(?:    .*\n)*)+", _links, text)
     shared = _shared_options(text)
     text = _PARAMETERS.sub(lambda found: _own_options(found, shared), text.partition("\n")[2].strip() + "\n")
-    head = "# Commands\n\nThe texts of `kai --help` and `kai COMMAND --help`. Switches are off by default, unless noted.\n\n"
+    head = "# Commands\n\nThe texts of `kai --help` and `kai COMMAND --help`. Switches are off unless noted.\n\n"
     overview, _, sections = text.partition("\n## ")
     common = "## Options of many commands\n\n" + "\n".join(shared.values())
     return f"{head}{overview.strip()}\n\n{common}\n\n## {sections}"
