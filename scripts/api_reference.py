@@ -14,10 +14,19 @@ from kaicore.runtime.access.callers import HttpAccess
 
 _INTRODUCTION = """# The API
 
-Every route of `kai-api`, as `/openapi.json` describes it; [use the API](../how-to/api.md) says who may ask, how lists
-go on, and how to follow the log. Errors are `{"error": "…"}`: 400 and 422 for a question that makes no sense, 401 and
-403 for who asks it, 404 for what there is not, 410 for what has left the log, 429 for too often, 503 while the log does
-not answer.
+The routes of `kai-api`, as `/openapi.json` describes them. [Use the API](../how-to/api.md) has access, paging and
+following the log.
+
+An error is `{"error": "…"}`:
+
+| status | meaning |
+|---|---|
+| 400, 422 | The question is malformed. |
+| 401, 403 | The caller is unknown, or lacks the right. |
+| 404 | There is no such thing. |
+| 410 | It has left the log. |
+| 429 | The caller asks too often. |
+| 503 | The log does not answer. |
 """
 
 
@@ -43,9 +52,7 @@ def _routes(document: dict[str, Any]) -> Iterator[str]:
             yield f"{_prose(operation['description'])}\n"
             asked = [one for one in operation.get("parameters", ()) if one["in"] != "path"]
             if asked:
-                yield "| parameter | is |\n|---|---|"
-                yield from (f"| `{one['name']}` | {_kind(one['schema'])} |" for one in asked)
-                yield ""
+                yield f"Parameters: {_fields({one['name']: one['schema'] for one in asked})}.\n"
             content = operation["responses"].get("200", {}).get("content", {})
             kinds = "; ".join(
                 f"`{name}`: {_kind(body['schema'])}" if body.get("schema") else f"`{name}`"
@@ -61,9 +68,15 @@ def _answers(document: dict[str, Any]) -> Iterator[str]:
         if "description" in schema:
             yield f"{_prose(schema['description'].partition('Attributes:')[0])}\n"
         if schema.get("properties"):
-            yield "| field | is |\n|---|---|"
-            yield from (f"| `{field}` | {_kind(part)} |" for field, part in schema["properties"].items())
-            yield ""
+            yield f"{_fields(schema['properties'])}\n"
+
+
+def _fields(schemas: dict[str, dict[str, Any]]) -> str:
+    """The names of fields, those of one kind together."""
+    by_kind: dict[str, list[str]] = {}
+    for name, schema in schemas.items():
+        by_kind.setdefault(_kind(schema), []).append(f"`{name}`")
+    return "; ".join(f"{', '.join(names)}: {kind}" for kind, names in by_kind.items())
 
 
 def _prose(text: str) -> str:

@@ -111,10 +111,15 @@ def reference() -> str:
     schema = json.loads((CHART / "values.schema.json").read_text())
     with helm_python.Chart.load(CHART) as chart:
         defaults = chart.values
-    return _HEAD + "".join(_rows(schema, schema, defaults, ""))
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for path, shown, meaning in _rows(schema, schema, defaults, ""):
+        # Values of one name that say the same stand together.
+        key = (path.rpartition(".")[2], shown, meaning) if shown else (path,)
+        alike.setdefault((*key, shown, meaning), []).append(f"`{path}`")
+    return _HEAD + "".join(f"| {', '.join(paths)} | {key[-2]} | {key[-1]} |\n" for key, paths in alike.items())
 
 
-def _rows(schema: Json, whole: Json, default: Any, path: str) -> Iterator[str]:
+def _rows(schema: Json, whole: Json, default: Any, path: str) -> Iterator[tuple[str, str, str]]:
     for name, field in schema["properties"].items():
         described = whole["$defs"][field["$ref"].rpartition("/")[2]] if "$ref" in field else field
         value = default.get(name) if isinstance(default, dict) else None
@@ -123,7 +128,7 @@ def _rows(schema: Json, whole: Json, default: Any, path: str) -> Iterator[str]:
         parts = "properties" in described
         if "description" in described:
             shown = "" if value is None or parts else _shown(value)
-            yield f"| `{path}{name}` | {shown} | {described['description']} |\n"
+            yield f"{path}{name}", shown, described["description"]
         if parts:
             yield from _rows(described, whole, value, f"{path}{name}.")
         elif "properties" in described.get("items", {}):

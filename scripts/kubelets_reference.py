@@ -10,21 +10,21 @@ from kaicore.rules.numa.kubelet_versions import CHANGES, GATES, NEWEST_MINOR, OL
 _VERSIONS = range(OLDEST_MINOR, NEWEST_MINOR + 1)
 
 _WHICH = f"""A node's zones are predicted by the rules of its kubelet's version (`status.nodeInfo.kubeletVersion`).
-A node that reports none follows 1.{REFERENCE_MINOR}; one newer than 1.{NEWEST_MINOR} follows 1.{NEWEST_MINOR}, and one
-older than 1.{OLDEST_MINOR} follows 1.{OLDEST_MINOR}. `kai why pod/NAME`, `kai why node/NAME` and
-`kai get nodes -o json` say which it is, and why."""
+Without a version the rules are those of 1.{REFERENCE_MINOR}. The rules cover 1.{OLDEST_MINOR} to 1.{NEWEST_MINOR}; an
+older or newer kubelet follows the nearest of them. `kai why pod/NAME`, `kai why node/NAME` and
+`kai get nodes -o json` name the version used, and why."""
 
-_GATES = """Feature gates are as the version has them by default, unless the node declares a feature
-(`status.declaredFeatures`) or the scheduler's configuration tells otherwise: `kubelets` with `version`,
-`feature_gates`, `cpu_options` and `topology_options` ([the scheduler's settings](scheduler-settings.md))."""
+_GATES = """Feature gates have the version's defaults. A node's `status.declaredFeatures` overrides them, and so does
+`kubelets` in the scheduler's configuration: `version`, `feature_gates`, `cpu_options` and `topology_options`
+([the scheduler's settings](scheduler-settings.md))."""
 
 
 _AGREEMENT = Path(__file__).parents[1] / "tests/fidelity/recorded/agreement.json"
 
-_RECORDED = """A version's own CPU, memory, device and Topology Manager were asked about made-up nodes and pods
-(`python -m tests.fidelity.kubelet_recorder`, decision 0450), and what they decided compared with what the model of that
-version foretells. *By the version before* is how many verdicts the model of the minor version before gets right, and
-*why* what it does not know. 1.36 is recorded by a kubelet as a whole, too (`make fidelity`)."""
+_RECORDED = """Each version's own CPU, memory, device and Topology Manager decided on made-up nodes and pods
+(`python -m tests.fidelity.kubelet_recorder`, decision 0450). The table compares its decisions with the model's
+predictions. *By the version before* counts the verdicts that the model of the minor version before gets right; *why*
+names what that model lacks. 1.36 is also recorded from a whole kubelet (`make fidelity`)."""
 
 
 def kubelets() -> str:
@@ -42,7 +42,7 @@ def kubelets() -> str:
             "## Which versions do what",
             "With the gates that are on by default, and the gate or option that a difference needs. A pod *with "
             "resources of its own* has `spec.resources`.",
-            _table(("", *(f"1.{minor}" for minor in _VERSIONS)), _rows()),
+            _table(("", "by version"), [(row[0], _ranges(row[1:])) for row in _rows()]),
             "## Recorded",
             _RECORDED,
             _table(
@@ -81,8 +81,17 @@ def _recorded(one: dict[str, Any]) -> tuple[str, ...]:
         str(one["scenarios"]),
         *(f"{one[f'{name}_agreed']} of {one[name]}" for name in ("verdicts", "masks", "memory", "amounts")),
         f"{one['agreed_with_the_version_before']} of {one['verdicts']}",
-        "; ".join(verdicts) if lost else "no verdict is otherwise than in the version before",
+        "; ".join(verdicts) if lost else "",
     )
+
+
+def _ranges(values: tuple[str, ...]) -> str:
+    """The values of all versions in order, each with the first version that has it."""
+    told = [f"{values[0]} at first"]
+    for minor, before, value in zip(_VERSIONS[1:], values, values[1:], strict=False):
+        if value != before:
+            told.append(f"{value} from 1.{minor} on")
+    return ", ".join(told) if len(told) > 1 else values[0]
 
 
 def _rows() -> list[tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """The page docs/reference/reasons.md, for `scripts/reference.py`."""
 
 import typing
+from collections import Counter
 from inspect import getdoc
 from types import ModuleType
 
@@ -22,19 +23,17 @@ from kaicore.rules.reasons.base import CodedReason
 
 _HEAD = """# Reasons
 
-Why a pod waits. A cycle records reasons with classes of pods and with groups (`CycleCompleted`, decision 0003).
-`kai why`, the API, `kai simulate`, the condition `PodScheduled`, events of pods and statuses of groups say them in
-words.
+A pod waits for one or more of these reasons. A cycle records them with classes of pods and with groups
+(`CycleCompleted`, [0003](../decisions/0003-reasons-are-recorded-per-class.md)). They show in `kai why`, the API,
+`kai simulate`, the condition `PodScheduled`, and the statuses and events of pods and groups.
 
-- `code` says which reason it is; the other fields are as the log and the API have them. A field that is 0 or empty is
-  left out.
-- *Lasting*: no other pod's end removes it. The pod waits for the cluster, or for itself, to be changed.
-- *Not of nodes*: no other node would change it. So the condition's reason is the code and not `Unschedulable`, and
-  autoscalers add nothing in vain.
+- `code` names the reason. A field that is 0 or empty is left out.
+- *Lasting*: no other pod's end removes it. The cluster or the pod must change.
+- *Not of nodes*: no other node would change it. The condition's reason is the code, not `Unschedulable`, so
+  autoscalers add no node in vain.
 
-`kai why` adds to each what the record does not say, for it is shared by many pods: what the pod asks for, of which
-object is spoken, which node is closest. And it says what would make the pod start; for each reason here a test follows
-what is said first, and sees the pod start ([a page of kai why](../how-to/ask.md#a-page-of-kai-why)):
+`kai why` adds the pod's request, the object meant and the closest node. It also proposes changes that make the pod
+start ([a page of kai why](../how-to/ask.md#a-page-of-kai-why)). A test applies the first proposal for each reason:
 
 ```
 research/train-0: pending, since 2026-11-22T00:53:57.042Z
@@ -76,20 +75,44 @@ def reasons() -> str:
     left_out = {one.__module__ for one in members()} - {module.__name__ for module in _PARTS}
     if left_out:
         raise LookupError(f"no part of the page for {', '.join(sorted(left_out))}")
-    parts = [_HEAD]
+    common = _common_meanings()
+    rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in common.items())
+    parts = [
+        _HEAD,
+        "## Common fields\n\nMany reasons have these fields; a field with another meaning is described there.\n",
+        f"| field | meaning |\n|---|---|\n{rows}\n",
+    ]
     for module, title in _PARTS.items():
         intro = (module.__doc__ or "").strip()
         parts.append(f"## {title}\n\n{intro}\n")
-        parts += [_section(one) for one in members() if one.__module__ == module.__name__]
+        parts += [_section(one, common) for one in members() if one.__module__ == module.__name__]
     return "\n".join(parts)
 
 
-def _section(one: type[CodedReason]) -> str:
+#: Fields that many reasons have with one meaning; it is described once.
+_COMMON = ("nodes", "example", "rejection", "group", "queue", "pod_set", "field")
+
+
+def _common_meanings() -> dict[str, str]:
+    """The meaning that most reasons with a field give it."""
+    counted = Counter(
+        (field.encode_name, _meaning(one, field.name)) for one in members() for field in msgspec.structs.fields(one)
+    )
+    common: dict[str, str] = {}
+    for (name, meaning), _ in counted.most_common():
+        common.setdefault(name, meaning)
+    return {name: common[name] for name in _COMMON}
+
+
+def _section(one: type[CodedReason], common: dict[str, str]) -> str:
     about = (getdoc(one) or "").partition("\n\n")[0].replace("\n", " ")
     marks = [mark for mark, holds in (("lasting", one.lasting), ("not of nodes", not one.of_nodes)) if holds]
     text = f"### {one.__name__}\n\n{about}" + (f" *{', '.join(marks).capitalize()}.*" if marks else "") + "\n"
-    rows = [f"| `{field.encode_name}` | {_meaning(one, field.name)} |" for field in msgspec.structs.fields(one)]
-    return text + ("\n| field | meaning |\n|---|---|\n" + "\n".join(rows) + "\n" if rows else "")
+    fields = [(field.encode_name, _meaning(one, field.name)) for field in msgspec.structs.fields(one)]
+    rows = [f"- `{name}`: {meaning}" for name, meaning in fields if common.get(name) != meaning]
+    if alike := [f"`{name}`" for name, meaning in fields if common.get(name) == meaning]:
+        rows.insert(0, f"- {', '.join(alike)}")
+    return text + ("\n" + "\n".join(rows) + "\n" if rows else "")
 
 
 def _meaning(one: type[CodedReason], name: str) -> str:

@@ -6,6 +6,7 @@ one of them is not what the code says.
 
 import re
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from inspect import cleandoc
 from pathlib import Path
@@ -48,7 +49,8 @@ from kaicore.rules.state.pod_entry import Stage
 from kaicore.rules.state.transitions import TRANSITIONS, Release, Transition, Trigger
 from kaicore.runtime.agent.metrics import Registry
 from kaicore.runtime.service.leadership import LEADS
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import Counter as CounterMetric
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -87,12 +89,50 @@ def type_name(hint: object) -> str:
 
 
 def commands() -> str:
-    """What the command line says of itself."""
+    """The help texts of all commands; an option that many of them have is described once."""
     text = kai.generate_docs(output_format="markdown", recursive=True, heading_level=1)
     text = re.sub(r"\n## Table of Contents\n.*?(?=\n\*\*Run\*\*)", "", text, flags=re.DOTALL)
     # Angle brackets and braces of help texts are no HTML.
     text = re.sub(r"<(?=[a-z])", "&lt;", text)
-    return "# Commands\n\nWhat `kai --help` and `kai COMMAND --help` say.\n\n" + text.partition("\n")[2].strip() + "\n"
+    # What is off or empty unless it is named needs no mention.
+    text = re.sub(r" \*\[default: (?:False|\"\")\]\*", "", text)
+    # A list of commands is of links: each command's own section begins with its description.
+    text = re.sub(r"(?m)(?:^\* \[`.*\n(?:    .*\n)*)+", _links, text)
+    shared = _shared_options(text)
+    text = _PARAMETERS.sub(lambda found: _own_options(found, shared), text.partition("\n")[2].strip() + "\n")
+    head = "# Commands\n\nThe texts of `kai --help` and `kai COMMAND --help`. Switches are off unless noted.\n\n"
+    overview, _, sections = text.partition("\n## ")
+    common = "## Options of many commands\n\n" + "\n".join(shared.values())
+    return f"{head}{overview.strip()}\n\n{common}\n\n## {sections}"
+
+
+_PARAMETERS = re.compile(r"\*\*Parameters\*\*:\n\n((?:\*.*\n(?:    .*\n)*)+)")
+_OPTION = re.compile(r"\* `(--[\w-]+).*\n?(?:    .*\n?)*")
+#: An option with the same description in so many commands is described once.
+_MANY = 8
+
+
+def _links(found: re.Match[str]) -> str:
+    return ", ".join(re.findall(r"(?m)^\* (\[`.*?\]\(.*?\))", found.group())) + "\n"
+
+
+def _shared_options(text: str) -> dict[str, str]:
+    """The description of each option that many commands have, by the option's name."""
+    counted = Counter(option.group().strip() for option in _OPTION.finditer(text))
+    shared: dict[str, str] = {}
+    for option, count in counted.most_common():
+        if count >= _MANY:
+            shared.setdefault(option.split("`")[1].split(" ")[0].rstrip(","), option)
+    return shared
+
+
+def _own_options(found: re.Match[str], shared: dict[str, str]) -> str:
+    options = [(option.group(1), option.group().strip()) for option in _OPTION.finditer(found.group(1))]
+    own = [text for name, text in options if shared.get(name) != text]
+    named = ", ".join(f"`{name}`" for name, text in options if shared.get(name) == text)
+    if named:
+        own.append(f"* [of many commands](#options-of-many-commands): {named}")
+    return "**Parameters**:\n\n" + "\n".join(own) + "\n"
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -104,9 +144,9 @@ def events() -> str:
     types = [by_name[name] for name in codec.event_types()]
     parts = [cls for name, cls in by_name.items() if name not in codec.event_types()]
     written = [
-        "# Events\n\nWhat the log records. An event is an envelope around one of the payloads below; the payload's "
-        "name is the event's type. [How it works](../explanation/how-it-works.md) tells them in order, "
-        "[the log](../explanation/log.md) what is promised of them.",
+        "# Events\n\nThe log records these events. An event is an envelope around one of the payloads below. The "
+        "payload's name is the event's type. See also [how it works](../explanation/how-it-works.md) for their order, "
+        "and [the log](../explanation/log.md) for its promises.",
         _struct(Event, "## The envelope"),
         *(_struct(cls, f"## `{cls.__name__}`", schema=codec.schema_version(cls.__name__)) for cls in types),
         "## Parts of payloads",
@@ -120,12 +160,20 @@ def _struct(cls: type, heading: str, *, schema: int = 1) -> str:
     meaning, _, attributes = doc.partition("\nAttributes:\n")
     meanings = _attributes(attributes)
     hints = typing.get_type_hints(cls)
-    rows = [(f"`{name}`", type_name(hints[name]), meanings.pop(name, "")) for name in cls.__struct_fields__]  # type: ignore[attr-defined]
+    plain: dict[str, list[str]] = {}
+    rows: list[str] = []
+    for name in cls.__struct_fields__:  # type: ignore[attr-defined]
+        if meaning_of_field := meanings.pop(name, ""):
+            rows.append(f"- `{name}` ({type_name(hints[name])}): {meaning_of_field}")
+        else:
+            plain.setdefault(type_name(hints[name]), []).append(f"`{name}`")
+    if plain:
+        rows.append("- " + "; ".join(f"{', '.join(names)} ({kind})" for kind, names in plain.items()))
     if meanings:
         raise ValueError(f"{cls.__name__}: its docstring tells of fields that it does not have: {', '.join(meanings)}")
     version = f" Schema version {schema}." if schema > 1 else ""
     body = f"{heading}\n\n{sentence(meaning)}{version}"
-    return f"{body}\n\n{table(('field', 'type', 'meaning'), rows)}" if rows else body
+    return "\n".join((f"{body}\n", *rows)) if rows else body
 
 
 def _attributes(text: str) -> dict[str, str]:
@@ -156,8 +204,8 @@ class _Recording(CollectorRegistry):
 def metrics() -> str:
     """The metrics of every process, as its registry has them."""
     parts = [
-        "# Metrics\n\nWhat `/metrics` of each process has, beside what Python's client library exports of any process. "
-        "[Monitor](../how-to/monitor.md) says which of them to look at, and when."
+        "# Metrics\n\nThe metrics of each process at `/metrics`. Python's client library adds its own. "
+        "[Monitor](../how-to/monitor.md) says which to watch, and when."
     ]
     for program, registered in _registered().items():
         parts.append(f"## {program}\n\n" + table(("metric", "type", "labels", "meaning"), _metric_rows(registered)))
@@ -201,7 +249,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
 
 def _agent_families() -> list[Collector]:
     """An agent's metrics as those of the client library, which the table is made of."""
-    registry, kinds = Registry(), {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
+    registry, kinds = Registry(), {"counter": CounterMetric, "gauge": Gauge, "histogram": Histogram}
     ExporterMetrics(registry=registry)
     return [
         kinds[family.kind](family.name, family.meaning, family.labels, registry=None) for family in registry.families

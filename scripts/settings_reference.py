@@ -49,17 +49,34 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def page() -> str:
     """The flags and environment variables of every program."""
     own = _described(ServiceSettings)
-    parts = [
-        "# Settings\n\nEach setting is a flag and an environment variable; the flag wins. The scheduler's rules are "
-        "set by a file: [the scheduler's settings](scheduler-settings.md).",
-        "## Every program\n\n" + _settings_table(own.items()),
-    ]
-    for program, cls in PROGRAMS.items():
-        fields = [
-            (name, one) for name, one in _described(cls).items() if name not in own or one.default != own[name].default
+    rows_by_program = {
+        program: [
+            _row(name, one)
+            for name, one in _described(cls).items()
+            if name not in own or one.default != own[name].default
         ]
-        parts.append(f"## `{program}`\n\n" + _settings_table(fields))
+        for program, cls in PROGRAMS.items()
+    }
+    sharing: dict[tuple[str, str, str], list[str]] = {}
+    for program, rows in rows_by_program.items():
+        for row in rows:
+            sharing.setdefault(row, []).append(f"`{program}`")
+    shared = {row: programs for row, programs in sharing.items() if len(programs) >= _SEVERAL}
+    parts = [
+        "# Settings\n\nEach setting is a flag and an environment variable: `--log-level` is `KAI_LOG_LEVEL`. The flag "
+        "wins. The scheduler's rules are set by a file: [the scheduler's settings](scheduler-settings.md).",
+        "## Every program\n\n" + _table(_row(name, one) for name, one in own.items()),
+        "## Several programs\n\n"
+        + table((*_HEADER, "programs"), ((*row, ", ".join(programs)) for row, programs in shared.items())),
+    ]
+    for program, rows in rows_by_program.items():
+        parts.append(f"## `{program}`\n\n" + _table(row for row in rows if row not in shared))
     return "\n\n".join(parts) + "\n"
+
+
+_HEADER = ("flag", "default", "meaning")
+#: A setting that so many programs have alike is listed once.
+_SEVERAL = 3
 
 
 class _Described(typing.NamedTuple):
@@ -81,16 +98,18 @@ def _described(cls: type[ServiceSettings] | type[AgentSettings]) -> dict[str, _D
     }
 
 
-def _settings_table(fields: Iterable[tuple[str, _Described]]) -> str:
-    rows = []
-    for name, (value, description) in fields:
-        if value is PydanticUndefined:
-            shown = "required"
-        elif value is None or value in ("", (), [], {}):
-            shown = ""
-        else:
-            shown = f"`{value.value if isinstance(value, Enum) else value}`".replace("`False`", "off").replace(
-                "`True`", "on"
-            )
-        rows.append((f"`--{name.replace('_', '-')}`", f"`KAI_{name.upper()}`", shown, description))
-    return table(("flag", "environment", "default", "meaning"), rows)
+def _table(rows: Iterable[tuple[str, str, str]]) -> str:
+    return table(_HEADER, rows)
+
+
+def _row(name: str, setting: _Described) -> tuple[str, str, str]:
+    value = setting.default
+    if value is PydanticUndefined:
+        shown = "required"
+    elif value is None or value in ("", (), [], {}):
+        shown = ""
+    else:
+        shown = f"`{value.value if isinstance(value, Enum) else value}`".replace("`False`", "off").replace(
+            "`True`", "on"
+        )
+    return f"`--{name.replace('_', '-')}`", shown, setting.description
