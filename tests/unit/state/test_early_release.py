@@ -145,7 +145,7 @@ def test_a_miss_is_explained_by_an_end_that_is_told_after_that_of_its_own_pod(no
     node.end("old", 8)
     assert node.causes() == {"single-numa-node/ReleasedEarlier": 1}
     (note,) = miss_notes("uid-early", node.state)
-    assert "had freed what default/old held before the API told" in note
+    assert "had freed what default/old held before the API reported" in note
 
 
 def test_an_early_release_explains_the_zones_of_a_pod_that_kept_other_cpus_of_an_init_container(node: Node) -> None:
