@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 from kaicore.analysis.dispatching.trials import QueueSums, TriedDispatch, queue_sums, try_dispatches
 from kaicore.analysis.inquiry.log_states import restored
-from kaicore.errors import CorruptLog, LogUnavailable, UnknownEvent
+from kaicore.errors import CorruptLog, LogUnavailable, UnfoldableEvent, UnknownEvent
 from kaicore.kube.dispatched_objects import Manifest
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
@@ -74,6 +74,11 @@ class FollowedClusters:
                 await self._fold(name)
             except LogUnavailable as error:
                 self._context.log.warning("cluster is not followed now", cluster=name, error=str(error))
+            except UnfoldableEvent as error:
+                # The state is half changed; the next one is folded with the event quarantined.
+                self.states.pop(name, None)
+                self._context.log.error("cluster is folded anew", cluster=name, error=str(error))
+                continue
             except (CorruptLog, UnknownEvent) as error:
                 self._context.log.error("cluster cannot be followed", cluster=name, error=str(error))
             await asyncio.sleep(_PAUSE_S)
