@@ -13,7 +13,7 @@ list of replicas, the queues, and the node pool: the *basis*. While the basis is
 evaluated again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, ClassVar, get_args
 
@@ -27,6 +27,7 @@ from kaicore.rules.engine.victims.eviction_cost import FailuresLeft
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.quarantine import QuarantinedEvent, quarantined
 from kaicore.rules.groups.labels import JOB
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group import Group
@@ -107,35 +108,6 @@ INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 
 #: What the streams begin with that decisions are conditional on.
 _VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/", "shadow/", "devicepool/", "claimdevices/")
-
-
-class QuarantinedEvent(msgspec.Struct, frozen=True):
-    """An event that could not be decoded, or that decodes and could not be folded.
-
-    Attributes:
-        error: what is wrong with its body.
-        decoded: whether it could be decoded.
-    """
-
-    position: int
-    stream: str
-    type: str
-    actor: str
-    error: str
-    decoded: bool = False
-
-
-def quarantine_text(events: Sequence[QuarantinedEvent]) -> str:
-    """Return what to tell of quarantined events, and what to do; empty where there are none."""
-    if not events:
-        return ""
-    first = events[0]
-    others = f" and {len(events) - 1} more" if len(events) > 1 else ""
-    return (
-        f"event {first.position} ({first.type} on {first.stream}, by {first.actor}) cannot be "
-        f"{'folded' if first.decoded else 'decoded'}{others}: {first.error}: nothing is decided about it until "
-        f"`kai audit set-aside {first.position} --reason REASON`"
-    )
 
 
 def _node_of(stream: str) -> str:
@@ -288,9 +260,7 @@ class ClusterState(PodIndexes):
 
     def _quarantine(self, event: Event, error: str, *, decoded: bool = False) -> None:
         """Keep an event that says nothing in mind, and decide nothing about its node or pod."""
-        self.quarantined[event.position] = QuarantinedEvent(
-            event.position, event.stream, event.type, event.actor, error, decoded
-        )
+        self.quarantined[event.position] = quarantined(event, error, decoded=decoded)
         self.close_quarantined(event.stream)
         self.revision += 1
 
