@@ -34,7 +34,6 @@ from tests.hierarchy import queue
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.new_events import attempt, forged
 
-
 Kai = Callable[..., Awaitable[tuple[int, str]]]
 
 

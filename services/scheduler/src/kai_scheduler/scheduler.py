@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from kaicore.backoff import backoff, jittered
 from kaicore.analysis.inquiry.log_states import refolded
+from kaicore.backoff import backoff, jittered
 from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
@@ -29,8 +29,8 @@ from kaicore.rules.deciding.decide import Proposal, decide, may_report, queue_re
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, UnitOutcome
-from kaicore.rules.sharing.replicas import replica_shard, weight
 from kaicore.rules.events.quarantine import quarantine_text
+from kaicore.rules.sharing.replicas import replica_shard, weight
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext
