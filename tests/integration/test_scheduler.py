@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 
@@ -11,7 +12,7 @@ import pytest
 from kai_cli.main import main
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
-from kaicore.analysis.inquiry.log_states import restored
+from kaicore.analysis.inquiry.log_states import fold_through, restored
 from kaicore.ledger.log import trail
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
@@ -23,14 +24,31 @@ from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.state import unfoldable
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.factory import node, pod
+from tests.factory import GI, GPU, node, pod, topology
 from tests.hierarchy import queue
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.new_events import attempt, forged
+
+Kai = Callable[..., Awaitable[tuple[int, str]]]
+
+
+@pytest.fixture
+def kai(monkeypatch: pytest.MonkeyPatch) -> Kai:
+    """Runs `kai` with arguments; returns its exit code and what it said."""
+
+    async def run(*arguments: str) -> tuple[int, str]:
+        said = StringIO()
+        monkeypatch.setattr(sys, "argv", ["kai", *arguments])
+        with pytest.raises(SystemExit) as ended, redirect_stdout(said), redirect_stderr(said):
+            await asyncio.to_thread(main)
+        return int(ended.value.code or 0), said.getvalue()
+
+    return run
 
 
 async def check_replay(log: EventLog, cluster: str) -> ClusterState:
@@ -65,16 +83,8 @@ async def test_event_that_cannot_be_decoded_stops_its_node_and_pod_until_the_own
     cluster_name: str,
     database_url: str,
     superuser_url: str,
-    monkeypatch: pytest.MonkeyPatch,
+    kai: Kai,
 ) -> None:
-    async def kai(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["kai", *arguments])
-        with pytest.raises(SystemExit) as ended, redirect_stdout(said), redirect_stderr(said):
-            await asyncio.to_thread(main)
-        return int(ended.value.code or 0)
-
-    said = StringIO()
-
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(2)
     async with scheduling(postgres_log, cluster_name) as scheduler:
@@ -104,17 +114,59 @@ async def test_event_that_cannot_be_decoded_stops_its_node_and_pod_until_the_own
         assert again.quarantined == scheduler.state.quarantined
         assert again.columns.unschedulable[again.columns.row("n0")]
         flags = ["--reason", "appended by whoever had the watcher's password", "--cluster", cluster_name]
-        assert await kai("audit", "set-aside", str(first), *flags, "--database-url", database_url) == 2
+        assert (await kai("audit", "set-aside", str(first), *flags, "--database-url", database_url))[0] == 2
         for position in range(first, first + 3):
-            assert await kai("audit", "set-aside", str(position), *flags, "--database-url", superuser_url) == 0
-        assert f"event {first} (NodeObserved on node/n0, by mallory: " in said.getvalue()
+            code, said = await kai("audit", "set-aside", str(position), *flags, "--database-url", superuser_url)
+            assert code == 0
+            assert f"event {position} (" in said
+            assert "by mallory: " in said
         await facts.add_pods("d", cpu=2, gpu=4)
         assert await placed(postgres_log, cluster_name, 4) == {"a": "n0", "c": "n1", "b": "n1", "d": "n0"}
         assert "quarantine" not in scheduler._context.health.report()
-        assert await kai("audit", "set-aside", "1", *flags, "--database-url", superuser_url) == 2
-        assert "can be decoded: it stays what it is" in said.getvalue()
+        code, said = await kai("audit", "set-aside", "1", *flags, "--database-url", superuser_url)
+        assert code == 2
+        assert "can be decoded and folded: it stays what it is" in said
     state = await check_replay(postgres_log, cluster_name)
     assert state.quarantined == {}
+
+
+async def test_event_that_cannot_be_folded_stops_its_node_until_the_owner_sets_it_aside(
+    postgres_log: EventLog, cluster_name: str, superuser_url: str, kai: Kai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(2)
+    beyond = topology("n0", {"cpu": 2**63, "memory": 64 * GI, GPU: 4})
+    flags = ["--cluster", cluster_name, "--database-url", superuser_url]
+    async with scheduling(postgres_log, cluster_name) as scheduler:
+        await facts.add_pods("a", cpu=2, gpu=4)
+        assert await placed(postgres_log, cluster_name, 1) == {"a": "n0"}
+        await facts.append(
+            ("pod/uid-a", payloads.PodDeleted("uid-a", "default", "a")), ("nrt/n0", payloads.TopologyObserved(beyond))
+        )
+        await facts.add_pods("b", cpu=2, gpu=4)
+        assert await placed(postgres_log, cluster_name, 2) == {"a": "n0", "b": "n1"}
+        ((bad, found),) = scheduler.state.quarantined.items()
+        report = scheduler._context.health.report()
+        assert f"[!]quarantine: event {bad} (TopologyObserved on nrt/n0, by watcher) cannot be folded" in report
+        assert f": does not fit into 64 bits: {2**63}" in report
+        # A process that never met the event, and folds the log from its beginning.
+        monkeypatch.setattr(unfoldable, "_problems", {})
+        code, said = await kai("audit", "verify", *flags)
+        assert code == 0
+        assert f"quarantined: event {bad} (TopologyObserved on nrt/n0, by watcher): {found.error}" in said
+        monkeypatch.setattr(unfoldable, "_problems", {})
+        code, said = await kai("audit", "set-aside", str(bad), "--reason", "a broken exporter", *flags)
+        assert code == 0
+        assert found.error in said
+        await facts.add_pods("c", "d", cpu=2, gpu=4)
+        assert sorted((await placed(postgres_log, cluster_name, 4)).values()) == ["n0", "n0", "n1", "n1"]
+        assert "quarantine" not in scheduler._context.health.report()
+        assert f"set aside: event {bad} (on nrt/n0): a broken exporter" in (await kai("audit", "verify", *flags))[1]
+    monkeypatch.setattr(unfoldable, "_problems", {})
+    anew, upto = ClusterState(cluster_name), scheduler.state.position
+    await fold_through(postgres_log, anew, await postgres_log.read(cluster_name, upto=upto, limit=100_000))
+    assert encode_state(anew) == encode_state(scheduler.state)
+    assert (await check_replay(postgres_log, cluster_name)).quarantined == {}
 
 
 async def test_queues_are_reported_when_their_work_changes_also_when_nothing_waits(

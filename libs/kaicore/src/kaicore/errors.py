@@ -18,6 +18,7 @@ KaiError
 │   │   └── NoRoom           its servers have less room than a stream is to have
 │   └── Fenced               another relay has published further than we have
 ├── UnknownEvent             an event type or schema version that this version does not know
+├── UnfoldableEvent          an event that decodes makes the fold raise; the state is to be thrown away
 ├── ClusterError
 │   ├── ClusterUnavailable   the Kubernetes API does not answer, or answers 5xx or 429
 │   └── ApiStatus            the Kubernetes API answered with a Status that is an error
@@ -126,6 +127,22 @@ class Fenced(BusError):
 
 class UnknownEvent(KaiError):
     """An event type or schema version unknown to this version of kai-ledger."""
+
+
+class UnfoldableEvent(KaiError):
+    """An event that decodes makes the fold raise: the state is half changed, and is to be thrown away.
+
+    States that are folded anew quarantine the event (`kaicore.analysis.inquiry.log_states.refolded`).
+    """
+
+    def __init__(self, cluster: str, position: int, problem: str) -> None:
+        super().__init__(cluster, position, problem)
+        self.cluster = cluster
+        self.position = position
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"cluster {self.cluster}: event {self.position} cannot be folded: {self.problem}"
 
 
 class ClusterError(KaiError):

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.inquiry.audit import audit_answer, audit_log
+from kaicore.analysis.inquiry.audit import Audit, audit_answer, audit_log
+from kaicore.analysis.inquiry.log_states import folded
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
 from kaicore.ledger.log.audit import verify
@@ -73,9 +74,21 @@ async def _audit_verify(
             print("the log is empty")
         for one in audits:
             print(one.report)
+            print(*_left_out_lines(one), sep="\n", end="\n" if one.quarantined or one.set_aside else "")
             if one.promises is not None:
                 print(_promises_text(one.promises))
     return 0 if all(one.ok for one in audits) else 1
+
+
+def _left_out_lines(audit: Audit) -> list[str]:
+    """Return the events that say nothing, and why."""
+    return [
+        *(
+            f"quarantined: event {event.position} ({event.type} on {event.stream}, by {event.actor}): {event.error}"
+            for event in audit.quarantined
+        ),
+        *(f"set aside: event {event.position} (on {event.stream}): {event.reason}" for event in audit.set_aside),
+    ]
 
 
 def _promises_text(promises: PromiseReport) -> str:
@@ -114,7 +127,7 @@ def audit_seal(
 
 
 def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFlags | None = None) -> int:
-    """Set aside an event that cannot be decoded: from then on it counts as if it said nothing.
+    """Set aside an event that cannot be decoded or folded: from then on it counts as if it said nothing.
 
     The event stays where it is, and an `EventSetAside` says which it was and why. Services decide about its node or pod
     again. The scheduler's /readyz and log say which events those are, and who appended them.
@@ -138,9 +151,13 @@ async def _set_aside(source: LogSource, position: int, reason: str) -> int:
             raise ConfigurationError(f"cluster {cluster}: there is no event {position}")
         (event,) = events
         payload = decode_payload(event)
-        if not isinstance(payload, Undecodable):
+        if isinstance(payload, Undecodable):
+            error = payload.error
+        elif (found := (await folded(log, cluster)).quarantined.get(position)) is not None:
+            error = found.error
+        else:
             raise ConfigurationError(
-                f"cluster {cluster}: event {position} ({event.type} on {event.stream}) can be decoded: "
+                f"cluster {cluster}: event {position} ({event.type} on {event.stream}) can be decoded and folded: "
                 "it stays what it is"
             )
         record = NewEvent(
@@ -154,7 +171,7 @@ async def _set_aside(source: LogSource, position: int, reason: str) -> int:
         )
         (outcome,) = await log.append(cluster, [Unit((record,))])
     print(
-        f"cluster {cluster}: event {position} ({event.type} on {event.stream}, by {event.actor}: {payload.error}) "
+        f"cluster {cluster}: event {position} ({event.type} on {event.stream}, by {event.actor}: {error}) "
         f"is set aside by event {outcome.positions[0]}"
     )
     return 0

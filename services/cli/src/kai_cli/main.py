@@ -9,7 +9,7 @@ import os
 import sys
 
 from cyclopts import App, Group, Parameter
-from kaicore.errors import ConfigurationError, KaiError
+from kaicore.errors import ConfigurationError, KaiError, UnfoldableEvent
 from kaicore.version import version
 
 _NO_COLOUR = "--no-color"
@@ -166,7 +166,7 @@ audit.command(
 audit.command(
     "kai_cli.audit:audit_set_aside",
     name="set-aside",
-    help="Set aside an event that cannot be decoded: from then on it counts as if it said nothing.",
+    help="Set aside an event that cannot be decoded or folded: from then on it counts as if it said nothing.",
 )
 audit.command(
     "kai_cli.audit_questions:audit_placements",
@@ -321,6 +321,18 @@ def spelled_out(arguments: list[str]) -> list[str]:
     return [arguments[0], usual, *arguments[1:]]
 
 
+def _run(arguments: list[str]) -> int:
+    """Run a command, and again where it met an event that cannot be folded: the next time it is quarantined."""
+    met = set[tuple[str, int]]()
+    while True:
+        try:
+            return app(spelled_out(arguments), result_action="return_value") or 0
+        except UnfoldableEvent as failed:
+            if (failed.cluster, failed.position) in met:
+                raise
+            met.add((failed.cluster, failed.position))
+
+
 def main() -> None:
     """Run a command: exit 0 when all is well, 1 when the answer is bad, 2 when the question is."""
     gc.set_threshold(*_GC_THRESHOLDS)
@@ -329,7 +341,7 @@ def main() -> None:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
     try:
-        sys.exit(app(spelled_out(arguments), result_action="return_value") or 0)
+        sys.exit(_run(arguments))
     except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(2)

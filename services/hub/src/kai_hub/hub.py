@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 import msgspec
 from kaicore.analysis.dispatching.trials import QueueSums, TriedDispatch, queue_sums, try_dispatches
 from kaicore.analysis.inquiry.log_states import restored
-from kaicore.errors import CorruptLog, LogUnavailable, UnknownEvent
+from kaicore.errors import CorruptLog, LogUnavailable, UnfoldableEvent, UnknownEvent
 from kaicore.kube.dispatched_objects import Manifest
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.hub_snapshot import KEEP_EVERY, restored_hub, take_hub
 from kaicore.ledger.log.port import EventLog
-from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
-from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason, Undecodable
+from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason
+from kaicore.rules.events.quarantine import quarantine_text
 from kaicore.rules.hub.choosing import STARTS_NOW, ClusterRoom, choose, locality_part, over_bound, rescored, scored
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState
 from kaicore.rules.hub.lease import LeaseWatch
@@ -74,6 +74,11 @@ class FollowedClusters:
                 await self._fold(name)
             except LogUnavailable as error:
                 self._context.log.warning("cluster is not followed now", cluster=name, error=str(error))
+            except UnfoldableEvent as error:
+                # The state is half changed; the next one is folded with the event quarantined.
+                self.states.pop(name, None)
+                self._context.log.error("cluster is folded anew", cluster=name, error=str(error))
+                continue
             except (CorruptLog, UnknownEvent) as error:
                 self._context.log.error("cluster cannot be followed", cluster=name, error=str(error))
             await asyncio.sleep(_PAUSE_S)
@@ -214,8 +219,8 @@ class Hub:
         for event in events:
             before = dict(self._lost())
             self.state.fold(event)
-            if isinstance(decode_payload(event), Undecodable):
-                self._context.log.error("event cannot be decoded", position=event.position, actor=event.actor)
+            if (found := self.state.quarantined.get(event.position)) is not None:
+                self._context.log.error("event quarantined", **msgspec.structs.asdict(found))
             if event.type == LeaseRenewed.__name__:
                 self._watch.heard(event.stream.partition("/")[2], now=self._monotonic())
                 matters = matters or before != self._lost()
@@ -374,6 +379,9 @@ class Hub:
                 self._news.set()
 
     def _report(self) -> None:
+        quarantined = list(self.state.quarantined.values())
+        self._context.health.warn("quarantine", quarantine_text(quarantined, cluster=HUB))
+        self._metrics.quarantined(len(quarantined))
         counts = Counter(str(entry.stage) for entry in self.state.dispatches.values())
         self._metrics.stages({str(stage): counts[str(stage)] for stage in DispatchStage})
         now = self._monotonic()

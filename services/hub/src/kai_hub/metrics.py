@@ -14,6 +14,11 @@ class HubMetrics:
         self._decided = Counter("kai_hub_decisions", "Events appended, by type", ["type"], registry=registry)
         self._stale = Counter("kai_hub_stale", "Decisions that came too late", registry=registry)
         self._round = Histogram("kai_hub_round_seconds", "Time to choose clusters in one round", registry=registry)
+        self._quarantined = Gauge(
+            "kai_quarantined_events",
+            "Events that cannot be decoded or folded and were not set aside; nothing is decided about their subjects",
+            registry=registry,
+        )
         self._silent = Gauge("kai_hub_silent_seconds", "Time since a lease was renewed", ["cluster"], registry=registry)
 
     def stages(self, counts: Mapping[str, int]) -> None:
@@ -31,6 +36,10 @@ class HubMetrics:
     def chose(self, seconds: float) -> None:
         """A round took so long."""
         self._round.observe(seconds)
+
+    def quarantined(self, count: int) -> None:
+        """Set how many events of the hub's log say nothing until they are set aside."""
+        self._quarantined.set(count)
 
     def silent(self, cluster: str, seconds: float) -> None:
         """Set for how long nothing was heard of a cluster."""

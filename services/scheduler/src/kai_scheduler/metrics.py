@@ -108,7 +108,7 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily("kai_state_position", "Position that is folded", self._state.position)
         yield GaugeMetricFamily(
             "kai_quarantined_events",
-            "Events that cannot be decoded and were not set aside; nothing is decided about their nodes and pods",
+            "Events that cannot be decoded or folded and were not set aside; nothing is decided about their subjects",
             len(self._state.quarantined),
         )
         yield from self._stages()

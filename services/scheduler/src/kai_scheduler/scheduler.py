@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from kaicore.analysis.inquiry.log_states import refolded
 from kaicore.backoff import backoff, jittered
-from kaicore.errors import LogUnavailable, StaleExpectation
+from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.state_snapshot import take_state
@@ -28,8 +29,9 @@ from kaicore.rules.deciding.decide import Proposal, decide, may_report, queue_re
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, UnitOutcome
+from kaicore.rules.events.quarantine import quarantine_text
 from kaicore.rules.sharing.replicas import replica_shard, weight
-from kaicore.rules.state.cluster_state import ClusterState, quarantine_text
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext
 
@@ -166,7 +168,7 @@ class Scheduler:
         """Follow and decide until the service stops."""
         head = await self._log.head(self.state.cluster)
         while self.state.position < head.position and not self._context.stopping.is_set():
-            self._fold(await self._feed.next_batch(timeout_s=1.0))
+            await self._fold(await self._feed.next_batch(timeout_s=1.0))
         self._replicas.begin()
         if self._replica:
             listed = Share(self.state, self._shard, self._config).replicas
@@ -178,9 +180,9 @@ class Scheduler:
             events = await self._next_events()
             if not events and self._collecting is not None:
                 self._collecting.idle()
-            self._fold(events)
+            await self._fold(events)
             while batch := await self._feed.next_batch(timeout_s=0):
-                self._fold(batch)
+                await self._fold(batch)
             await self._keep_list()
             if self._due():
                 await self._cycle()
@@ -230,9 +232,9 @@ class Scheduler:
         except LogUnavailable as error:
             self._context.log.warning("snapshot not saved", position=self.state.position, error=str(error))
 
-    def _fold(self, events: list[Event]) -> None:
+    async def _fold(self, events: list[Event]) -> None:
         before = len(self.state.quarantined)
-        self._fold_each(events)
+        await self._fold_each(events)
         if self.state.quarantined or before:
             self._tell_quarantined(before)
 
@@ -242,7 +244,7 @@ class Scheduler:
         self._context.health.warn("quarantine", quarantine_text(quarantined))
         for event in quarantined[before:]:
             self._context.log.error(
-                "event cannot be decoded: quarantined",
+                "event quarantined",
                 position=event.position,
                 stream=event.stream,
                 type=event.type,
@@ -250,14 +252,39 @@ class Scheduler:
                 error=event.error,
             )
 
-    def _fold_each(self, events: list[Event]) -> None:
+    async def _fold_each(self, events: list[Event]) -> None:
         for event in events:
-            if event.type == "ReplicasChanged":
-                self._fold_list(event)
-                continue
-            self.state.fold(event)
-            if event.type == "CycleCompleted" and event.subject == self._shard and event.actor != self._actor:
-                self._standby.heard()
+            try:
+                self._fold_one(event)
+            except UnfoldableEvent as failed:
+                self._context.log.error("event cannot be folded: the state is folded anew", error=str(failed))
+                # Half changed, it is not to be saved.
+                self._snapshot_at = self.state.position
+                await self._fold_anew(failed)
+
+    async def _fold_anew(self, failed: UnfoldableEvent) -> None:
+        """Go on with the state in which an event is quarantined, and save it for the next start."""
+        while not self._context.stopping.is_set():
+            try:
+                self.state.become(await refolded(self._log, failed))
+            except LogUnavailable as error:
+                self._context.health.unmet("log", str(error))
+                await self._context.sleep(_RETRY_S)
+            else:
+                self._context.health.met("log")
+                self._decided_at_revision, self._idle, self._accounts_seen = -1, (-1, True), -1
+                self._snapshot_at = -1
+                await self.save_snapshot()
+                return
+        raise failed
+
+    def _fold_one(self, event: Event) -> None:
+        if event.type == "ReplicasChanged":
+            self._fold_list(event)
+            return
+        self.state.fold(event)
+        if event.type == "CycleCompleted" and event.subject == self._shard and event.actor != self._actor:
+            self._standby.heard()
 
     def _fold_list(self, event: Event) -> None:
         """Fold another list of replicas, and count the waiting groups that are this one's from then on."""
@@ -383,7 +410,7 @@ class Scheduler:
     async def _catch_up(self, position: int, own: Sequence[Event]) -> None:
         while self.state.position < position:
             try:
-                self._fold(await self._feed.catch_up(position, own))
+                await self._fold(await self._feed.catch_up(position, own))
             except LogUnavailable as error:
                 self._context.health.unmet("log", str(error))
                 if await self._context.sleep(_RETRY_S):

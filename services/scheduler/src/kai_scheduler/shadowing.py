@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kaicore.errors import LogUnavailable, StaleExpectation
+from kaicore.analysis.inquiry.log_states import refolded
+from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.state_snapshot import take_state
@@ -108,7 +109,7 @@ class Shadow:
         head = await self._log.head(self.state.cluster)
         while self.state.position < head.position and not self._context.stopping.is_set():
             for event in await self._feed.next_batch(timeout_s=_PATIENCE_S):
-                self.state.fold(event)
+                await self._fold(event)
         self._context.health.met("state")
         self._context.log.info("shadow begins", schedulers=self._schedulers, position=self.state.position)
 
@@ -151,7 +152,17 @@ class Shadow:
                 await self._before_binding(pod.uid, self._of(pod.scheduler_name))
         elif event.type == "ShadowDecided" and event.actor != self._actor:
             self._standby.heard()
-        self.state.fold(event)
+        await self._fold(event)
+
+    async def _fold(self, event: Event) -> None:
+        """Fold an event; one that cannot be folded is quarantined."""
+        try:
+            self.state.fold(event)
+        except UnfoldableEvent as failed:
+            self._context.log.error("event cannot be folded: quarantined", error=str(failed))
+            # Half changed, it is not to be saved.
+            self._snapshot_at = self.state.position
+            self.state.become(await refolded(self._log, failed))
 
     async def _before_binding(self, uid: str, shadowed: _Shadowed) -> None:
         """Decide on a pod that another scheduler has bound, on the state without that binding."""

@@ -114,6 +114,8 @@ def _message(entry: DispatchEntry) -> str:
         return entry.outcome
     if entry.stage is DispatchStage.RECALLED:
         return entry.reason
+    if entry.stage in HELD:
+        return _passed_over(entry)
     if entry.stage is not DispatchStage.WAITING or entry.waits is None:
         return ""
     if entry.waits.reason:
@@ -122,7 +124,20 @@ def _message(entry: DispatchEntry) -> str:
 
 
 def _prospect(offer: Offer) -> str:
-    return "would wait" if offer.prospect == WAITS else offer.prospect
+    """Return what would become of a dispatch in a cluster, and what it would wait for there."""
+    prospect = "would wait" if offer.prospect == WAITS else offer.prospect
+    return ": ".join(filter(None, (prospect, offer.why)))
+
+
+def _passed_over(entry: DispatchEntry) -> str:
+    """Return why the other clusters did not get a dispatch that one has; empty where there is no other."""
+    offers = entry.given.offers if entry.given is not None else ()
+    scores = {offer.cluster: offer.score for offer in offers}
+    return "; ".join(
+        f"not {offer.cluster}: {offer.unfit or f'{_prospect(offer)} ({offer.score} points to {scores[entry.cluster]})'}"
+        for offer in offers
+        if offer.cluster != entry.cluster
+    )
 
 
 class HubInquiry:
@@ -189,7 +204,7 @@ def _text(event: Event) -> str:
             scores = ", ".join(f"{offer.cluster} {offer.score}" for offer in offers if not offer.unfit)
             return f"given to cluster {cluster} (term {term}); points: {scores}"
         case payloads.DispatchKeptWaiting(_, reason, offers):
-            whys = "; ".join(f"{offer.cluster}: {offer.unfit or offer.prospect}" for offer in offers)
+            whys = "; ".join(f"{offer.cluster}: {offer.unfit or _prospect(offer)}" for offer in offers)
             return f"kept waiting: {reason or whys or 'there is no cluster'}"
         case payloads.DispatchStarted(_, _, cluster):
             return f"starts in cluster {cluster}: its first pod is bound"

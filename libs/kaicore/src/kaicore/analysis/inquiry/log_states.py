@@ -1,11 +1,11 @@
 """The state at a log's end, by way of the newest valid snapshot, and the state from which on the log has all events."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from functools import partial
 
-from kaicore.errors import CorruptLog, EventsRetired
+from kaicore.errors import CorruptLog, EventsRetired, UnfoldableEvent
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest_kept
 from kaicore.ledger.log.state_snapshot import read_state
@@ -67,7 +67,7 @@ async def fold_on(log: EventLog, state: ClusterState, position: int, *, step: in
         async for page in pages:
             for first in range(0, len(page), step):
                 part = page[first : first + step]
-                state.fold_all(part)
+                await fold_through(log, state, part)
                 yield len(part)
                 # Others get their turn.
                 await asyncio.sleep(0)
@@ -128,6 +128,36 @@ async def folded(log: EventLog, cluster: str) -> ClusterState:
         EventsRetired: there is none, and the log's first events are gone.
     """
     state = await restored(log, cluster)
-    async for event in events_of(log, cluster, after=state.position):
-        state.fold(event)
+    async for page in pages_of(log, cluster, after=state.position):
+        await fold_through(log, state, page)
     return state
+
+
+async def fold_through(log: EventLog, state: ClusterState, events: Iterable[Event]) -> None:
+    """Fold events into a state; those that it cannot take in are quarantined.
+
+    Raises:
+        LogUnavailable: the log does not answer; the state is not to be used any more.
+    """
+    for event in events:
+        try:
+            state.fold(event)
+        except UnfoldableEvent as failed:
+            state.become(await refolded(log, failed))
+
+
+async def refolded(log: EventLog, failed: UnfoldableEvent) -> ClusterState:
+    """Return the state right behind an event that cannot be folded, in which it is quarantined.
+
+    Raises:
+        EventsRetired: the events before it are gone, and no state before it was kept.
+    """
+    while True:
+        state = await restored(log, failed.cluster, upto=failed.position - 1)
+        try:
+            async for event in events_of(log, failed.cluster, after=state.position, upto=failed.position):
+                state.fold(event)
+        except UnfoldableEvent:
+            # An earlier one, now known.
+            continue
+        return state

@@ -8,7 +8,7 @@ from kaicore.ledger.log.snapshots import newest
 from kaicore.rules.hub.hub_state import HUB, HubState
 
 #: Raised with every change of what the hub's state consists of, or of how it is folded.
-_SCHEMA = "hub-1"
+_SCHEMA = "hub-2"
 _NAME = "hub"
 #: Events read at once.
 _PAGE = 2000

@@ -20,6 +20,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import ReleaseReason
+from kaicore.rules.events.quarantine import QuarantinedEvent, quarantined
 from kaicore.rules.model.pod import Amounts
 
 #: What the hub is called in the log and on the bus; no cluster may be called so.
@@ -126,6 +127,7 @@ class HubState:
         dispatches: by name.
         bounds: by queue, how much its work may hold in all clusters together.
         versions: of all streams.
+        quarantined: events that could not be decoded and were not set aside yet, by position; they say nothing.
     """
 
     position: int = 0
@@ -133,6 +135,7 @@ class HubState:
     dispatches: dict[str, DispatchEntry] = field(default_factory=dict)
     bounds: dict[str, Amounts] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
+    quarantined: dict[int, QuarantinedEvent] = field(default_factory=dict)
 
     def fold(self, event: Event) -> None:
         """Take in the next event.
@@ -147,6 +150,10 @@ class HubState:
         payload = decode_payload(event)
         if isinstance(payload, payloads.Undecodable | payloads.EventSetAside):
             self.position, self.versions[event.stream] = event.position, event.version
+            if isinstance(payload, payloads.EventSetAside):
+                self.quarantined.pop(payload.position, None)
+            else:
+                self.quarantined[event.position] = quarantined(event, payload.error)
             return
         if not isinstance(payload, payloads.HubPayload):
             raise CorruptLog(

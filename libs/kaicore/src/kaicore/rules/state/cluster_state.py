@@ -13,7 +13,7 @@ list of replicas, the queues, and the node pool: the *basis*. While the basis is
 evaluated again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, ClassVar, get_args
 
@@ -27,6 +27,7 @@ from kaicore.rules.engine.victims.eviction_cost import FailuresLeft
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.quarantine import QuarantinedEvent, quarantined
 from kaicore.rules.groups.labels import JOB
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group import Group
@@ -43,6 +44,7 @@ from kaicore.rules.state.pod_indexes import PodIndexes
 from kaicore.rules.state.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
 from kaicore.rules.state.queue_shares import queue_accounts
 from kaicore.rules.state.transitions import change
+from kaicore.rules.state.unfoldable import known_problem, learn
 from kaicore.rules.state.workload_index import WorkloadIndex
 from kaicore.rules.topology.book import TopologyBook, TopologyFact
 from kaicore.rules.topology.resolve import Resolver
@@ -108,32 +110,6 @@ INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 _VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/", "shadow/", "devicepool/", "claimdevices/")
 
 
-class QuarantinedEvent(msgspec.Struct, frozen=True):
-    """An event that could not be decoded.
-
-    Attributes:
-        error: what is wrong with its body.
-    """
-
-    position: int
-    stream: str
-    type: str
-    actor: str
-    error: str
-
-
-def quarantine_text(events: Sequence[QuarantinedEvent]) -> str:
-    """Return what to tell of events that cannot be decoded, and what to do; empty where there are none."""
-    if not events:
-        return ""
-    first = events[0]
-    others = f" and {len(events) - 1} more" if len(events) > 1 else ""
-    return (
-        f"event {first.position} ({first.type} on {first.stream}, by {first.actor}) cannot be decoded{others}: nothing "
-        f"is decided about it until `kai audit set-aside {first.position} --reason REASON`"
-    )
-
-
 def _node_of(stream: str) -> str:
     """Return the node that a stream is about; empty where it is about none."""
     kind, _, name = stream.partition("/")
@@ -146,8 +122,8 @@ class ClusterState(PodIndexes):
     Attributes:
         versions: of the streams that decisions are conditional on: nodes, pods, shards' cycles and lists of replicas,
             shadows, and queues that work was taken back from.
-        quarantined: events that could not be decoded and were not set aside yet, by position. Nothing is decided about
-            the nodes and pods of their streams; all else goes on.
+        quarantined: events that could not be decoded or folded and were not set aside yet, by position. Nothing is
+            decided about the nodes and pods of their streams; all else goes on.
         replicas: those that share a shard's groups, sorted, by shard; none where one scheduler has all of it.
         priority_classes: by name.
         configs: configurations by digest.
@@ -209,6 +185,7 @@ class ClusterState(PodIndexes):
         Raises:
             CorruptLog: the event is not the next one of this cluster.
             UnknownEvent: this program is too old for it.
+            UnfoldableEvent: it makes the fold raise; the state is half changed, and is to be thrown away.
         """
         if event.cluster != self.cluster or event.position != self.position + 1:
             raise CorruptLog(
@@ -223,7 +200,26 @@ class ClusterState(PodIndexes):
             self.misses.expire(self.recorded_at)
         if type(payload) is payloads.Undecodable:
             self._quarantine(event, payload.error)
-            return
+        elif problem := known_problem(event):
+            self._quarantine(event, problem, decoded=True)
+        else:
+            try:
+                self._take(payload)
+            except (MemoryError, RecursionError):
+                # Of this machine, and not of the event.
+                raise
+            except Exception as error:
+                if not event.hash:
+                    # Of no log: whoever made it up has the error.
+                    raise
+                raise learn(event, error) from error
+
+    def become(self, other: "ClusterState") -> None:
+        """Go on as another state of the same cluster, which is not used any more; whoever has this one keeps it."""
+        self.__dict__ = other.__dict__
+
+    def _take(self, payload: Any) -> None:
+        """Take over what an event says."""
         self.counters.count(payload)
         handler = self._HANDLERS[type(payload)]
         if handler is None:
@@ -256,17 +252,15 @@ class ClusterState(PodIndexes):
                 # Also when all of its pods have their nodes there is something to decide: its request is to go.
                 self.revision += 1
 
-    # Events that cannot be decoded.
+    # Events that cannot be decoded or folded.
 
     def is_quarantined(self, node: str) -> bool:
-        """Tell whether an event about a node could not be decoded and is not set aside."""
+        """Tell whether an event about a node is quarantined and not set aside."""
         return any(_node_of(event.stream) == node for event in self.quarantined.values())
 
-    def _quarantine(self, event: Event, error: str) -> None:
-        """Keep an event that cannot be decoded in mind, and decide nothing about its node or pod."""
-        self.quarantined[event.position] = QuarantinedEvent(
-            event.position, event.stream, event.type, event.actor, error
-        )
+    def _quarantine(self, event: Event, error: str, *, decoded: bool = False) -> None:
+        """Keep an event that says nothing in mind, and decide nothing about its node or pod."""
+        self.quarantined[event.position] = quarantined(event, error, decoded=decoded)
         self.close_quarantined(event.stream)
         self.revision += 1
 

@@ -75,7 +75,7 @@ class PodHolding(_Arrival, frozen=True):
     zone_charge: ZoneCharge
 
 
-class Admission(_Arrival, frozen=True):
+class KubeletAdmission(_Arrival, frozen=True):
     """What a kubelet was asked for by a pod, and what it gave; all that explains a miss, also when the pod is gone.
 
     Attributes:
@@ -137,11 +137,11 @@ class EarlyReleases:
         recent = {node: [one for one in ends if one.reported_at > now - KEPT_US] for node, ends in self.ended.items()}
         return {node: recent[node] for node in sorted(recent) if recent[node]}
 
-    def admission(self, entry: PodEntry, node: str) -> Admission | None:
+    def admission(self, entry: PodEntry, node: str) -> KubeletAdmission | None:
         """Return what is known of a pod's admission to the node that has or had it; None while it is not observed."""
         if entry.observed is None:
             return None
-        return Admission(
+        return KubeletAdmission(
             *_arrival(entry),
             node,
             entry.decided_at,
@@ -150,7 +150,7 @@ class EarlyReleases:
             self._request_of(entry),
         )
 
-    def explain(self, admission: Admission) -> Explanation | None:
+    def explain(self, admission: KubeletAdmission) -> Explanation | None:
         """Return what a kubelet had seen that gave a pod other zones than predicted.
 
         A kubelet tells the ends of pods one by one, in another order than it freed what they had held. So each choice
@@ -180,7 +180,7 @@ class EarlyReleases:
                 nearly = nearly or explanation
         return nearly
 
-    def _ended_since(self, admission: Admission) -> list[PodHolding]:
+    def _ended_since(self, admission: KubeletAdmission) -> list[PodHolding]:
         """Return the pods of a node that held something by the account on which a pod was decided, or came later."""
         return [one for one in self.ended.get(admission.node, ()) if one.ended_at > admission.decided_at]
 
@@ -266,7 +266,7 @@ class EarlyReleases:
         charge = self._charges.predicted_charge(entry)
         return PodHolding(*_arrival(entry), entry.pod.subject, at, now, entry.requests, charge)
 
-    def _difference(self, admission: Admission, holders: Iterable[PodHolding]) -> MissCause | None:
+    def _difference(self, admission: KubeletAdmission, holders: Iterable[PodHolding]) -> MissCause | None:
         """Tell how what was observed of a pod differs from what the kubelet gives if just these others are there."""
         row = self._columns.row(admission.node)
         mark = self._columns.mark(row)
@@ -297,7 +297,7 @@ def _arrival(entry: PodEntry) -> tuple[str, int, int, int, int]:
     return entry.pod.uid, entry.pod.created_at, entry.charged_at, entry.placed_at, entry.started_at
 
 
-def _older(admission: Admission, others: Iterable[PodHolding]) -> list[PodHolding] | None:
+def _older(admission: KubeletAdmission, others: Iterable[PodHolding]) -> list[PodHolding] | None:
     """Return the pods before one if those that came to the kubelet together are admitted oldest first.
 
     So it does with pods of one sync (Kubernetes v1.36, `pkg/kubelet/kubelet.go`, HandlePodAdditions); decisions are

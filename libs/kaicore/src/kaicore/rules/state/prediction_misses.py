@@ -12,7 +12,7 @@ import msgspec
 from kaicore.rules.events.payloads import PredictionMissed
 from kaicore.rules.state.agreement import MissCause, contradiction
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.early_release import Admission, EarlyReleases
+from kaicore.rules.state.early_release import EarlyReleases, KubeletAdmission
 from kaicore.rules.state.pod_entry import PodEntry
 
 #: How long a miss may be explained by what is told after it, microseconds.
@@ -41,7 +41,7 @@ class OpenMiss(msgspec.Struct, frozen=True):
     cause: str
     at: int
     recorded_at: int
-    admission: Admission | None = None
+    admission: KubeletAdmission | None = None
 
 
 class ExplainedMiss(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class PredictionMisses:
             admission = self._early_releases.admission(entry, node)
             self.open[miss.uid] = msgspec.structs.replace(miss, admission=admission)
 
-    def _admission(self, uid: str) -> Admission | None:
+    def _admission(self, uid: str) -> KubeletAdmission | None:
         entry = self._pods.get(uid)
         if entry is None or not entry.charged:
             return None
@@ -150,7 +150,7 @@ class PredictionMisses:
             del self.explained[next(iter(self.explained))]
         self._counters.missed_on(miss.node, miss.policy, cause)
 
-    def _before(self, admission: Admission) -> list[ExplainedMiss]:
+    def _before(self, admission: KubeletAdmission) -> list[ExplainedMiss]:
         """Return the explained misses of pods that came to a node before another, known after that was decided on."""
         return [
             miss

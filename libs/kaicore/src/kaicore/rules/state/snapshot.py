@@ -11,6 +11,7 @@ import msgspec
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
+from kaicore.rules.events.quarantine import QuarantinedEvent
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.namespace import Namespace
@@ -19,7 +20,7 @@ from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.pod_rules import PodDisruptionBudget
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kaicore.rules.state.cluster_state import ClusterState, QuarantinedEvent
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import PodHolding
 from kaicore.rules.state.node_readiness import NodeReadiness

@@ -1,0 +1,52 @@
+"""Quarantined events: those that say nothing, for they cannot be decoded or folded, until the owner sets them aside."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kaicore.rules.events.envelope import Event
+
+
+class QuarantinedEvent(msgspec.Struct, frozen=True):
+    """An event that could not be decoded, or that decodes and could not be folded.
+
+    Attributes:
+        error: what is wrong with its body.
+        decoded: whether it could be decoded.
+    """
+
+    position: int
+    stream: str
+    type: str
+    actor: str
+    error: str
+    decoded: bool = False
+
+
+def quarantined(event: Event, error: str, *, decoded: bool = False) -> QuarantinedEvent:
+    """Return the record of an event that says nothing.
+
+    Args:
+        event: as it is in the log.
+        error: what is wrong with its body.
+        decoded: whether it could be decoded.
+    """
+    return QuarantinedEvent(event.position, event.stream, event.type, event.actor, error, decoded)
+
+
+def quarantine_text(events: Sequence[QuarantinedEvent], *, cluster: str = "") -> str:
+    """Return what to tell of quarantined events, and what to do; empty where there are none.
+
+    Args:
+        events: by position.
+        cluster: of the log, where the command needs it.
+    """
+    if not events:
+        return ""
+    first = events[0]
+    others = f" and {len(events) - 1} more" if len(events) > 1 else ""
+    return (
+        f"event {first.position} ({first.type} on {first.stream}, by {first.actor}) cannot be "
+        f"{'folded' if first.decoded else 'decoded'}{others}: {first.error}: nothing is decided about it until "
+        f"`kai audit set-aside {first.position} --reason REASON{f' --cluster {cluster}' if cluster else ''}`"
+    )
