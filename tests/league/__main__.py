@@ -20,8 +20,8 @@ def _alone(policy: Callable[[int], Policy]) -> Run:
     return lambda all_nodes, arriving, seed: allocated(all_nodes, arriving, policy(seed))
 
 
-def _ours(config: EngineConfig) -> Run:
-    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config)
+def _ours(config: EngineConfig, *, claims: bool = False) -> Run:
+    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, claims=claims)
 
 
 def policies(listed: Sequence[Task]) -> dict[str, Run]:
@@ -31,6 +31,8 @@ def policies(listed: Sequence[Task]) -> dict[str, Run]:
         "best-fit": _alone(lambda _: best_fit),
         "fgd": _alone(lambda _: Fgd(listed)),
         "ours": _ours(EngineConfig()),
+        "ours-dra": _ours(EngineConfig(), claims=True),
+        "ours-alone": _ours(EngineConfig(recent_work_days=0)),
         "ours-spread": _ours(EngineConfig(placement_strategy=PlacementStrategy.SPREAD)),
     }
 
