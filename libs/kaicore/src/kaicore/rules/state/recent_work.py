@@ -6,6 +6,8 @@ that waits counts, and a class of long runs soon outweighs a class of short ones
 
 from collections.abc import Iterable
 
+from typing import NamedTuple
+
 import msgspec
 
 from kaicore.rules.engine.config import DAY_US, MOST_RECENT_DAYS
@@ -22,18 +24,32 @@ _MOST_COUNTED = 64
 LEAST_PODS = 64
 
 
+class SeenDay(NamedTuple):
+    """What the log saw on a day.
+
+    Attributes:
+        day: days since the epoch.
+        pods: how many came.
+        seconds: device-seconds.
+    """
+
+    day: int
+    pods: int
+    seconds: int
+
+
 class SeenWork(msgspec.Struct):
     """What the log saw of a class.
 
     Attributes:
         pod_class: the class, without what its claims ask for.
         claimed: how many devices the claims of a pod ask for.
-        by_day: days since the epoch, each with how many pods came and their device-seconds.
+        days: in order, each with how many pods came and their device-seconds.
     """
 
     pod_class: PodClass
     claimed: int
-    by_day: dict[int, tuple[int, int]]
+    days: list[SeenDay]
 
     @property
     def devices(self) -> int:
@@ -79,9 +95,9 @@ class RecentWork:
         since, pods = now_us // DAY_US - days, 0
         found: list[tuple[int, str]] = []
         for key, one in self._seen.items():
-            of_days = [figures for day, figures in one.by_day.items() if day > since]
-            pods += sum(count for count, _ in of_days)
-            weight = sum(seconds for _, seconds in of_days)
+            lately = [seen for seen in one.days if seen.day > since]
+            pods += sum(seen.pods for seen in lately)
+            weight = sum(seen.seconds for seen in lately)
             if weight:
                 found.append((-weight, key))
         if pods < LEAST_PODS or not days:
@@ -100,24 +116,24 @@ class RecentWork:
         if day > self._day:
             self._day = day
             self._forget_until(day - MOST_RECENT_DAYS)
-        one = self._seen.get(key) or SeenWork(pod_class, claimed, {})
+        one = self._seen.get(key) or SeenWork(pod_class, claimed, [])
         if not one.devices:
             return
         self._seen[key] = one
-        count, before = one.by_day.get(day, (0, 0))
-        one.by_day[day] = count + pods, before + seconds * one.devices
+        before = next((seen for seen in one.days if seen.day == day), SeenDay(day, 0, 0))
+        new = SeenDay(day, before.pods + pods, before.seconds + seconds * one.devices)
+        one.days = sorted([*(seen for seen in one.days if seen.day != day), new])
         if len(self._seen) > _MOST_KEPT:
             self._forget_lightest()
 
     def _forget_until(self, day: int) -> None:
         for key, one in list(self._seen.items()):
-            for old in [seen for seen in one.by_day if seen <= day]:
-                del one.by_day[old]
-            if not one.by_day:
+            one.days = [seen for seen in one.days if seen.day > day]
+            if not one.days:
                 del self._seen[key]
 
     def _forget_lightest(self) -> None:
-        weights = {key: sum(seconds for _, seconds in one.by_day.values()) for key, one in self._seen.items()}
+        weights = {key: sum(seen.seconds for seen in one.days) for key, one in self._seen.items()}
         for key in sorted(weights, key=lambda key: (-weights[key], key))[_KEPT:]:
             del self._seen[key]
 
