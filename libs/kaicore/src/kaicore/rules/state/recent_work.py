@@ -5,7 +5,6 @@ that waits counts, and a class of long runs soon outweighs a class of short ones
 """
 
 from collections.abc import Iterable
-
 from typing import NamedTuple
 
 import msgspec
