@@ -89,9 +89,9 @@ def test_long_runs_outweigh_many_short_ones_until_they_are_days_ago() -> None:
     for _ in range(LEAST_PODS):
         work.came(short, claimed=0, at_us=0)
     work.came(long, claimed=0, at_us=0)
-    work.ended(long, claimed=0, ran_us=100 * 3_600_000_000, at_us=4 * DAY_US)
+    work.ended(long, claimed=0, ran_us=200 * 3_600_000_000, at_us=4 * DAY_US)
     first, second = work.mix(days=7, now_us=5 * DAY_US)
-    assert (first.pod_class, first.weight) == (long, 100 * 3600)
+    assert (first.pod_class, first.weight) == (long, 200 * 3600)
     assert (second.pod_class, second.weight) == (short, LEAST_PODS * 3600)
     assert work.mix(days=3, now_us=9 * DAY_US) == ()
 

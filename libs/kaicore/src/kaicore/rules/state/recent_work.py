@@ -20,7 +20,7 @@ _MOST_KEPT, _KEPT = 256, 192
 #: More classes do not count in a cycle.
 _MOST_COUNTED = 64
 #: Of fewer pods no mix is made.
-LEAST_PODS = 64
+LEAST_PODS = 128
 
 
 class SeenDay(NamedTuple):

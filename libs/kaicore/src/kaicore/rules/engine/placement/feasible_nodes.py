@@ -22,7 +22,7 @@ from kaicore.rules.engine.placement.node_score import (
     LEAVES,
     MOST_IDLE,
     NEVER,
-    STRANDED,
+    TAKEN,
     ZONES,
     Ranking,
     RowScore,
@@ -229,8 +229,8 @@ class FeasibleNodes:
             near=devices.near,
             zones=parts["zones"],
             whole=devices.whole,
-            stranded=-parts["stranded"] if self._asks_devices else 0,
-            idle_devices=0 if self._asks_devices else -parts["stranded"],
+            room_taken=-parts["room_taken"] if self._asks_devices else 0,
+            idle_devices=0 if self._asks_devices else -parts["room_taken"],
             full=abs(parts["full"]),
         )
 
@@ -431,7 +431,7 @@ class FeasibleNodes:
             total -= LEAVES * devices.any(axis=1)
             if not self._asks_devices:
                 idle = np.maximum(devices - columns.used[rows][:, self._spared], 0).sum(axis=1)
-                total -= STRANDED * np.minimum(idle, MOST_IDLE)
+                total -= TAKEN * np.minimum(idle, MOST_IDLE)
         return total
 
     def _rank(self, row: int) -> int:
@@ -462,5 +462,5 @@ class FeasibleNodes:
             total -= LEAVES
             if not self._asks_devices:
                 idle = sum(max(allocatable[column] - used[column], 0) for column in spared)
-                total -= STRANDED * min(idle, MOST_IDLE)
+                total -= TAKEN * min(idle, MOST_IDLE)
         return total

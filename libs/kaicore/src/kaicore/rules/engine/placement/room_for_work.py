@@ -1,9 +1,9 @@
-"""Room for recent work: how much of it a pod takes on each node, so that devices are not stranded.
+"""Room for recent work: how much of it a pod takes on each node, so that devices are not left unusable.
 
 A class of recent work can use a node's free devices where the node is for the class and one of its pods fits. A pod
 that comes to a node takes devices, and may leave the others where fewer classes can use them. What is lost to a class
 is a part of all that the class can use in the cluster: the scarcer, the dearer. The mean of these parts, by the weights
-of the classes, is what the pod strands, in hundredths of a device.
+of the classes, is the room that the pod takes, in hundredths of a device.
 
 Source of the idea: fragmentation gradient descent ("Beware of Fragmentation", USENIX ATC 2023). There a device counts
 alike for each class; the price by scarcity is ours, and keeps work that any GPU serves off GPUs that other work needs.
@@ -79,8 +79,8 @@ class RoomForWork:
         asked = self._asked
         return columns.allocatable[rows][:, asked] - columns.used[rows][:, asked]
 
-    def stranded(self, free: Ints, claimable: Ints, patterns: Ints, *, need: Ints, claimed: int) -> Ints:
-        """Return what a pod strands on each of some nodes, hundredths of a device.
+    def taken(self, free: Ints, claimable: Ints, patterns: Ints, *, need: Ints, claimed: int) -> Ints:
+        """Return the room that a pod takes on each of some nodes, hundredths of a device.
 
         Args:
             free: of the resources that matter; shape (nodes, resources).
@@ -91,8 +91,8 @@ class RoomForWork:
         """
         before = self._usable(free, claimable, patterns)
         after = self._usable(free - need, claimable - claimed, patterns)
-        stranded: Ints = (before - after) @ self._prices * 100 // self._total
-        return stranded
+        taken: Ints = (before - after) @ self._prices * 100 // self._total
+        return taken
 
     def _usable(self, free: Ints, claimable: Ints, patterns: Ints) -> Ints:
         """Return how many free devices each class can use on each node; shape (nodes, classes)."""

@@ -8,7 +8,7 @@ import numpy as np
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.placement.device_counts import DeviceCounts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.node_score import FULL, LEAVES, MOST_IDLE, MOST_STRANDED, STRANDED
+from kaicore.rules.engine.placement.node_score import FULL, LEAVES, MOST_IDLE, MOST_TAKEN, TAKEN
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.model.device import DeviceRequest
@@ -49,8 +49,8 @@ class RowParts:
         self._need: Ints = columns.vector(pod_class.requests)
         if room is not None:
             self._need = self._need[room.asked]
-        #: What is stranded, by the row's state, pattern and free devices of claims.
-        self._stranded: dict[tuple[int, int, int], int] = {}
+        #: The room that a pod takes, by the row's state, pattern and free devices of claims.
+        self._taken: dict[tuple[int, int, int], int] = {}
 
     def __bool__(self) -> bool:
         """Whether there are any such parts."""
@@ -71,17 +71,17 @@ class RowParts:
             total, free = counts.total[rows], counts.free[rows]
             if self._asks_none:
                 others = self._columns.allocatable[rows][:, self._of_kubelets].any(axis=1)
-                added -= LEAVES * ((total > 0) & ~others) + STRANDED * np.minimum(free, MOST_IDLE)
+                added -= LEAVES * ((total > 0) & ~others) + TAKEN * np.minimum(free, MOST_IDLE)
             elif self.by_claims:
                 used = np.minimum(total - free + self._claimed, total)
                 added += self._full * (used * 1000 // np.maximum(total, 1))
         if self._room is not None:
-            added -= STRANDED * np.minimum(self._stranded_on(self._room, rows, states), MOST_STRANDED)
+            added -= TAKEN * np.minimum(self._taken_on(self._room, rows, states), MOST_TAKEN)
         return added
 
-    def _stranded_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
+    def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
         free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
-        patterns, known = room.patterns[rows], self._stranded
+        patterns, known = room.patterns[rows], self._taken
         if len(rows) == 1:
             first = which = np.zeros(1, np.int64)
         else:
@@ -91,14 +91,14 @@ class RowParts:
         new = np.array([place for place, key in enumerate(alike) if key not in known], np.int64)
         if len(new):
             asked = first[new]
-            stranded = room.stranded(
+            taken = room.taken(
                 room.free(self._columns, rows[asked]),
                 free[asked],
                 patterns[asked],
                 need=self._need,
                 claimed=self._claimed,
             )
-            known |= zip((alike[place] for place in new.tolist()), stranded.tolist(), strict=True)
+            known |= zip((alike[place] for place in new.tolist()), taken.tolist(), strict=True)
         found: Ints = np.array([known[key] for key in alike], np.int64)[which.reshape(-1)]
         return found
 
