@@ -100,6 +100,18 @@ class FeasibleNodes:
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
         self.charges_seen = 0  # How many of the cycle's charges are taken into account.
+        self._weigh(room, counts)
+        #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
+        self._asking = self._all_that_ranks_depend_on()
+        #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
+        self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN)
+        if self._asking is not None:
+            self._ranks_by_state = states.numbers.ranks.setdefault(self._asking, self._ranks_by_state)
+        self._look_at_all()
+
+    def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None) -> None:
+        """Settle by what nodes are told apart, besides their zones."""
+        pod_class, columns, config = self._class, self._columns, self._config
         devices = [name for name in pod_class.requests if not is_native(name)]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
         #: What of a rank depends on more of a row than its state.
@@ -113,13 +125,6 @@ class FeasibleNodes:
         self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
         self._spared_columns: list[int] = self._spared.tolist()
         self._spread = config.strategy(devices=self._asks_devices) is PlacementStrategy.SPREAD
-        #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
-        self._asking = self._all_that_ranks_depend_on()
-        #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
-        self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN)
-        if self._asking is not None:
-            self._ranks_by_state = states.numbers.ranks.setdefault(self._asking, self._ranks_by_state)
-        self._look_at_all()
 
     def _all_that_ranks_depend_on(self) -> object:
         """Return what tells the rank of a state, besides the state."""
