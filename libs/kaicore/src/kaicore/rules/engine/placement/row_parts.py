@@ -82,11 +82,11 @@ class RowParts:
     def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
         free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
         patterns, known = room.patterns[rows], self._taken
-        if len(rows) == 1:
-            first = which = np.zeros(1, np.int64)
+        if len(rows) < 2:
+            first = which = np.zeros(len(rows), np.int64)
         else:
-            keys = np.stack([states, patterns, free], axis=1)
-            _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+            kinds = (states * (int(patterns.max()) + 1) + patterns) * (int(free.max()) + 1) + free
+            _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
         alike = list(zip(states[first].tolist(), patterns[first].tolist(), free[first].tolist(), strict=True))
         new = np.array([place for place, key in enumerate(alike) if key not in known], np.int64)
         if len(new):
@@ -99,7 +99,7 @@ class RowParts:
                 claimed=self._claimed,
             )
             known |= zip((alike[place] for place in new.tolist()), taken.tolist(), strict=True)
-        found: Ints = np.array([known[key] for key in alike], np.int64)[which.reshape(-1)]
+        found: Ints = np.array([known[key] for key in alike], np.int64)[which]
         return found
 
 
