@@ -8,13 +8,13 @@ from tests.league.openb import MILLI, Nodes, Task, arrivals, nodes, tasks
 from tests.shared_data import require_shared
 
 
-def _tenth() -> tuple[Nodes, list[Task], int]:
-    """Every tenth of OpenB's nodes, tasks that share no GPU until 130 % of the GPUs are asked for, and the GPUs."""
+def _tenth(listed: str = "default", percent: int = 130) -> tuple[Nodes, list[Task], int]:
+    """Every tenth of OpenB's nodes, tasks that share no GPU until so many GPUs are asked for, and the GPUs."""
     require_shared("data/traces/fgd")
     some = nodes()
     some = Nodes(some.cpu[::10], some.memory[::10], some.gpus[::10], some.model[::10])
     total = int(some.gpus.sum())
-    return some, arrivals(tasks("default", whole=True), total=total, percent=130, seed=42), total
+    return some, arrivals(tasks(listed, whole=True), total=total, percent=percent, seed=42), total
 
 
 def test_engine_allocates_more_gpus_of_a_public_trace_than_published_policies() -> None:
@@ -24,3 +24,18 @@ def test_engine_allocates_more_gpus_of_a_public_trace_than_published_policies() 
     baselines = [[holding for _, holding in allocated(some, arriving, policy)][-1] for policy in policies]
     assert held >= max(baselines)
     assert held * 1000 // (total * MILLI) == 984
+
+
+def test_engine_keeps_scarce_gpu_models_for_tasks_that_name_them() -> None:
+    some, arriving, total = _tenth("gpuspec33", percent=100)
+    held, alone = (
+        [holding for _, holding in ours.allocated(some, arriving, config)][-1] * 1000 // (total * MILLI)
+        for config in (EngineConfig(), EngineConfig(recent_work_days=0))
+    )
+    assert (held, alone) == (843, 819)
+
+
+def test_gpus_of_claims_are_allocated_as_those_of_kubelets_are() -> None:
+    some, arriving, _ = _tenth(percent=60)
+    by_claims, by_kubelets = (list(ours.allocated(some, arriving, EngineConfig(), claims=one)) for one in (True, False))
+    assert by_claims == by_kubelets

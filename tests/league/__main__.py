@@ -3,11 +3,12 @@
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from statistics import mean, stdev
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
-from tests.league import ours
+from tests.league import ours, plot
 from tests.league.baselines import Fgd, Policy, allocated, at_random, best_fit
 from tests.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, tasks
 
@@ -20,8 +21,8 @@ def _alone(policy: Callable[[int], Policy]) -> Run:
     return lambda all_nodes, arriving, seed: allocated(all_nodes, arriving, policy(seed))
 
 
-def _ours(config: EngineConfig) -> Run:
-    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config)
+def _ours(config: EngineConfig, *, claims: bool = False) -> Run:
+    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, claims=claims)
 
 
 def policies(listed: Sequence[Task]) -> dict[str, Run]:
@@ -31,17 +32,19 @@ def policies(listed: Sequence[Task]) -> dict[str, Run]:
         "best-fit": _alone(lambda _: best_fit),
         "fgd": _alone(lambda _: Fgd(listed)),
         "ours": _ours(EngineConfig()),
+        "ours-dra": _ours(EngineConfig(), claims=True),
+        "ours-alone": _ours(EngineConfig(recent_work_days=0)),
         "ours-spread": _ours(EngineConfig(placement_strategy=PlacementStrategy.SPREAD)),
     }
 
 
-def figures(run: Run, listed: list[Task], seed: int) -> dict[int, float]:
+def figures(run: Run, listed: list[Task], seed: int, marks: Sequence[int] = _MARKS) -> dict[int, float]:
     """Return per cent of all GPUs that are allocated, by per cent that has arrived."""
     all_nodes = nodes()
     total = int(all_nodes.gpus.sum())
     found: dict[int, float] = {}
-    for asked, held in run(all_nodes, arrivals(listed, total=total, percent=_MARKS[-1], seed=seed), seed):
-        for mark in _MARKS:
+    for asked, held in run(all_nodes, arrivals(listed, total=total, percent=marks[-1], seed=seed), seed):
+        for mark in marks:
             if asked * 100 <= mark * total * MILLI or mark not in found:
                 found[mark] = held * 100 / (total * MILLI)
     return found
@@ -55,6 +58,7 @@ def main() -> None:
     parser.add_argument("--shared", action="store_true", help="tasks that share a GPU, too")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42])
     parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
+    parser.add_argument("--plot", type=Path, help="also write a plot of the means to this SVG file")
     given = parser.parse_args()
     if not folder().exists():
         parser.error(
@@ -66,14 +70,19 @@ def main() -> None:
     if given.shared and any(name.startswith("ours") for name in given.policies):
         parser.error("--shared: the engine does not place parts of a GPU yet: name other --policies")
     print(f"{given.list}, {'all' if given.shared else 'whole-GPU'} tasks: per cent of the GPUs allocated")
+    curves: dict[str, list[float]] = {}
     for name in given.policies:
         began = time.perf_counter()
-        found = [figures(policies(listed)[name], listed, seed) for seed in given.seeds]
+        marks = sorted({*_MARKS, *plot.POINTS})
+        found = [figures(policies(listed)[name], listed, seed, marks) for seed in given.seeds]
+        curves[name] = [mean(one[mark] for one in found) for mark in plot.POINTS]
         parts = []
         for mark in _MARKS:
             at = [one[mark] for one in found]
             parts.append(f"{mean(at):6.2f} (±{stdev(at) if len(at) > 1 else 0:4.2f}) at {mark} %")
         print(f"{name:12} {'  '.join(parts)}  {(time.perf_counter() - began) / len(found):6.1f} s", flush=True)
+    if given.plot:
+        plot.write(given.plot, f"{given.list}, {'all' if given.shared else 'whole-GPU'} tasks", curves)
 
 
 if __name__ == "__main__":

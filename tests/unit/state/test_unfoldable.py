@@ -1,7 +1,6 @@
 """Events that decode and make the fold raise: they are quarantined, and leave nothing else behind."""
 
 import pickle
-from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -22,9 +21,8 @@ BEYOND = payloads.TopologyObserved(topology("n1", {"cpu": 2**63, "memory": 32 * 
 
 
 @pytest.fixture(autouse=True)
-def _knowing_none(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _knowing_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unfoldable, "_problems", {})
-    yield
 
 
 def log_of(*items: tuple[str, Payload], hashed: bool = True) -> list[Event]:

@@ -207,6 +207,9 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.nodes:
         heads = ["", "NODE", "PREFERENCE", "SPARES DEVICES", "AVOIDED", "KEEPS POLICY", "ZONES", "IDLE DEVICES", "FULL"]
         rows = [_score(one) for one in placed.nodes]
+        if any(one.room_taken for one in placed.nodes):
+            heads.append("ROOM TAKEN")
+            rows = [(*row, f"{one.room_taken / 100:.2f}") for row, one in zip(rows, placed.nodes, strict=True)]
         if any((one.choices, one.near, one.whole) != (0, -1, 100) for one in placed.nodes):
             heads += ["ALTERNATIVES", "NEAR", "WHOLE"]
             rows = [(*row, *_devices(one)) for row, one in zip(rows, placed.nodes, strict=True)]

@@ -30,6 +30,7 @@ _PARTS = {
     "near": "devices of its claims that are close to its CPUs",
     "zones": "zones",
     "whole": "not breaking up what is whole for its claims",
+    "room_taken": "leaving more room for recent work",
     "idle_devices": "leaving fewer free devices beside it",
     "full": "how full it gets",
 }
@@ -97,6 +98,7 @@ def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
         near=one.near,
         zones=one.zones,
         whole=one.whole,
+        room_taken=one.room_taken,
         idle_devices=one.idle_devices,
         full=one.full,
     )
@@ -136,4 +138,6 @@ def _text(part: str, value: int) -> str:
         return "yes" if value else "no"
     if part == "near" and value < 0:
         return "not known"
+    if part == "room_taken":
+        return f"{value / 100:.2f} devices less"
     return f"{value / 10:.1f} %" if part == "full" else f"{value} %" if part in ("near", "whole") else str(value)

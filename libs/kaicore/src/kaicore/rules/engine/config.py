@@ -21,6 +21,8 @@ ENGINE_VERSION = "20"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000
+#: Work of more days is not kept.
+MOST_RECENT_DAYS = 30
 
 
 class PlacementStrategy(StrEnum):
@@ -126,6 +128,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         placement_strategy: see `PlacementStrategy`; of pods that ask for devices, and of the others unless they have
             one of their own.
         cpu_placement_strategy: of pods that ask for no device; None for the same.
+        recent_work_days: pods with devices keep off nodes that work of so many last days would miss most
+            (`kaicore.rules.engine.placement.room_for_work`); 0 for off.
         bind_backoff_us: how long a pod waits after its first failed bind; doubles with each further one.
         bind_backoff_max_us: the longest such wait.
         numa_scoring: which nodes are preferred for their zones, before `placement_strategy` is asked.
@@ -168,6 +172,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait_for_observation: bool = False
     placement_strategy: PlacementStrategy = PlacementStrategy.BINPACK
     cpu_placement_strategy: PlacementStrategy | None = None
+    recent_work_days: Annotated[int, msgspec.Meta(ge=0, le=MOST_RECENT_DAYS)] = 7
     bind_backoff_us: int = 1_000_000
     bind_backoff_max_us: int = 300_000_000
     numa_scoring: NumaScoring = NumaScoring()
@@ -222,6 +227,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _DEFAULT = EngineConfig()
 #: Settings that came after engine 15.
 _LATER = (
+    "recent_work_days",
     "topology_strategy",
     "replace_failed_nodes",
     "replace_on_pod_termination",

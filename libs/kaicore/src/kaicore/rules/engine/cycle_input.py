@@ -10,6 +10,7 @@ from kaicore.rules.engine.constraints.supplies import GivenClaim, PodDevices
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.room_for_work import RecentClass
 from kaicore.rules.engine.provisioning import StandingRequest
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
@@ -123,6 +124,7 @@ class CycleInput:
         topology_of: returns a group's topology constraints, looked up; a reason where that cannot be done, and None
             where it has none.
         provisioning: the ProvisioningRequests that stand, by the key of the group that each was made for.
+        recent_work: classes of recent work, the heaviest first; none where too little is known.
     """
 
     columns: NodeColumns
@@ -154,3 +156,4 @@ class CycleInput:
     on_failed_nodes: Sequence[Member] = ()
     topology_of: Callable[[Group], GroupTopology | Reason | None] = lambda _: None
     provisioning: Mapping[str, StandingRequest] = field(default_factory=dict)
+    recent_work: Sequence[RecentClass] = ()

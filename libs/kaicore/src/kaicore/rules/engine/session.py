@@ -19,6 +19,7 @@ from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, Placer, PlacingObserver
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
@@ -89,6 +90,8 @@ class Session:
         configure_kubelets(columns, config)
         for class_key in sorted(self.pods.classes):
             columns.vector(self.pods.classes[class_key].requests)
+        #: The room for recent work, as the cycle begins.
+        self._room = RoomForWork(cycle_input.recent_work, columns) if cycle_input.recent_work else None
         self.nodes = NodeTimeline(columns, now=self._placer_now, placer=self._placer, leaving=self._leaving)
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
@@ -344,6 +347,7 @@ class Session:
             doubts,
             rows=rows,
             observer=self.observer,
+            room=self._room,
         )
 
     def _release(self, member: Member, eviction: EvictionDecided) -> None:

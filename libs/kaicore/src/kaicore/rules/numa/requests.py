@@ -98,6 +98,14 @@ class AlignedRequest:
         """Whether no kubelet aligns anything of the pod."""
         return not any(one.resources or one.asks_without_memory for one in self._each)
 
+    @property
+    def one_device(self) -> bool:
+        """Whether no kubelet aligns more than one device of the pod: it has nothing that could be on another zone."""
+        held = [part for one in self._each for item in one.containers for part in item.amounts if part[1]]
+        budgets = [part for one in self._each for part in one.budget or ()]
+        alone = len(held) == 1 and held[0][1] == 1 and held[0][0] != CPU and not is_memory(held[0][0])
+        return alone and not budgets and not self.others
+
     def nothing(self) -> "AlignedRequest":
         """Return a request for nothing."""
         return AlignedRequest((), ())

@@ -27,6 +27,7 @@ from kaicore.rules.state.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.prediction_misses import PredictionMisses
 from kaicore.rules.state.queue_registry import QueueCharge, QueueRegistry, queue_charge
+from kaicore.rules.state.recent_work import RecentWork
 from kaicore.rules.state.recorded_reasons import RecordedReasons
 from kaicore.rules.state.rejections import RejectionIndex
 from kaicore.rules.state.repairs import RepairLedger
@@ -109,6 +110,7 @@ class PodIndexes:
             microseconds since the epoch.
         reasons: why pods wait, as last recorded.
         shadows: what shadows last decided about the pods of other schedulers.
+        recent_work: classes of pods with devices that came in the last days.
         counters: counts over the whole log.
     """
 
@@ -134,6 +136,7 @@ class PodIndexes:
         self.freed_at: dict[str, int] = {}
         self.reasons = RecordedReasons()
         self.shadows = ShadowBook()
+        self.recent_work = RecentWork()
         self.revision = 0
 
     # One entry changed.
@@ -178,6 +181,7 @@ class PodIndexes:
         if moved or left or selected:
             self.revision += self.constraints.remark(after) and bool(holds)
         self._update_outcomes(before, after)
+        self._update_recent_work(before, after, new=new, ends=bool(held) and not holds)
         if after.stage is Stage.ABSENT:
             self._forget(after)
             return
@@ -199,6 +203,24 @@ class PodIndexes:
         if before.observed is None and after.observed is not None:
             self.revision += bool(self.waiting)
         self.revision += before.repairing and not after.repairing
+
+    def _update_recent_work(self, before: PodEntry, after: PodEntry, *, new: bool, ends: bool) -> None:
+        """Count a pod among recent work when it comes, and the rest of its run when it ends.
+
+        Claims of a pod are often made after it, so one with devices of claims counts when a cycle gives it these.
+        """
+        given = bool(after.devices) and not before.devices
+        if not (new or given or ends):
+            return
+        now, pod_class = self.context.recorded_at, self.class_registry.classes[after.class_key]
+        requested = pod_class.size[0]
+        # What claims are made of for requested resources counts once.
+        given_to = {} if requested else after.devices or before.devices
+        claimed = sum(len(allocation.devices) for allocation in given_to.values())
+        if claimed if given else new and requested:
+            self.recent_work.came(pod_class, claimed=claimed, at_us=now)
+        elif ends and after.started_at:
+            self.recent_work.ended(pod_class, claimed=claimed, ran_us=now - after.started_at, at_us=now)
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
         """A pod may change class while it waits: gates fall, tolerations are added.

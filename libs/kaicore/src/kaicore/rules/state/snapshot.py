@@ -28,6 +28,7 @@ from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.provisioning_registry import ProvisioningRecord
 from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecord
+from kaicore.rules.state.recent_work import RecentWork, SeenWork
 from kaicore.rules.state.rejections import Rejection
 from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
@@ -90,6 +91,7 @@ class _StateRecord(msgspec.Struct):
     replicas: dict[str, tuple[str, ...]]
     shadows: ShadowRecord = msgspec.field(default_factory=ShadowRecord)
     quarantined: list[QuarantinedEvent] = msgspec.field(default_factory=list)
+    recent_work: list[SeenWork] = msgspec.field(default_factory=list)
 
 
 _Fact = TypeVar("_Fact")
@@ -171,6 +173,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             replicas=state.replicas,
             shadows=state.shadows.record(),
             quarantined=list(state.quarantined.values()),
+            recent_work=state.recent_work.record(),
         )
     )
 
@@ -234,6 +237,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state.group_table.changed.clear()
     state.workload_index.restore(record.workloads)
     state.quarantined = {event.position: event for event in record.quarantined}
+    state.recent_work = RecentWork(record.recent_work)
     for event in record.quarantined:
         state.close_quarantined(event.stream)
     return state

@@ -18,7 +18,7 @@ from kaicore.rules.numa.explain import Refusal, explain
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.own_policy import Stray, strays
 from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
-from kaicore.rules.numa.scoring import ScoringStrategy, score
+from kaicore.rules.numa.scoring import UNKNOWN, ScoringStrategy, score
 from kaicore.rules.numa.screen import may_admit
 from kaicore.rules.numa.spans import spans
 from kaicore.rules.numa.verdict import Admitted, Rejected
@@ -108,6 +108,10 @@ class NumaVerdicts:
         request = pod_class.counted if self._counting else pod_class.aligned
         self._request = request.without(frozenset(config.ignore_list))
         self._nothing_asked = self._request.empty
+        #: Whether zones make nodes better or worse for such a pod.
+        least = self._scoring.strategy is ScoringStrategy.LEAST_NUMA_NODES
+        self._scored = self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked
+        self._gains = self._scored and not (least and self._request.one_device)
         self._verdicts: dict[int, Admitted | Rejected] = {}
         #: By kind, of nodes that admit such a pod.
         self._placements: dict[int, PredictedPlacement] = {}
@@ -133,8 +137,7 @@ class NumaVerdicts:
     @property
     def discerns(self) -> bool:
         """Whether nodes that admit such a pod differ by their zones: by a score, or the pod's own policy."""
-        scored = self._scoring.strategy is not ScoringStrategy.OFF
-        return self._own is not None or (scored and not self._nothing_asked)
+        return self._own is not None or self._scored
 
     def zone_fit(self, rows: Ints) -> ZoneFit:
         """Tell what the class meets on rows; of rows that are alike, one is asked; there must be some."""
@@ -163,8 +166,8 @@ class NumaVerdicts:
         verdict, zones = self._verdict(row, likeness), self._columns.zones
         if isinstance(verdict, Rejected):
             return False, False, 0
-        value = 0
-        if self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked:
+        value = UNKNOWN if self._scored else 0
+        if self._gains:
             value = score(
                 zones,
                 row,

@@ -121,6 +121,11 @@ class DeviceSupply:
         }
         return len(nodes) == 1 and "" not in nodes
 
+    @property
+    def nodes_with_devices(self) -> Iterable[str]:
+        """Names of nodes with slices of their own, in no particular order."""
+        return self._by_node
+
     # In a cycle.
 
     @property

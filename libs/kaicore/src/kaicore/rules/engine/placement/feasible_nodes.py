@@ -13,15 +13,16 @@ from kaicore.rules.engine.constraints.class_filters import ClassFilters
 from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.explain.node_reasons import first_failing
+from kaicore.rules.engine.placement.device_counts import DeviceCounts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.node_score import (
     FULL,
     FULLEST,
-    IDLE,
     KEEPS,
     LEAVES,
     MOST_IDLE,
     NEVER,
+    TAKEN,
     ZONES,
     Ranking,
     RowScore,
@@ -30,6 +31,8 @@ from kaicore.rules.engine.placement.node_score import (
     parts_of,
 )
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.room_for_work import RoomForWork
+from kaicore.rules.engine.placement.row_parts import RowParts
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
@@ -61,6 +64,8 @@ class FeasibleNodes:
         turns: Ints | None = None,
         among: Flags | None = None,
         doubts: Doubts | None = None,
+        room: RoomForWork | None = None,
+        counts: DeviceCounts | None = None,
     ) -> None:
         """Evaluate the class on all rows.
 
@@ -74,6 +79,8 @@ class FeasibleNodes:
             turns: by row, how many other replicas take it before this one; None where this one has all rows.
             among: rows that are looked at; None for all.
             doubts: about the rows; None where pods do not come to them now.
+            room: for recent work; None where it does not matter.
+            counts: of the columns' devices of claims; None where no node has any.
         """
         self._class, self._columns, self._config = pod_class, columns, config
         self._need = columns.vector(pod_class.requests)
@@ -93,14 +100,7 @@ class FeasibleNodes:
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
         self.charges_seen = 0  # How many of the cycle's charges are taken into account.
-        devices = [name for name in pod_class.requests if not is_native(name)]
-        weighed = [columns.resources[name] for name in devices or ("cpu", "memory") if name in columns.resources]
-        #: Columns of the resources by whose use nodes are distinguished, and of those that had better be left alone.
-        self._weighed: Ints = np.array(weighed, np.int64)
-        self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
-        self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
-        self._spared_columns: list[int] = self._spared.tolist()
-        self._spread = config.strategy(devices=bool(devices)) is PlacementStrategy.SPREAD
+        self._weigh(room, counts)
         #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_ranks_depend_on()
         #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
@@ -109,13 +109,38 @@ class FeasibleNodes:
             self._ranks_by_state = states.numbers.ranks.setdefault(self._asking, self._ranks_by_state)
         self._look_at_all()
 
+    def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None) -> None:
+        """Settle by what nodes are told apart, besides their zones."""
+        pod_class, columns, config = self._class, self._columns, self._config
+        devices = [name for name in pod_class.requests if not is_native(name)]
+        self._asks_devices = bool(devices or pod_class.devices.wanted)
+        #: What of a rank depends on more of a row than its state.
+        self._parts = RowParts(pod_class, columns, config, room=room, counts=counts)
+        # By devices of claims, rows are told apart one by one (`RowParts`).
+        names = () if self._parts.by_claims else devices or ("cpu", "memory")
+        weighed = [columns.resources[name] for name in names if name in columns.resources]
+        #: Columns of the resources by whose use nodes are told apart, and of those that had better be left alone.
+        self._weighed: Ints = np.array(weighed, np.int64)
+        self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
+        self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
+        self._spared_columns: list[int] = self._spared.tolist()
+        self._spread = config.strategy(devices=self._asks_devices) is PlacementStrategy.SPREAD
+
     def _all_that_ranks_depend_on(self) -> object:
         """Return what tells the rank of a state, besides the state."""
         config, pod_class, numa = self._config, self._class, self._numa
         if config.numa and not numa.discerns and not numa.asks_nothing:
             return None
         requests = tuple(pod_class.requests.items())
-        return requests, self._spread, config.numa, pod_class.numa_policy, numa.asking
+        return (
+            requests,
+            self._asks_devices,
+            self._parts.by_claims,
+            self._spread,
+            config.numa,
+            pod_class.numa_policy,
+            numa.asking,
+        )
 
     def best(self, *, created_at: int, besides: int | None = None) -> int | None:
         """Return the row to place a pod on: the highest score, of equals the first by name; None if there is none.
@@ -209,7 +234,8 @@ class FeasibleNodes:
             near=devices.near,
             zones=parts["zones"],
             whole=devices.whole,
-            idle_devices=-parts["idle_devices"],
+            room_taken=-parts["room_taken"] if self._asks_devices else 0,
+            idle_devices=0 if self._asks_devices else -parts["room_taken"],
             full=abs(parts["full"]),
         )
 
@@ -323,7 +349,9 @@ class FeasibleNodes:
                         self._reserve()
                         ranks = self._ranks_by_state
                     ranks[state] = rank
-                self._ranking.set(row, rank if rank == _NO else rank - int(self._handicap[row]))
+                if rank != _NO:
+                    rank += self._parts.of_row(row, state) - int(self._handicap[row])
+                self._ranking.set(row, rank)
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
@@ -353,6 +381,9 @@ class FeasibleNodes:
             examples[states[unknown][::-1]] = rows[unknown][::-1]
             self._find_ranks(np.sort(examples[examples >= 0]))
             ranks = self._ranks_by_state.take(states)
+        if self._parts:
+            able = np.flatnonzero(ranks != _NO)
+            ranks[able] += self._parts.of_rows(rows[able], states[able])
         return ranks
 
     def _find_ranks(self, rows: Ints) -> None:
@@ -402,8 +433,10 @@ class FeasibleNodes:
         total = full * (-FULL if self._spread else FULL) + LEAVES
         if len(self._spared):
             devices = columns.allocatable[rows][:, self._spared]
-            idle = np.maximum(devices - columns.used[rows][:, self._spared], 0).sum(axis=1)
-            total -= LEAVES * devices.any(axis=1) + IDLE * np.minimum(idle, MOST_IDLE)
+            total -= LEAVES * devices.any(axis=1)
+            if not self._asks_devices:
+                idle = np.maximum(devices - columns.used[rows][:, self._spared], 0).sum(axis=1)
+                total -= TAKEN * np.minimum(idle, MOST_IDLE)
         return total
 
     def _rank(self, row: int) -> int:
@@ -431,6 +464,8 @@ class FeasibleNodes:
         total += (-FULL if self._spread else FULL) * full
         spared = [column for column in self._spared_columns if allocatable[column]]
         if spared:
-            idle = sum(max(allocatable[column] - used[column], 0) for column in spared)
-            total -= LEAVES + IDLE * min(idle, MOST_IDLE)
+            total -= LEAVES
+            if not self._asks_devices:
+                idle = sum(max(allocatable[column] - used[column], 0) for column in spared)
+                total -= TAKEN * min(idle, MOST_IDLE)
         return total

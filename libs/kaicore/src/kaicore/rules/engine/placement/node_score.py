@@ -99,10 +99,12 @@ class Ranking:
 
 #: A node with more than so many times of what it has in use counts as one with that much.
 FULLEST = 9
-#: More other replicas than this that take a node first are not told apart, nor more idle devices than that.
-LAST_TURN, MOST_IDLE = 3, 511
+#: More other replicas than this that take a node first are not told apart, nor more room than that.
+LAST_TURN, MOST_TAKEN = 3, 4095
+#: More free devices of kubelets than this are not told apart, nor of claims.
+MOST_IDLE = MOST_TAKEN // 2
 #: More nodes than a cluster has.
-_NODES = 2**24
+_NODES = 2**22
 
 
 class Band(NamedTuple):
@@ -130,12 +132,13 @@ BANDS = _table(
     ("keeps_policy", 0, 1),  # The pod's own `best-effort`.
     ("turn", -LAST_TURN, 0),  # Less the replicas of the shard that take the node first.
     ("zones", -1, 100),  # See `kaicore.rules.numa.scoring`.
-    ("idle_devices", -MOST_IDLE, 0),  # Less the devices that are free, for a pod that asks for none.
+    # Less the room that a pod with devices takes (`room_for_work`); for one without, less the devices that are free.
+    ("room_taken", -MOST_TAKEN, 0),
     ("full", -FULLEST * 1000, FULLEST * 1000),  # Per mille in use of what the class asks for; negative to spread.
     ("name", 1 - _NODES, 0),  # Less the place by name.
 )
 #: What one unit of a band weighs.
-LEAVES, AVOIDED, KEEPS, TURN, ZONES, IDLE, FULL, _ = (band.step for band in BANDS.values())
+LEAVES, AVOIDED, KEEPS, TURN, ZONES, TAKEN, FULL, _ = (band.step for band in BANDS.values())
 #: What is added to a rank so that no part of it is negative.
 _BIAS = -sum(band.least * band.step for band in BANDS.values())
 #: The devices of no more rows than this are compared, those that rank best without them: each costs a search.
@@ -157,6 +160,8 @@ class RowScore:
         near: per cent of the zones of its CPUs that the devices of its claims are close to, -1 where it is not known.
         zones: how well its zones serve the pod, -1 to 100 (`kaicore.rules.numa.scoring`).
         whole: per cent of the devices of its claims that break up nothing of which nothing is in use.
+        room_taken: the room for recent work that a pod with devices takes there, hundredths of a device; the less the
+            better.
         idle_devices: how many of its devices are free, for a pod that asks for none; the fewer the better.
         full: per mille in use of what the class asks for, afterwards; the more the better unless pods are spread.
     """
@@ -171,6 +176,7 @@ class RowScore:
     near: int
     zones: int
     whole: int
+    room_taken: int
     idle_devices: int
     full: int
 

@@ -8,6 +8,7 @@ until it refuses one: the zones that the kubelet leaves free are not known other
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -16,8 +17,10 @@ import numpy as np
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.supplies import GivenClaim, GivenVolume
+from kaicore.rules.engine.placement.device_counts import DeviceCounts
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.workload import Member
@@ -179,6 +182,7 @@ class Placer:
         *,
         rows: Flags | None = None,
         observer: PlacingObserver | None = None,
+        room: RoomForWork | None = None,
     ) -> None:
         """Args:
         statement: on the nodes.
@@ -188,8 +192,10 @@ class Placer:
         doubts: about the rows; None where pods do not come to them now.
         rows: that pods are put on; None for all.
         observer: looks on; None for nobody.
+        room: for recent work; None where it does not matter.
         """
         self.statement = statement
+        self._room = room
         self._rows = rows
         self._observer = observer
         self._doubts = doubts
@@ -214,11 +220,18 @@ class Placer:
                 turns=self._excluded_nodes.turns,
                 among=self._rows,
                 doubts=self._doubts,
+                room=self._room,
+                counts=self._counts,
             )
         elif feasible.charges_seen < len(touched):
             feasible.refresh(touched[feasible.charges_seen :])
         feasible.charges_seen = len(touched)
         return feasible
+
+    @cached_property
+    def _counts(self) -> DeviceCounts | None:
+        """Devices of claims; None where no node has any."""
+        return DeviceCounts(self.statement.columns) or None
 
     def place_all(self, members: Iterable[Member]) -> tuple[list[Assignment], Member | None]:
         """Put pods on the best rows, those that are nominated for a row on that if it can take them.

@@ -1,0 +1,110 @@
+"""Parts of a class's ranks that depend on more of a row than its state: devices of claims, and the classes it is for.
+
+They are worked out for rows that are alike at once, and added to the ranks of states (`FeasibleNodes`).
+"""
+
+import numpy as np
+
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.placement.device_counts import DeviceCounts
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.node_score import FULL, LEAVES, MOST_IDLE, MOST_TAKEN, TAKEN
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.room_for_work import RoomForWork
+from kaicore.rules.model.device import DeviceRequest
+from kaicore.rules.model.quantity import is_native
+from kaicore.rules.numa.columns import Ints
+
+
+class RowParts:
+    """The parts of one class in one cycle.
+
+    Attributes:
+        by_claims: whether rows are told apart by the devices of claims that are in use, for a class that asks for no
+            others.
+    """
+
+    def __init__(
+        self,
+        pod_class: PodClass,
+        columns: NodeColumns,
+        config: EngineConfig,
+        *,
+        room: RoomForWork | None,
+        counts: DeviceCounts | None,
+    ) -> None:
+        """Args: see `FeasibleNodes`."""
+        self._columns, self._counts = columns, counts
+        wanted = [want for want in pod_class.devices.wanted if not want.extended]
+        self._claimed = sum(_devices_of(request) for want in wanted for request in want.requests)
+        requested = any(not is_native(name) for name in pod_class.requests)
+        self._asks_none = not (requested or pod_class.devices.wanted)
+        self.by_claims = counts is not None and bool(self._claimed) and not requested
+        #: Where pods are spread they are not kept together for the sake of others.
+        spread = config.strategy(devices=not self._asks_none) is PlacementStrategy.SPREAD
+        self._room = None if self._asks_none or spread else room
+        self._full = -FULL if spread else FULL
+        #: Columns of the kubelets' devices.
+        self._of_kubelets: Ints = np.array(columns.device_columns(), np.int64)
+        self._need: Ints = columns.vector(pod_class.requests)
+        if room is not None:
+            self._need = self._need[room.asked]
+        #: The room that a pod takes, by the row's state, pattern and free devices of claims.
+        self._taken: dict[tuple[int, int, int], int] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there are any such parts."""
+        return self._room is not None or (self._counts is not None and (self._asks_none or self.by_claims))
+
+    def of_row(self, row: int, state: int) -> int:
+        """Return what is added to the rank of a row in a state."""
+        if not self:
+            return 0
+        return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
+
+    def of_rows(self, rows: Ints, states: Ints) -> Ints:
+        """Return what is added to the ranks of rows in these states."""
+        added = np.zeros(len(rows), np.int64)
+        counts = self._counts
+        if counts is not None:
+            counts.catch_up()
+            total, free = counts.total[rows], counts.free[rows]
+            if self._asks_none:
+                others = self._columns.allocatable[rows][:, self._of_kubelets].any(axis=1)
+                added -= LEAVES * ((total > 0) & ~others) + TAKEN * np.minimum(free, MOST_IDLE)
+            elif self.by_claims:
+                used = np.minimum(total - free + self._claimed, total)
+                added += self._full * (used * 1000 // np.maximum(total, 1))
+        if self._room is not None:
+            added -= TAKEN * np.minimum(self._taken_on(self._room, rows, states), MOST_TAKEN)
+        return added
+
+    def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
+        free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
+        patterns, known = room.patterns[rows], self._taken
+        if len(rows) < 2:
+            first = which = np.zeros(len(rows), np.int64)
+        else:
+            kinds = (states * (int(patterns.max()) + 1) + patterns) * (int(free.max()) + 1) + free
+            _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
+        alike = list(zip(states[first].tolist(), patterns[first].tolist(), free[first].tolist(), strict=True))
+        new = np.array([place for place, key in enumerate(alike) if key not in known], np.int64)
+        if len(new):
+            asked = first[new]
+            taken = room.taken(
+                room.free(self._columns, rows[asked]),
+                free[asked],
+                patterns[asked],
+                need=self._need,
+                claimed=self._claimed,
+            )
+            known |= zip((alike[place] for place in new.tolist()), taken.tolist(), strict=True)
+        found: Ints = np.array([known[key] for key in alike], np.int64)[which]
+        return found
+
+
+def _devices_of(request: DeviceRequest) -> int:
+    """Return how many devices a request takes; of alternatives, the first."""
+    if request.alternatives:
+        return _devices_of(request.alternatives[0])
+    return 0 if request.admin else request.count
