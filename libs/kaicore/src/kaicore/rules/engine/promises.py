@@ -209,12 +209,9 @@ class Outlook:
         if self._charged >= 0:
             statement.rollback(self._charged)
             self._charged = -1
-        self._go_to(len(self._moments))
-        if not has_right(session, steps):
-            return GiveUpReason.NOT_OWED
-        if not self._fits(steps):
-            return GiveUpReason.NO_LONGER_FITS
         first = self._first(steps)
+        if first is None:
+            return GiveUpReason.NO_LONGER_FITS if has_right(session, steps) else GiveUpReason.NOT_OWED
         for number in range(first, min(first + _MOST_FURTHER, len(self._moments)) + 1):
             self._go_to(number)
             self._charged = statement.savepoint()
@@ -226,14 +223,13 @@ class Outlook:
         self._charged = -1
         return GiveUpReason.NO_LONGER_FITS
 
-    def _first(self, steps: Steps) -> int:
-        """Return after how many moments steps fit first; they do after all."""
-        low, high, reach = -1, len(self._moments), 0
-        while reach < high:
-            if self._possible(steps, reach):
-                high = reach
-            else:
-                low, reach = reach, 2 * reach + 1
+    def _first(self, steps: Steps) -> int | None:
+        """Return after how many moments steps fit first; None, with all passed, if they never do."""
+        low, high = -1, 0
+        while not self._possible(steps, high):
+            if high == len(self._moments):
+                return None
+            low, high = high, min(2 * high + 1, len(self._moments))
         while high - low > 1:
             middle = (low + high) // 2
             if self._possible(steps, middle):

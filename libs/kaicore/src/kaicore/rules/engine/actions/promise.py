@@ -145,7 +145,7 @@ class PromiseStart(CycleAction):
         if not promise.unlimited:
             return False
         now, group = self.session.cycle_input.now, promise.pending_group.group
-        given_up = self._given_up.get(group.key)
+        given_up = self._causes.get(group.key) or self._given_up.get(group.key)
         since = max(group.created_at * 1_000_000 + self.session.config.hold_after_us, given_up.until if given_up else 0)
         if now < since:
             self.session.record.wait_until(since)
