@@ -73,11 +73,14 @@ class EngineRun:
             while ending and ending[0][0] <= now:
                 for one in pods.pop(heappop(ending)[1])[1]:
                     self.cluster.delete_pod(one)
-            result = self.cluster.cycle(self._config)
-            for name in sorted({decision.name.rpartition("-")[0] for decision in result.placements}):
-                gang = pods[name][0]
-                heappush(ending, (now + gang.runs, name))
-                yield gang.number, now
+            # A cycle that decides something is followed by another one, as the scheduler does.
+            while names := {
+                decision.name.rpartition("-")[0] for decision in self.cluster.cycle(self._config).placements
+            }:
+                for name in sorted(names):
+                    gang = pods[name][0]
+                    heappush(ending, (now + gang.runs, name))
+                    yield gang.number, now
             times = [one[0] for one in ending[:1]] + [gang.arrives for gang in coming[-1:]]
             if not times:
                 return

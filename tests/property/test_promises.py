@@ -87,7 +87,8 @@ class Story:
         assert len(standing) <= 1
         for key, reason in standing:
             if self._limits:
-                assert not reason.unlimited and reason.starts_at > now
+                assert not reason.unlimited
+                assert reason.starts_at > now
                 self.promised.setdefault(key.rpartition("/")[2], reason.starts_at)
 
 

@@ -71,7 +71,8 @@ def test_first_group_that_does_not_fit_is_promised_the_end_of_the_first_limit(ro
     reason = promised(rooms.cycle(_ALLOCATE), "gang")
     assert abs(reason.starts_at - began - 2 * _HOUR_S * 1_000_000) < 1_000_000
     assert (reason.nodes, reason.unlimited, reason.moved) == (3, 0, "")
-    assert "reserved: nodes " in str(reason) and "earliest start 20" in str(reason) and "since 20" in str(reason)
+    assert "reserved: nodes " in str(reason)
+    assert "earliest start 20" in str(reason)
 
 
 def test_group_starts_before_the_promised_one_only_if_its_limit_ends_before(rooms: Rooms) -> None:

@@ -291,7 +291,9 @@ def has_right(session: Session, steps: Steps) -> bool:
 
 def _moments(session: Session) -> Iterable[_Moment]:
     """Yield what ends, in order; what leaves already ends now."""
-    for at, ends in groupby(sorted(_ends(session), key=lambda end: (end.at, end.group, end.charge.uid)), attrgetter("at")):
+    for at, ends in groupby(
+        sorted(_ends(session), key=lambda end: (end.at, end.group, end.charge.uid)), attrgetter("at")
+    ):
         together = tuple(ends)
         yield _Moment(at, together, _released(session, together))
 

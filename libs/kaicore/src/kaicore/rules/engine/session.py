@@ -323,9 +323,7 @@ class Session:
         """Return what places pods where no other replica is to decide first; None where no row is left to others."""
         if claims not in self._beside_by_claims:
             left = self._left_to_others(claims)
-            self._beside_by_claims[claims] = (
-                None if left is None else self.placer_now_on(~left)
-            )
+            self._beside_by_claims[claims] = None if left is None else self.placer_now_on(~left)
         return self._beside_by_claims[claims]
 
     @cached_property
