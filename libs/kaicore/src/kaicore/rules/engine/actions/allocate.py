@@ -211,10 +211,10 @@ class Allocate(CycleAction):
         placed: int | None = None
         refusal: tuple[Reason, ...] = ()
         promise = session.promise
-        if promise is not None and decides and self._delay_shape(steps, class_counts) in self._delaying:
-            if promise.binds(steps):
-                self._hold_back(steps, promise)
-                return False
+        known_to_delay = decides and self._delay_shape(steps, class_counts) in self._delaying
+        if promise is not None and known_to_delay and promise.binds(steps):
+            self._hold_back(steps, promise)
+            return False
         delays: list[Promise] = []
         for placer, taken in self._tries(steps, takeable, delays):
             savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
