@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.promise import RoomPromised
@@ -17,7 +17,7 @@ from tests.workloads import Workloads
 _MINUTE_US = 60_000_000
 #: What a story's own clock adds to a cycle's: each event is a millisecond.
 _LATE_US = 1_000_000
-_CONFIG = EngineConfig(actions=(Action.ALLOCATE,))
+_CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
 
 
 class Job(NamedTuple):

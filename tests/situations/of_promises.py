@@ -1,7 +1,7 @@
 """Pods that wait because of a reserved start, their own or another group's."""
 
 import msgspec
-from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons import promise as reasons
 
@@ -11,9 +11,8 @@ from tests.situations.of_groups import nodes
 from tests.workloads import Workloads
 
 _HOUR_S = 3_600
-_CONFIG = EngineConfig(actions=(Action.ALLOCATE,))
-#: Room without known limits is held for no time at all.
-_NO_HOLD = msgspec.structs.replace(_CONFIG, hold_us=0)
+_CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
+_HOLD = msgspec.structs.replace(_CONFIG, hold_us=_HOUR_S * 1_000_000)
 
 
 def half_taken() -> tuple[Workloads, Pod]:
@@ -35,10 +34,11 @@ def would_delay() -> tuple[Cluster, Pod]:
     return cluster, cluster.add_pod(pod("later", cpu=1, gpu=4, created_at=1))
 
 
-@shows(reasons.PromiseGivenUp, "no longer reserved", "until", config=_NO_HOLD)
+@shows(reasons.PromiseGivenUp, "no longer reserved", "until", config=_HOLD)
 def given_up() -> tuple[Cluster, Pod]:
     cluster = nodes(1)
     cluster.full(cluster.add_pod(pod("first", cpu=1, gpu=4)))
     whole = cluster.add_pod(pod("whole", cpu=1, gpu=8))
-    cluster.cycle(_CONFIG)
+    cluster.cycle(_HOLD)
+    cluster.now += _HOLD.hold_us
     return cluster, whole

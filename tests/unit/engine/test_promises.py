@@ -13,7 +13,7 @@ from tests.factory import pod
 from tests.workloads import OWNER, Workloads
 
 _HOUR_S = 3_600
-_ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,))
+_ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
 
 
 class Rooms(Workloads):
@@ -152,7 +152,7 @@ def test_group_of_higher_priority_passes_and_takes_the_promise_over(rooms: Rooms
 def test_room_without_limits_is_held_for_so_long_and_then_given_up() -> None:
     rooms = Rooms()
     rooms.pods("service")
-    held = EngineConfig(actions=(Action.ALLOCATE,), hold_us=_HOUR_S * 1_000_000)
+    held = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_us=_HOUR_S * 1_000_000)
     assert rooms.starts(held) == ["service"]
     rooms.pods("gang", 4)
     assert promised(rooms.cycle(held), "gang").unlimited == 1
@@ -168,7 +168,7 @@ def test_room_without_limits_is_held_for_so_long_and_then_given_up() -> None:
 
 def test_room_without_limits_is_not_held_before_the_group_is_old_enough() -> None:
     rooms = Rooms()
-    late = EngineConfig(actions=(Action.ALLOCATE,), hold_after_us=_HOUR_S * 1_000_000)
+    late = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=_HOUR_S * 1_000_000)
     rooms.pods("service")
     assert rooms.starts(late) == ["service"]
     rooms.pods("gang", 4)

@@ -206,7 +206,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provisioning: ProvisioningConfig = ProvisioningConfig()
     node_pool: str | None = None
     node_pool_label: str = NODE_POOL_LABEL
-    backfill: Backfill = Backfill.EASY
+    backfill: Backfill = Backfill.OFF
     hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 0
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
 
