@@ -12,6 +12,7 @@ from kaicore.rules.reasons import (
     node,
     numa,
     pods_nearby,
+    promise,
     provisioning,
     queue,
     reason,
@@ -56,6 +57,7 @@ _PARTS: dict[ModuleType, str] = {
     topology: "Network topologies",
     queue: "Queues",
     eviction: "Eviction and moving",
+    promise: "Reserved starts",
     provisioning: "Nodes that an autoscaler makes",
     remedy: "What would make it schedulable",
 }

@@ -88,8 +88,10 @@ class Story:
         for key, reason in standing:
             if self._limits:
                 assert not reason.unlimited
-                assert reason.starts_at > now
-                self.promised.setdefault(key.rpartition("/")[2], reason.starts_at)
+                # 0: what it waits for is at its limit, and about to be gone.
+                assert reason.starts_at == 0 or reason.starts_at > now
+                if reason.starts_at:
+                    self.promised.setdefault(key.rpartition("/")[2], reason.starts_at)
 
 
 def fitting(nodes: int, coming: list[Job]) -> list[Job]:
