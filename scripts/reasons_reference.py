@@ -13,6 +13,7 @@ from kaicore.rules.reasons import (
     node,
     numa,
     pods_nearby,
+    promise,
     provisioning,
     queue,
     reason,
@@ -55,6 +56,7 @@ _PARTS: dict[ModuleType, str] = {
     topology: "Network topologies",
     queue: "Queues",
     eviction: "Eviction and moving",
+    promise: "Reserved starts",
     provisioning: "Nodes that an autoscaler makes",
     remedy: "What would make it schedulable",
 }

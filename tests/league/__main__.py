@@ -1,6 +1,7 @@
-"""Run the league: `python -m tests.league [--list default] [--seeds 42 43] [--policies ours fgd]`."""
+"""Run the league: `python -m tests.league [--list default] [--seeds 42 43] [--policies ours fgd]`, or `… gangs`."""
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from statistics import mean, stdev
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
-from tests.league import ours, plot
+from tests.league import gangs, ours, plot
 from tests.league.baselines import Fgd, Policy, allocated, at_random, best_fit
 from tests.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, tasks
 
@@ -52,6 +53,9 @@ def figures(run: Run, listed: list[Task], seed: int, marks: Sequence[int] = _MAR
 
 def main() -> None:
     """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
+    if sys.argv[1:2] == ["gangs"]:
+        gangs.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     lists = ("default", "multigpu50", "gpushare100", "gpuspec33")
     parser.add_argument("--list", default="default", choices=lists, help="of tasks")

@@ -13,6 +13,7 @@ Topology requests of groups for one cycle, resolved against the existing network
 from collections.abc import Container, Mapping, Sequence
 
 from kaicore.backoff import backoff
+from kaicore.rules.deciding.limits import limit_us
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.constraints.class_filters import CORDONED
@@ -28,7 +29,9 @@ from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.early_release import LAG_US
 from kaicore.rules.state.pod_entry import PodEntry, Stage
@@ -216,7 +219,20 @@ def cycle_input(
         topology_of=GroupTopologies(state.topology_resolver, state.queue_registry, state.columns.names),
         provisioning={key: one for key, one in state.provisioning.standing.items() if share.has(key)},
         recent_work=state.recent_work.mix(days=config.recent_work_days, now_us=now),
+        limit_us=lambda member: limit_us(state, member),
+        promised=_promised(state, share),
+        is_own=share.has,
     )
+
+
+def _promised(state: ClusterState, share: Share) -> dict[str, RoomPromised | PromiseGivenUp]:
+    """Return what was recorded last of room that is promised to groups of a shard, or was, by any of its replicas."""
+    promised: dict[str, RoomPromised | PromiseGivenUp] = {}
+    for key, by_shard in sorted(state.reasons.promised.items()):
+        for name, reason in sorted(by_shard.items()):
+            if not share.shard or split_shard(name)[0] == share.shard:
+                promised[key] = reason
+    return promised
 
 
 def _waiting(

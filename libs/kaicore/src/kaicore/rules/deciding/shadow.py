@@ -10,7 +10,7 @@ import msgspec
 
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.deciding.decide import class_news, group_news
-from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
+from kaicore.rules.engine.config import ENGINE_VERSION, Backfill, EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.events.payloads import ShadowDecided
@@ -26,8 +26,12 @@ def shadow_shard(scheduler: str) -> str:
 
 
 def shadow_config(config: EngineConfig, scheduler: str) -> EngineConfig:
-    """Return the settings of a shadow: a shard's, for the pods of another scheduler; it asks for no nodes."""
-    return msgspec.structs.replace(config, scheduler_name=scheduler, heal=False, provisioning=ProvisioningConfig())
+    """Return the settings of a shadow: a shard's, for the pods of another scheduler.
+
+    It asks for no nodes, and reserves no start: the other scheduler would not keep it.
+    """
+    off = {"heal": False, "provisioning": ProvisioningConfig(), "backfill": Backfill.OFF}
+    return msgspec.structs.replace(config, scheduler_name=scheduler, **off)
 
 
 def decide_in_shadow(state: ClusterState, config: EngineConfig, *, now: int) -> ShadowDecided | None:

@@ -98,6 +98,16 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         return settings.replaced(**{name: value for name, value in overridden.items() if value is not None})
 
 
+class Backfill(StrEnum):
+    """What may start before a group that came first and does not fit (decision 0660).
+
+    `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room.
+    """
+
+    OFF = "off"
+    EASY = "easy"
+
+
 class Action(StrEnum):
     """What a cycle does, one after the other.
 
@@ -161,6 +171,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             one, those without the label; None for all.
         node_pool_label: the label's key (KAI-Scheduler: `--nodepool-label-key`); queues always have the default one.
         provisioning: whether and how nodes are asked for, for groups that need new ones.
+        backfill: see `Backfill`.
+        hold_after_us: for a group that waits for pods without a declared limit, room is held once it is so old.
+        hold_us: such room is held for so long at most, and then not for the same group for as long again.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -198,6 +211,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provisioning: ProvisioningConfig = ProvisioningConfig()
     node_pool: str | None = None
     node_pool_label: str = NODE_POOL_LABEL
+    backfill: Backfill = Backfill.OFF
+    hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 0
+    hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
 
     def in_pool(self, labels: Mapping[str, str]) -> bool:
         """Tell whether what has these labels is this shard's, by its node pool."""
@@ -236,4 +252,7 @@ _LATER = (
     "provisioning",
     "node_pool",
     "node_pool_label",
+    "backfill",
+    "hold_after_us",
+    "hold_us",
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.actions.eviction import Consolidate, EvictionAction, Preempt, Reclaim
+from kaicore.rules.engine.actions.promise import PromiseStart
 from kaicore.rules.engine.actions.provision import Provision
 from kaicore.rules.engine.actions.repair import Repair
 from kaicore.rules.engine.actions.replace import Replace
@@ -26,15 +27,17 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     """Run the actions one after the other on one copy of the nodes.
 
     1. Restore the reservations for pods that earlier cycles nominated.
-    2. Replace: find places for the successors of pods on failed nodes (`kaicore.rules.engine.actions.replace`).
+    2. Replace: find places for the successors of pods on failed nodes (`kaicore.rules.engine.actions.replace`). Then
+       work out anew what is promised to the group that came first and does not fit (`kaicore.rules.engine.promises`).
     3. Allocate: evaluate each class on all nodes when its first pod comes up, afterwards on the nodes changed since;
        place each pod on the best node, predict its zones, and charge the node, so that no later pod sees them free. A
        gang that does not fit as a whole leaves no trace.
     4. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`. For a group of
        higher priority that is done before others take the room that it needs.
     5. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle.
-    6. Ask for nodes where only new ones would help a group: see `kaicore.rules.engine.actions.provision`.
-    7. Give each class and each group with pods left its reasons, as they were when it found no node.
+    6. Promise a start: `kaicore.rules.engine.actions.promise`.
+    7. Ask for nodes where only new ones would help a group: see `kaicore.rules.engine.actions.provision`.
+    8. Give each class and each group with pods left its reasons, as they were when it found no node.
 
     An observer looks on while pods are placed, for explanations; nothing depends on it.
     """
@@ -43,10 +46,13 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     session.reservations.restore()
     if config.replace_failed_nodes:
         Replace(session).run()
+    promise = PromiseStart(session)
+    promise.renew()
     for action in _actions(session):
         action.run()
     session.reservations.clear_idle()
     Repair(session).run()
+    promise.run()
     Provision(session).run()
     cycle_input.accounts.undo(before)
     result = session.result()

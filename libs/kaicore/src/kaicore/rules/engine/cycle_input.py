@@ -19,6 +19,7 @@ from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -125,6 +126,9 @@ class CycleInput:
             where it has none.
         provisioning: the ProvisioningRequests that stand, by the key of the group that each was made for.
         recent_work: classes of recent work, the heaviest first; none where too little is known.
+        limit_us: returns how long a pod may run by its declared limits, microseconds; -1 where it declares none.
+        promised: what was recorded last of room that is promised to waiting groups, or was, by their keys.
+        is_own: tells whether a group, by its key, is this scheduler's to decide about.
     """
 
     columns: NodeColumns
@@ -157,3 +161,6 @@ class CycleInput:
     topology_of: Callable[[Group], GroupTopology | Reason | None] = lambda _: None
     provisioning: Mapping[str, StandingRequest] = field(default_factory=dict)
     recent_work: Sequence[RecentClass] = ()
+    limit_us: Callable[[Member], int] = lambda _: -1
+    promised: Mapping[str, RoomPromised | PromiseGivenUp] = field(default_factory=dict)
+    is_own: Callable[[str], bool] = lambda _: True

@@ -50,6 +50,19 @@ class ClearReason(StrEnum):
     NOTHING_LEAVES = "NothingLeaves"
 
 
+class GiveUpReason(StrEnum):
+    """Why room is no longer promised to a group that still waits."""
+
+    NOT_OWED = "its queue no longer has a right to so much"
+    NO_LONGER_FITS = "it would not fit on the nodes that there are, whatever ends"
+    NOT_READY = "not all of it can start now"
+    EVICTIONS = "room is made for it by evictions"
+    HIGHER_PRIORITY = "a group of higher priority waits for room"
+    ANOTHER = "room was promised to another group before"
+    EXPIRED = "it was held for as long as room without known limits is"
+    OFF = "reserving is switched off"
+
+
 class WithdrawalReason(StrEnum):
     """Why a ProvisioningRequest is of no use any more."""
 

@@ -21,11 +21,12 @@ def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePod
     for key in cycle_input.pending:
         workload = cycle_input.workloads[key]
         if any(member.pod.scheduler_name == config.scheduler_name for member in workload.waiting.values()):
-            pending[key] = _pending_group(workload, cycle_input, config, pods)
+            pending[key] = pending_group(workload, cycle_input, config, pods)
     return pending
 
 
-def _pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
+def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
+    """Return a group with what of it may be placed."""
     held_back = 0
     # Most pods of a group are of one class.
     refused: dict[str, bool] = {}

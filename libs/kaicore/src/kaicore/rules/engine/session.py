@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -34,6 +35,9 @@ from kaicore.rules.numa.columns import Flags
 from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.node import NoNodes
 from kaicore.rules.reasons.reason import Reason
+
+if TYPE_CHECKING:
+    from kaicore.rules.engine.promises import Promise
 
 #: Of pods without topology constraints; one for all of them, never changed.
 _NO_DOMAINS: dict[str, str] = {}
@@ -68,6 +72,7 @@ class Session:
         class_reasons: why no node is for a class, by its key, once a pod of it found none.
         observer: looks on; None for nobody.
         steps_left: how many more sets of victims the searches may try.
+        promise: the start that is promised to a group, which others must not delay; None where there is none.
     """
 
     def __init__(
@@ -95,6 +100,7 @@ class Session:
         self.nodes = NodeTimeline(columns, now=self._placer_now, placer=self._placer, leaving=self._leaving)
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
+        self.promise: Promise | None = None
         self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, topology_place=self._topology_place)
         self.gangs = GangPlanner(
             cycle_input,
@@ -320,9 +326,7 @@ class Session:
         """Return what places pods where no other replica is to decide first; None where no row is left to others."""
         if claims not in self._beside_by_claims:
             left = self._left_to_others(claims)
-            self._beside_by_claims[claims] = (
-                None if left is None else self._placer(self.nodes.statement, self._doubts, rows=~left)
-            )
+            self._beside_by_claims[claims] = None if left is None else self.placer_now_on(~left)
         return self._beside_by_claims[claims]
 
     @cached_property
@@ -331,6 +335,14 @@ class Session:
         assert matters is not None, "asked where there are doubts"
         doubts = TrustingDoubts(matters, self.nodes.statement)
         return self._placer(self.nodes.statement, doubts), doubts
+
+    def placer_now_on(self, rows: Flags) -> Placer:
+        """Return what places pods on some of the nodes as they are now."""
+        return self._placer(self.nodes.statement, self._doubts, rows=rows)
+
+    def placer_ahead(self) -> Placer:
+        """Return what places pods on another copy of the nodes as they are now, with all that is reserved."""
+        return self._placer(Statement(self.nodes.columns.copy(), like=self.nodes.statement))
 
     def _placer_now(self, statement: Statement) -> Placer:
         """Return a placer that puts a pod only where it fits whatever is not known yet."""

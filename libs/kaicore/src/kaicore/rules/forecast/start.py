@@ -12,6 +12,7 @@ from math import ceil
 import numpy as np
 
 from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.limits import limit_us
 from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.victims.ending_groups import STAYING
@@ -19,9 +20,6 @@ from kaicore.rules.engine.workload import Member
 from kaicore.rules.forecast.lifetimes import LEAST_RUNS, Lifetimes, PodRun
 from kaicore.rules.forecast.runs import Basis, RunHistory, RunKeys, run_keys
 from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts, WorkExhausted, pod_ends
-from kaicore.rules.groups.labels import JOB
-from kaicore.rules.groups.membership import owner_kind
-from kaicore.rules.model.group_source import source_key
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: How many scenarios there are, a prime number, and how many at least for their quantiles to be told.
@@ -217,7 +215,7 @@ class _Outlook:
         if after is None:
             ends = self.lifetimes.ends([run], scenarios=self._limits.scenarios, seed=self._seed)
             after = self._after_start[run.together] = ends.after_us[:, 0]
-        drawn, deadline = int(after[number]), self._deadline_us(member)
+        drawn, deadline = int(after[number]), limit_us(self._state, member)
         return drawn if deadline < 0 or 0 <= drawn < deadline else deadline
 
     def _pod_run(self, member: Member, age_us: int) -> PodRun:
@@ -233,18 +231,9 @@ class _Outlook:
         """Return when the deadlines of the pods that run are, microseconds from now; -1 for pods without one."""
         after = []
         for member, run in zip(self._active, self._runs, strict=True):
-            deadline = self._deadline_us(member)
+            deadline = limit_us(self._state, member)
             after.append(-1 if deadline < 0 else max(deadline - run.age_us, 1))
         return np.array(after, np.int64)
-
-    def _deadline_us(self, member: Member) -> int:
-        """Return how long a pod may run by its own deadline and its Job's, microseconds; -1 without one."""
-        pod = member.pod
-        deadlines = [pod.active_deadline_s]
-        if pod.owner is not None and owner_kind(pod.owner) == JOB:
-            source = self._state.group_table.sources.get(source_key(JOB, pod.namespace, pod.owner.name))
-            deadlines += [source.active_deadline_s] if source is not None else []
-        return min((deadline * 1_000_000 for deadline in deadlines if deadline > 0), default=-1)
 
 
 def _keys(member: Member) -> RunKeys:

@@ -232,19 +232,31 @@ class CycleQueues:
 
         They are where none of them, nor any queue above them, has more than its fair share of what is asked for then.
         """
+        if not requests or not all(any(demand.amounts) for _, demand in self._claims(requests)):
+            return False
         before = self.savepoint()
         for group, amounts in making_way:
             self.release(group, amounts)
-        for group, request in requests:
-            self.charge(group, request)
-        owed = bool(requests)
-        for number, demand in self._claims(requests):
-            places = [place for place, amount in enumerate(demand.amounts) if amount > 0]
-            fair = self.accounts.shares.fair
-            owed &= bool(places)
-            owed &= not any(self.accounts.exceeds(above, fair, places) for above in self.accounts.tree.paths[number])
+        owed = self.keeps_shares(requests)
         self.undo(before)
         return owed
+
+    def keeps_shares(self, requests: GroupRequests) -> bool:
+        """Tell whether no queue, nor any above it, has more than its fair share once groups start so much.
+
+        Of what work does not ask for, more may be used; where nothing is divided, nothing is more than a share.
+        """
+        before = self.savepoint()
+        for group, request in requests:
+            self.charge(group, request)
+        fair, paths = self.accounts.shares.fair, self.accounts.tree.paths
+        kept = not any(
+            self.accounts.exceeds(above, fair, [place for place, amount in enumerate(demand.amounts) if amount > 0])
+            for number, demand in self._claims(requests)
+            for above in paths[number]
+        )
+        self.undo(before)
+        return kept
 
     def refusal(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """Say why a group may not start so much now, whatever is free; empty if it may.

@@ -83,6 +83,7 @@ from kaicore.rules.reasons.pods_nearby import (
     VolumeNotReady,
     VolumeOutOfReach,
 )
+from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
 from kaicore.rules.reasons.provisioning import (
     ProvisioningClassNotAllowed,
     ProvisioningImpossible,
@@ -186,6 +187,9 @@ Reason: TypeAlias = (
     | QueueMayNotPreempt
     | WaitsForVictims
     | RoomKeptForOthers
+    | RoomPromised
+    | WouldDelay
+    | PromiseGivenUp
     | NeverPreempts
     | PreemptionDelayNotElapsed
     | NoVictimsWouldHelp

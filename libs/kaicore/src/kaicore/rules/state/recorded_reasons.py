@@ -5,6 +5,7 @@ from typing import Any
 
 from kaicore.rules.engine.placement.pod_class import base_key
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending, ShadowDecided
+from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
 from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.workload_index import WorkloadIndex
 
@@ -20,6 +21,17 @@ class RecordedReasons:
     def __init__(self) -> None:
         self.by_class: dict[str, dict[str, ClassPending]] = {}
         self.by_group: dict[str, dict[str, GroupPending]] = {}
+
+    @property
+    def promised(self) -> dict[str, dict[str, RoomPromised | PromiseGivenUp]]:
+        """What is recorded of room that is promised to groups, or was, by the group's key and by shard."""
+        promised: dict[str, dict[str, RoomPromised | PromiseGivenUp]] = {}
+        for key, by_shard in self.by_group.items():
+            for shard, pending in by_shard.items():
+                for reason in pending.reasons:
+                    if isinstance(reason, RoomPromised | PromiseGivenUp):
+                        promised.setdefault(key, {})[shard] = reason
+        return promised
 
     def take(self, cycle: CycleCompleted | ShadowDecided, workloads: WorkloadIndex) -> None:
         """Take over what a cycle recorded."""

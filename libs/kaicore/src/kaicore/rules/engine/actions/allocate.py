@@ -17,6 +17,7 @@ from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.promises import Promise
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.groups.membership import display_key
@@ -44,6 +45,8 @@ class Allocate(CycleAction):
         self._no_room: dict[object, tuple[Reason, ...]] = {}
         #: By shape of steps, the group with the reservation that keeps them from starting; None for no group.
         self._kept_from: dict[object, RoomKeptForOthers | None] = {}
+        #: Steps that would delay the group that room is promised to, wherever they start, by their shape.
+        self._delaying: set[object] = set()
         #: Groups that did not fit and might be helped, as a heap by their order; and by queue, in their order.
         self._unhelped: list[tuple[tuple[int, int, int, str, str, str], str]] = []
         self._unhelped_in: dict[str, deque[PendingGroup]] = {}
@@ -207,7 +210,13 @@ class Allocate(CycleAction):
         known_to_fail = not own and not takeable and (bool(no_room) or self._failures.include(class_counts))
         placed: int | None = None
         refusal: tuple[Reason, ...] = ()
-        for placer, taken in self._tries(steps, takeable):
+        promise = session.promise
+        known_to_delay = decides and self._delay_shape(steps, class_counts) in self._delaying
+        if promise is not None and known_to_delay and promise.binds(steps):
+            self._hold_back(steps, promise)
+            return False
+        delays: list[Promise] = []
+        for placer, taken in self._tries(steps, takeable, delays):
             savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
             suspended = session.reservations.suspend([*own, *taken])
             refusal = self._refusal(steps)
@@ -227,10 +236,17 @@ class Allocate(CycleAction):
                     session.accounts.undo(accounts)
                     self._defer(steps)
                     return False
+                if outcome.unplaced is None and promise is not None and not promise.admits(steps, outcome.assignments):
+                    session.nodes.statement.rollback(savepoint)
+                    session.accounts.undo(accounts)
+                    delays.append(promise)
+                    continue
                 if outcome.unplaced is None:
                     if session.nodes.has_future:
                         session.reservations.suspend([*own, *taken], future=True)
                     session.start(steps, outcome.assignments, suspended)
+                    if promise is not None and promise.pending_group in [pending_group for pending_group, _ in steps]:
+                        session.promise = None
                     return True
                 placed = len(outcome.assignments)
                 if outcome.refusal is None:
@@ -242,6 +258,10 @@ class Allocate(CycleAction):
         if refusal:
             for pending_group, _ in steps:
                 pending_group.reasons = refusal
+            return False
+        if delays:
+            self._delaying.add(self._delay_shape(steps, class_counts))
+            self._hold_back(steps, delays[0])
             return False
         if placed is not None and not own and not self._may_fit_later(class_counts):
             if not constrained:
@@ -263,12 +283,29 @@ class Allocate(CycleAction):
             pending_group.deferred = True
         self.session.record.wait_until(self.session.cycle_input.now + _DEFERRED_US)
 
-    def _tries(self, steps: Steps, takeable: Sequence[PendingGroup]) -> Iterator[tuple[Placer, Sequence[PendingGroup]]]:
-        """Yield how steps are tried: on which placer, and over the reservations of which groups."""
+    def _tries(
+        self, steps: Steps, takeable: Sequence[PendingGroup], delays: Sequence[Promise]
+    ) -> Iterator[tuple[Placer, Sequence[PendingGroup]]]:
+        """Yield how steps are tried: on which placer, and over the reservations of which groups.
+
+        Those that found room where they delay a promised start are tried beside its nodes.
+        """
         for placer in self.session.placers_now(steps):
             yield placer, ()
             if takeable:
                 yield placer, takeable
+        if delays:
+            yield delays[0].elsewhere, ()
+
+    def _delay_shape(self, steps: Steps, class_counts: Counter[str]) -> object:
+        """Return a key of steps of which none starts without delaying the promised start if one does not."""
+        queues = tuple(self.session.accounts.queue_of(pending_group.group) for pending_group, _ in steps)
+        return self.session.step_placer.shape(steps), tuple(sorted(class_counts.items())), queues
+
+    def _hold_back(self, steps: Steps, promise: Promise) -> None:
+        """Leave groups for which there is room to the time after the start of the group that room is promised to."""
+        for pending_group, _ in steps:
+            pending_group.reasons = (promise.reason,)
 
     def _explain(self, member: Member) -> None:
         """Keep the reasons why no node is for the class of a pod, as they are when its first pod finds none."""

@@ -240,7 +240,8 @@ class EvictionAction(CycleAction, VictimRules):
         search = RoomSearch(session, self, steps, candidates, reserved=reserved)
         room = search.run()
         session.accounts.undo(accounts)
-        if room is None:
+        promise = session.promise
+        if room is None or (promise is not None and not promise.admits(steps, room.victims.assignments)):
             statement.rollback(savepoint)
             return search.shortfall
         self._take_room(steps, room, takeable)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
 from kaicore.rules.reasons.group import SchedulingGated, Unsupported
+from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
 from kaicore.rules.reasons.provisioning import ProvisioningRetried, WaitsForProvisioning
 from kaicore.rules.reasons.reason import Reason
 
@@ -85,7 +86,7 @@ def _is_of_one_group(reason: Reason) -> bool:
     """Tell whether a reason cannot be that of another group."""
     if isinstance(reason, Unsupported):
         return bool(reason.group)
-    return isinstance(reason, WaitsForProvisioning | ProvisioningRetried)
+    return isinstance(reason, WaitsForProvisioning | ProvisioningRetried | RoomPromised | PromiseGivenUp)
 
 
 #: The reason of the condition PodScheduled for which autoscalers look: another node could take the pod.

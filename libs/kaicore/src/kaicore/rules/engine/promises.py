@@ -1,0 +1,349 @@
+"""The rule of reserved starts, EASY backfilling (decision 0660): when a group that does not fit can start, and what
+would delay it.
+
+Source: D. Lifka, "The ANL/IBM SP Scheduling System" (JSSPP 1995), with declared limits in the place of estimates.
+
+`Outlook` takes pods off the nodes in the order in which they end, until a group fits and its queue has a right to it. A
+pod ends by its declared limit. One without a limit is assumed to go on for as long as it has run: that only orders
+those pods, and nothing starts because of it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
+from typing import Self
+
+import numpy as np
+
+from kaicore.rules.engine.decisions import GiveUpReason
+from kaicore.rules.engine.gang_planner import Steps, members_of
+from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.statement import PodCharge
+from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.engine.workload import Member
+from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.group import Group
+from kaicore.rules.queues.cycle_queues import GroupRequests
+from kaicore.rules.reasons.promise import WouldDelay
+
+#: A pod without a limit is assumed to run for so long at least, microseconds.
+_LEAST_US = 1_000_000
+
+#: How many more ends are looked at one by one where pods of several classes, each of which fits, do not fit together.
+_MOST_FURTHER = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a pod.
+
+    Attributes:
+        at: microseconds since the epoch; for a pod without a limit assumed.
+        known: whether it ends by then by its limit, or leaves already.
+        group: key of the group on whose queue's account it is; empty where it is on none.
+    """
+
+    at: int
+    known: bool
+    group: str
+    member: Member
+    charge: PodCharge
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Pods that end at the same time, and what queues are rid of with them."""
+
+    at: int
+    ends: tuple[_End, ...]
+    released: GroupRequests
+
+
+class Promise:
+    """What is promised to a group in a cycle.
+
+    Attributes:
+        pending_group: the group.
+        assignments: where it is to start.
+        starts_at: the earliest time at which it can, by declared limits, microseconds since the epoch; 0 where there is
+            none that is yet to come.
+        unlimited: how many pods without a limit are waited for besides.
+        fits: whether nothing is waited for: it fits on the nodes without what leaves already.
+        overridden: whether groups of higher priority started since it was worked out.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        steps: Steps,
+        assignments: Sequence[Assignment],
+        *,
+        placer: Placer,
+        passed: Sequence[_Moment],
+    ) -> None:
+        """Args:
+        session: the cycle.
+        steps: what is to start.
+        assignments: where its pods go; charged.
+        placer: on the nodes as they are by then.
+        passed: what ends before.
+        """
+        self._session, self._steps, self._placer = session, steps, placer
+        self._keys = {pending_group.key for pending_group, _ in steps}
+        self.pending_group = steps[0][0]
+        self.assignments = assignments
+        self.rows = frozenset(assignment.row for assignment in assignments)
+        now = session.cycle_input.now
+        ends = [end for moment in passed for end in moment.ends if end.charge.row in self.rows and end.at > now]
+        # Where nodes are not all that it waits for, the last end is what its queue waits for.
+        ends += [end for end in passed[-1].ends if end.at > now] if passed else []
+        self.starts_at = max((end.at for end in ends if end.known), default=0)
+        self.unlimited = len({end.charge.uid for end in ends if not end.known})
+        self.fits = not ends
+        self.overridden = False
+        self._released = _by_queue(session, passed)
+
+    @property
+    def reason(self) -> WouldDelay:
+        """Why other groups wait for this one."""
+        names = self.names
+        group = display_key(self.pending_group.key)
+        return WouldDelay(nodes=len(names), example=names[0], group=group, starts_at=self.starts_at)
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes on which the group is to start, sorted."""
+        return sorted(self._session.nodes.columns.names[row] for row in self.rows)
+
+    @cached_property
+    def elsewhere(self) -> Placer:
+        """Places pods now on the nodes that the group does not need."""
+        rows = np.ones(len(self._session.nodes.columns.present), np.bool_)
+        rows[list(self.rows)] = False
+        return self._session.placer_now_on(rows)
+
+    def binds(self, steps: Steps) -> bool:
+        """Tell whether steps may start only where they do not delay the group.
+
+        Groups of higher priority may, and what ends by its declared limits before the group can start.
+        """
+        if any(pending_group.key in self._keys for pending_group, _ in steps):
+            return False
+        if max(pending_group.group.priority for pending_group, _ in steps) > self.pending_group.group.priority:
+            return False
+        left = self.starts_at - self._session.cycle_input.now
+        limits = [self._session.cycle_input.limit_us(member) for member in members_of(steps)]
+        return not all(0 <= limit <= left for limit in limits)
+
+    def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
+        """Tell whether steps that start now leave the group the room and the right to start when it can.
+
+        What they need by then is charged if they do.
+
+        Args:
+            steps: charged to no queue yet.
+            assignments: where their pods go now.
+        """
+        if not self.binds(steps):
+            priority = self.pending_group.group.priority
+            self.overridden |= any(pending_group.group.priority > priority for pending_group, _ in steps)
+            return True
+        statement = self._placer.statement
+        savepoint = statement.savepoint()
+        there = [assignment for assignment in assignments if assignment.row in self.rows]
+        for assignment in there:
+            if self._placer.place_on(assignment.member, assignment.row) is None:
+                statement.rollback(savepoint)
+                return False
+        if self._keeps_right(steps):
+            return True
+        statement.rollback(savepoint)
+        return False
+
+    def _keeps_right(self, steps: Steps) -> bool:
+        """Tell whether the group's queue still has a right to start it by then, with other steps started now."""
+        session = self._session
+        before = session.accounts.savepoint()
+        for group, amounts in self._released:
+            session.accounts.release(group, amounts)
+        for group, request in session.gangs.requests_of(steps):
+            session.accounts.charge(group, request)
+        kept = has_right(session, self._steps)
+        session.accounts.undo(before)
+        return kept
+
+
+class Outlook:
+    """The nodes and queues of a cycle as pods end, one after the other.
+
+    A context: while it is entered, the accounts of queues are as they will be; afterwards as before.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._placer = session.placer_ahead()
+        self._moments = list(_moments(session))
+        #: The savepoints of the nodes and of the accounts before each moment that has passed.
+        self._before: list[tuple[int, int]] = []
+        #: The savepoint before what was promised last; -1 for nothing.
+        self._charged = -1
+        self._accounts = session.accounts.savepoint()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.accounts.undo(self._accounts)
+
+    def promise(self, steps: Steps) -> Promise | GiveUpReason:
+        """Return what can be promised to what does not start now, or why nothing can.
+
+        What it returned before is void.
+        """
+        session, statement = self._session, self._placer.statement
+        if self._charged >= 0:
+            statement.rollback(self._charged)
+            self._charged = -1
+        first = self._first(steps)
+        if first is None:
+            return GiveUpReason.NO_LONGER_FITS if has_right(session, steps) else GiveUpReason.NOT_OWED
+        for number in range(first, min(first + _MOST_FURTHER, len(self._moments)) + 1):
+            self._go_to(number)
+            self._charged = statement.savepoint()
+            outcome = session.step_placer.place(steps, self._placer)
+            if outcome.unplaced is None:
+                passed = self._moments[:number]
+                return Promise(session, steps, outcome.assignments, placer=self._placer, passed=passed)
+            statement.rollback(self._charged)
+        self._charged = -1
+        return GiveUpReason.NO_LONGER_FITS
+
+    def _first(self, steps: Steps) -> int | None:
+        """Return after how many moments steps fit first; None, with all passed, if they never do."""
+        low, high = -1, 0
+        while not self._possible(steps, high):
+            if high == len(self._moments):
+                return None
+            low, high = high, min(2 * high + 1, len(self._moments))
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._possible(steps, middle):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _possible(self, steps: Steps, number: int) -> bool:
+        self._go_to(number)
+        return has_right(self._session, steps) and self._fits(steps)
+
+    def _fits(self, steps: Steps) -> bool:
+        """Tell whether steps find room as the nodes are; of pods that are all alike they are only counted."""
+        session = self._session
+        classes = {pod_class.key: pod_class for pod_class in map(session.pods.class_of, members_of(steps))}
+        constrained = any(pending_group.workload.constrained for pending_group, _ in steps)
+        (pod_class, *others) = classes.values()
+        if not (constrained or others) and self._counts(pod_class):
+            wanted = len(members_of(steps))
+            return int(self._placer.counts(pod_class, most=wanted).sum()) >= wanted
+        savepoint = self._placer.statement.savepoint()
+        unplaced = session.step_placer.place(steps, self._placer).unplaced
+        self._placer.statement.rollback(savepoint)
+        return unplaced is None
+
+    def _counts(self, pod_class: PodClass) -> bool:
+        """Tell whether pods of a class take room of their own node only."""
+        plain = not (pod_class.volumes.wanted or pod_class.devices.wanted)
+        return plain and not self._placer.feasible_nodes(pod_class).non_monotonic
+
+    def _go_to(self, number: int) -> None:
+        """Have so many moments pass."""
+        session, statement = self._session, self._placer.statement
+        if number < len(self._before):
+            savepoint, accounts = self._before[number]
+            statement.rollback(savepoint)
+            session.accounts.undo(accounts)
+            del self._before[number:]
+        for moment in self._moments[len(self._before) : number]:
+            self._before.append((statement.savepoint(), session.accounts.savepoint()))
+            for end in moment.ends:
+                statement.evict(end.charge)
+            for group, amounts in moment.released:
+                session.accounts.release(group, amounts)
+
+
+def has_right(session: Session, steps: Steps) -> bool:
+    """Tell whether queues let steps start, and are owed what they ask for."""
+    accounts, requests = session.accounts, session.gangs.requests_of(steps)
+    before = accounts.savepoint()
+    allowed = True
+    for group, request in requests:
+        allowed = allowed and not accounts.refusal(group, request)
+        accounts.charge(group, request)
+    accounts.undo(before)
+    return allowed and accounts.keeps_shares(requests)
+
+
+def _moments(session: Session) -> Iterable[_Moment]:
+    """Yield what ends, in order; what leaves already ends now."""
+    for at, ends in groupby(
+        sorted(_ends(session), key=lambda end: (end.at, end.group, end.charge.uid)), attrgetter("at")
+    ):
+        together = tuple(ends)
+        yield _Moment(at, together, _released(session, together))
+
+
+def _ends(session: Session) -> Iterable[_End]:
+    given = session.cycle_input
+    for workload in given.workloads.values():
+        for member in (*workload.active.values(), *workload.leaving.values()):
+            owner, charge = member.pod.owner, session.pods.charge_of(member)
+            if member.releasing or member.pod.uid in workload.leaving or member.pod.uid in session.record.evicted:
+                yield _End(given.now, known=True, group="", member=member, charge=charge)
+            elif owner is None or owner.kind not in STAYING:
+                group = member.group if member.pod.scheduler_name == session.config.scheduler_name else ""
+                yield _end(session, member, charge, group, since=member.running_since)
+    for pending_group in session.pending_groups.values():
+        for assignment in pending_group.assignments:
+            yield _end(session, assignment.member, assignment.pod_charge, pending_group.key, since=given.now)
+
+
+def _end(session: Session, member: Member, charge: PodCharge, group: str, *, since: int) -> _End:
+    now, limit = session.cycle_input.now, session.cycle_input.limit_us(member)
+    known = limit >= 0
+    at = since + limit if known else now + max(now - since, _LEAST_US)
+    return _End(max(at, now), known, group, member, charge)
+
+
+def _released(session: Session, ends: Sequence[_End]) -> list[tuple[Group, dict[str, int]]]:
+    by_group: dict[str, list[Member]] = {}
+    for end in ends:
+        if end.group:
+            by_group.setdefault(end.group, []).append(end.member)
+    workloads = session.cycle_input.workloads
+    return [(workloads[key].group, session.pods.requests_of(members)) for key, members in by_group.items()]
+
+
+def _by_queue(session: Session, passed: Sequence[_Moment]) -> GroupRequests:
+    """Return what queues are rid of in all, summed up by what the accounts tell apart."""
+    sums: dict[tuple[str, bool, bool], tuple[Group, dict[str, int]]] = {}
+    for moment in passed:
+        for group, amounts in moment.released:
+            key = session.accounts.queue_of(group), group.preemptible, group.admitted
+            _, total = sums.setdefault(key, (group, {}))
+            for resource, amount in amounts.items():
+                total[resource] = total.get(resource, 0) + amount
+    return list(sums.values())
+
+
+def unstarted(pending_group: PendingGroup) -> bool:
+    """Tell whether a group waits for room that this cycle has neither given nor kept for it."""
+    workload = pending_group.workload
+    if pending_group.nominated or pending_group.deferred or pending_group.assignments:
+        return False
+    return not (workload.is_gang and workload.satisfied(pending_group.counts))

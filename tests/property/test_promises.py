@@ -1,0 +1,117 @@
+"""Random gangs with honest limits over time: promises are kept, all start, and what was recorded replays."""
+
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.engine.config import Action, Backfill, EngineConfig
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.promise import RoomPromised
+from kaicore.rules.state.cluster_state import ClusterState
+
+from tests.examples import examples
+from tests.workloads import Workloads
+
+_MINUTE_US = 60_000_000
+#: What a story's own clock adds to a cycle's: each event is a millisecond.
+_LATE_US = 1_000_000
+_CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
+
+
+class Job(NamedTuple):
+    """A gang: when it comes after the one before, and what it asks for; times in minutes.
+
+    Attributes:
+        spare: how much longer than it runs it says.
+    """
+
+    after: int
+    pods: int
+    gpu: int
+    runs: int
+    spare: int
+
+
+jobs = st.lists(
+    st.builds(Job, st.integers(0, 5), st.integers(1, 4), st.integers(1, 8), st.integers(1, 30), st.integers(0, 20)),
+    min_size=2,
+    max_size=14,
+)
+
+
+class Story:
+    """Gangs on some nodes of 8 GPUs, until all have started."""
+
+    def __init__(self, nodes: int, *, limits: bool) -> None:
+        self.cluster, self._limits = Workloads(), limits
+        for number in range(nodes):
+            self.cluster.add_node(f"n{number}", cpu=64, memory=256, gpu=8)
+        self._ends: dict[str, tuple[int, list[Pod]]] = {}
+        self._open: dict[str, tuple[Job, list[Pod]]] = {}
+        #: By group, until when it was promised a start first.
+        self.promised: dict[str, int] = {}
+
+    def run(self, coming: list[Job]) -> None:
+        """Have all come, start and end."""
+        arrivals, at = [], self.cluster.now
+        for number, job in enumerate(coming):
+            at += job.after * _MINUTE_US
+            arrivals.append((at, f"g{number}", job))
+        while arrivals or self._open:
+            while arrivals and arrivals[0][0] <= self.cluster.now:
+                _, name, job = arrivals.pop(0)
+                self._come(name, job)
+            for name in [name for name, (end, _) in self._ends.items() if end <= self.cluster.now]:
+                for one in self._ends.pop(name)[1]:
+                    self.cluster.delete_pod(one)
+            self._see(self.cluster.now, self.cluster.cycle(_CONFIG))
+            times = [end for end, _ in self._ends.values()] + [at for at, _, _ in arrivals[:1]]
+            assert times or not self._open, "nothing runs, and something waits for ever"
+            self.cluster.now = max(min(times, default=0), self.cluster.now)
+
+    def _come(self, name: str, job: Job) -> None:
+        limit = (job.runs + job.spare) * 60 if self._limits else 0
+        created = self.cluster.now // 1_000_000
+        spec = {"cpu": 1, "memory": 1, "gpu": job.gpu, "created_at": created, "active_deadline_s": limit}
+        self._open[name] = job, self.cluster.gang(name, job.pods, group={"created_at": created}, **spec)
+
+    def _see(self, now: int, result: CycleResult) -> None:
+        for name in sorted({decision.name.rpartition("-")[0] for decision in result.placements}):
+            job, pods = self._open.pop(name)
+            self._ends[name] = now + job.runs * _MINUTE_US, pods
+            assert now <= self.promised.get(name, now) + _LATE_US, f"{name} starts later than it was promised"
+        found = [(one.group, reason) for one in result.groups for reason in one.reasons]
+        standing = [(key, reason) for key, reason in found if isinstance(reason, RoomPromised)]
+        assert len(standing) <= 1
+        for key, reason in standing:
+            if self._limits:
+                assert not reason.unlimited
+                # 0: what it waits for is at its limit, and about to be gone.
+                assert reason.starts_at == 0 or reason.starts_at > now
+                if reason.starts_at:
+                    self.promised.setdefault(key.rpartition("/")[2], reason.starts_at)
+
+
+def fitting(nodes: int, coming: list[Job]) -> list[Job]:
+    """Leave out what would not fit on an empty cluster."""
+    return [job for job in coming if job.pods <= nodes * (8 // job.gpu)]
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(1, 4), jobs)
+def test_promised_start_is_never_delayed_by_what_ends_within_its_limit(nodes: int, coming: list[Job]) -> None:
+    Story(nodes, limits=True).run(fitting(nodes, coming))
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.integers(1, 3), jobs, st.booleans())
+def test_story_with_promises_replays_without_differences(nodes: int, coming: list[Job], limits: bool) -> None:
+    story = Story(nodes, limits=limits)
+    story.run(fitting(nodes, coming))
+    events = story.cluster.events
+    replay = Replay(ClusterState("test"), [event for event in events if event.type in KNOWN_BEFOREHAND])
+    for event in events:
+        replay.take(event)
+    assert replay.finish().differences == []

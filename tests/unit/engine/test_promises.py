@@ -1,0 +1,177 @@
+"""Reserved starts: nothing delays the first group that waits for room and is owed it (decision 0660)."""
+
+from typing import Any
+
+import pytest
+from kaicore.rules.engine.config import Action, Backfill, EngineConfig
+from kaicore.rules.engine.decisions import CycleResult, GiveUpReason
+from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
+
+from tests.factory import pod
+from tests.workloads import OWNER, Workloads
+
+_HOUR_S = 3_600
+_ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
+
+
+class Rooms(Workloads):
+    """Nodes of 8 GPUs, with pods that run for hours."""
+
+    def __init__(self, nodes: str = "abcd") -> None:
+        super().__init__()
+        for name in nodes:
+            self.add_node(name, cpu=64, memory=256, gpu=8)
+
+    def pods(self, name: str, count: int = 1, *, hours: int = 0, gpu: int = 8, **spec: Any) -> list[Pod]:
+        """A gang, or a pod alone, that declares its limit in hours, 0 for none."""
+        now = self.now // 1_000_000
+        spec = {"cpu": 1, "memory": 1, "gpu": gpu, "active_deadline_s": hours * _HOUR_S, "created_at": now} | spec
+        if count == 1:
+            return [self.add_pod(pod(name, owner=OWNER, **spec))]
+        return self.gang(name, count, group={"created_at": now}, **spec)
+
+    def end(self, pods: list[Pod]) -> None:
+        """Pods are gone."""
+        for one in pods:
+            self.delete_pod(one)
+
+    def starts(self, config: EngineConfig = _ALLOCATE) -> list[str]:
+        """Run a cycle; return the names of what it starts."""
+        return sorted(self.placed(self.cycle(config)))
+
+
+def reasons(result: CycleResult, name: str) -> list[Any]:
+    """Why a group or a pod alone waits."""
+    own = [one.reasons for one in result.groups if one.group.endswith(f"/{name}")]
+    alone = [item.reasons for one in result.pending for item in one.alone]
+    return [reason for found in own or alone for reason in found]
+
+
+def promised(result: CycleResult, name: str) -> RoomPromised:
+    """What is promised to a group."""
+    (reason,) = (one for one in reasons(result, name) if isinstance(one, RoomPromised))
+    return reason
+
+
+@pytest.fixture
+def rooms() -> Rooms:
+    """Two of four nodes are taken for two and for four hours, and a gang of three pods waits for the first."""
+    rooms = Rooms()
+    rooms.pods("two-hours", hours=2)
+    rooms.pods("four-hours", hours=4)
+    assert rooms.starts() == ["four-hours", "two-hours"]
+    return rooms
+
+
+def test_first_group_that_does_not_fit_is_promised_the_end_of_the_first_limit(rooms: Rooms) -> None:
+    began = rooms.now
+    rooms.pods("gang", 3)
+    reason = promised(rooms.cycle(_ALLOCATE), "gang")
+    assert abs(reason.starts_at - began - 2 * _HOUR_S * 1_000_000) < 1_000_000
+    assert (reason.nodes, reason.unlimited, reason.moved) == (3, 0, "")
+    assert "reserved: nodes " in str(reason)
+    assert "earliest start 20" in str(reason)
+
+
+def test_group_starts_before_the_promised_one_only_if_its_limit_ends_before(rooms: Rooms) -> None:
+    rooms.pods("gang", 3)
+    rooms.cycle(_ALLOCATE)
+    rooms.pods("long", hours=3)
+    rooms.pods("unlimited")
+    rooms.pods("short", hours=1)
+    result = rooms.cycle(_ALLOCATE)
+    assert list(rooms.placed(result)) == ["short"]
+    (held,) = {reason for name in ("long", "unlimited") for reason in reasons(result, name)}
+    assert isinstance(held, WouldDelay)
+    assert held.group.endswith("default/gang")
+    assert f"would delay {held.group}, which can start at 20" in str(held)
+
+
+def test_group_that_needs_only_what_the_promised_one_leaves_starts(rooms: Rooms) -> None:
+    rooms.pods("gang", 3, gpu=6)
+    rooms.cycle(_ALLOCATE)
+    rooms.pods("beside", gpu=2)
+    rooms.pods("too-large", gpu=4)
+    assert rooms.starts() == ["beside"]
+
+
+def test_switched_off_everything_that_fits_starts(rooms: Rooms) -> None:
+    off = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.OFF)
+    rooms.pods("gang", 3)
+    assert not any(isinstance(one, RoomPromised) for one in reasons(rooms.cycle(off), "gang"))
+    rooms.pods("long", hours=9)
+    assert rooms.starts(off) == ["long"]
+
+
+def test_promised_group_starts_when_its_room_is_free_and_the_next_one_is_promised(rooms: Rooms) -> None:
+    first = rooms.pods("gang", 3)
+    rooms.cycle(_ALLOCATE)
+    rooms.pods("next", 4)
+    assert not any(isinstance(one, RoomPromised) for one in reasons(rooms.cycle(_ALLOCATE), "next")), "one at a time"
+    rooms.end([entry.pod for entry in rooms.state.pods.values() if entry.pod.name == "two-hours"])
+    result = rooms.cycle(_ALLOCATE)
+    assert sorted(rooms.placed(result)) == [one.name for one in first]
+    assert promised(result, "next").unlimited == 3
+
+
+def test_promise_moves_sooner_when_a_pod_ends_before_its_limit(rooms: Rooms) -> None:
+    rooms.pods("gang", 4)
+    before = promised(rooms.cycle(_ALLOCATE), "gang")
+    rooms.end([entry.pod for entry in rooms.state.pods.values() if entry.pod.name == "four-hours"])
+    after = promised(rooms.cycle(_ALLOCATE), "gang")
+    assert after.starts_at < before.starts_at
+    assert after.since == before.since
+    assert after.moved == "sooner, pods ended before their limits"
+
+
+def test_promise_is_given_up_when_its_nodes_are_gone(rooms: Rooms) -> None:
+    rooms.pods("gang", 4)
+    rooms.cycle(_ALLOCATE)
+    rooms.record("node/d", payloads.NodeDeleted("uid-d", "d"))
+    rooms.pods("long", hours=9)
+    result = rooms.cycle(_ALLOCATE)
+    (given_up,) = (one for one in reasons(result, "gang") if isinstance(one, PromiseGivenUp))
+    assert given_up.cause == GiveUpReason.NO_LONGER_FITS
+    assert list(rooms.placed(result)) == ["long"], "nothing is kept any more"
+
+
+def test_group_of_higher_priority_passes_and_takes_the_promise_over(rooms: Rooms) -> None:
+    rooms.pods("gang", 3)
+    rooms.cycle(_ALLOCATE)
+    rooms.pods("urgent", priority=1000)
+    assert rooms.starts() == ["urgent"], "the promise does not bind it"
+    rooms.pods("urgent-gang", 4, priority=1000)
+    result = rooms.cycle(_ALLOCATE)
+    assert promised(result, "urgent-gang").nodes == 4
+    (given_up,) = (one for one in reasons(result, "gang") if isinstance(one, PromiseGivenUp))
+    assert given_up.cause == GiveUpReason.HIGHER_PRIORITY
+
+
+def test_room_without_limits_is_held_for_so_long_and_then_given_up() -> None:
+    rooms = Rooms()
+    rooms.pods("service")
+    held = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_us=_HOUR_S * 1_000_000)
+    assert rooms.starts(held) == ["service"]
+    rooms.pods("gang", 4)
+    assert promised(rooms.cycle(held), "gang").unlimited == 1
+    rooms.pods("short", hours=1)
+    assert not rooms.starts(held), "no limit tells when the room is needed"
+    rooms.now += held.hold_us
+    result = rooms.cycle(held)
+    assert list(rooms.placed(result)) == ["short"]
+    (given_up,) = (one for one in reasons(result, "gang") if isinstance(one, PromiseGivenUp))
+    assert given_up.cause == GiveUpReason.EXPIRED
+    assert any(isinstance(one, PromiseGivenUp) for one in reasons(rooms.cycle(held), "gang")), "not again at once"
+
+
+def test_room_without_limits_is_not_held_before_the_group_is_old_enough() -> None:
+    rooms = Rooms()
+    late = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=_HOUR_S * 1_000_000)
+    rooms.pods("service")
+    assert rooms.starts(late) == ["service"]
+    rooms.pods("gang", 4)
+    assert not any(isinstance(one, RoomPromised) for one in reasons(rooms.cycle(late), "gang"))
+    rooms.now += late.hold_after_us
+    assert promised(rooms.cycle(late), "gang").unlimited == 1
