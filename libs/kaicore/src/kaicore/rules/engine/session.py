@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.cycle_record import CycleRecord
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
+from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, Placer, PlacingObserver
 from kaicore.rules.engine.placement.pod_class import PodClass
@@ -34,10 +35,8 @@ from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.numa.columns import Flags
 from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.node import NoNodes
+from kaicore.rules.reasons.promise import WouldDelay
 from kaicore.rules.reasons.reason import Reason
-
-if TYPE_CHECKING:
-    from kaicore.rules.engine.promises import Promise
 
 #: Of pods without topology constraints; one for all of them, never changed.
 _NO_DOMAINS: dict[str, str] = {}
@@ -50,6 +49,33 @@ _STUCK_US = 60_000_000
 
 #: Instead of a number of other replicas' claims: all, also of those that are stuck.
 _ALL = -1
+
+
+class PromisedStart(Protocol):
+    """The start that is reserved for a group, one for each shard; see `kaicore.rules.engine.promises.Promise`."""
+
+    pending_group: PendingGroup
+    starts_at: int
+    unlimited: int
+    overridden: bool
+
+    @property
+    def reason(self) -> WouldDelay:
+        """Why other groups wait for this one."""
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes on which the group is to start, sorted."""
+
+    @property
+    def elsewhere(self) -> Placer:
+        """Places pods now on the nodes that the group does not need."""
+
+    def binds(self, steps: Steps) -> bool:
+        """Tell whether steps may start only where they do not delay the group."""
+
+    def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
+        """Tell whether steps that start now leave the group the room and the right to start when it can."""
 
 
 class Session:
@@ -100,7 +126,7 @@ class Session:
         self.nodes = NodeTimeline(columns, now=self._placer_now, placer=self._placer, leaving=self._leaving)
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
-        self.promise: Promise | None = None
+        self.promise: PromisedStart | None = None
         self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, topology_place=self._topology_place)
         self.gangs = GangPlanner(
             cycle_input,

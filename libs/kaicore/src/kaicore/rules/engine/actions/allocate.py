@@ -17,8 +17,7 @@ from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, Placer
-from kaicore.rules.engine.promises import Promise
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session import PromisedStart, Session
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.reasons.eviction import RoomKeptForOthers, WaitsForVictims
@@ -215,7 +214,7 @@ class Allocate(CycleAction):
         if promise is not None and known_to_delay and promise.binds(steps):
             self._hold_back(steps, promise)
             return False
-        delays: list[Promise] = []
+        delays: list[PromisedStart] = []
         for placer, taken in self._tries(steps, takeable, delays):
             savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
             suspended = session.reservations.suspend([*own, *taken])
@@ -284,7 +283,7 @@ class Allocate(CycleAction):
         self.session.record.wait_until(self.session.cycle_input.now + _DEFERRED_US)
 
     def _tries(
-        self, steps: Steps, takeable: Sequence[PendingGroup], delays: Sequence[Promise]
+        self, steps: Steps, takeable: Sequence[PendingGroup], delays: Sequence[PromisedStart]
     ) -> Iterator[tuple[Placer, Sequence[PendingGroup]]]:
         """Yield how steps are tried: on which placer, and over the reservations of which groups.
 
@@ -302,7 +301,7 @@ class Allocate(CycleAction):
         queues = tuple(self.session.accounts.queue_of(pending_group.group) for pending_group, _ in steps)
         return self.session.step_placer.shape(steps), tuple(sorted(class_counts.items())), queues
 
-    def _hold_back(self, steps: Steps, promise: Promise) -> None:
+    def _hold_back(self, steps: Steps, promise: PromisedStart) -> None:
         """Leave groups for which there is room to the time after the start of the group that room is promised to."""
         for pending_group, _ in steps:
             pending_group.reasons = (promise.reason,)

@@ -17,7 +17,7 @@ from kaicore.rules.engine.gang_planner import Steps
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.promises import Outlook, Promise, unstarted
 from kaicore.rules.engine.readiness import pending_group as as_pending
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session import PromisedStart, Session
 from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
 
 #: How many groups of different kinds a cycle works out a start for, at most.
@@ -102,7 +102,7 @@ class PromiseStart(CycleAction):
         with Outlook(session) as outlook:
             return outlook.promise(steps)
 
-    def _first_of_those_waiting(self, *, above: Promise | None) -> Promise | None:
+    def _first_of_those_waiting(self, *, above: PromisedStart | None) -> PromisedStart | None:
         """Return what can be promised to the first group that is owed it and does not fit; None for none.
 
         Args:
@@ -127,7 +127,7 @@ class PromiseStart(CycleAction):
                 tried.add(kind)
         return None
 
-    def _waiting(self, above: Promise | None) -> Iterator[tuple[PendingGroup, Steps]]:
+    def _waiting(self, above: PromisedStart | None) -> Iterator[tuple[PendingGroup, Steps]]:
         """Yield the groups that this cycle did not start for want of room, by priority and age."""
         session = self.session
         least = None if above is None else above.pending_group.group.priority
@@ -151,7 +151,7 @@ class PromiseStart(CycleAction):
             self.session.record.wait_until(since)
         return now < since
 
-    def _record(self, promise: Promise) -> None:
+    def _record(self, promise: PromisedStart) -> None:
         """Leave what is promised with the group's reasons."""
         pending_group, names = promise.pending_group, promise.names
         now, before = self.session.cycle_input.now, self._recorded.get(pending_group.key)
