@@ -1,6 +1,7 @@
 """Three clusters under one hub: dispatches are placed, moved when a cluster is drained or lost, and never run twice."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from kai_hub.metrics import HubMetrics
 from kaicore.analysis.dispatching.choices import replay_choices
 from kaicore.analysis.dispatching.hub_log import HubLog
 from kaicore.analysis.dispatching.submitting import read_dispatch
+from kaicore.analysis.inquiry.hub_rows import HubInquiry
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.simulation import Located
 from kaicore.errors import ClusterUnavailable, ConfigurationError, InvalidObject, KaiError
@@ -183,6 +185,29 @@ async def fleet(database_url: str) -> AsyncIterator[Fleet]:
 
         await eventually(all_ready)
         yield fleet
+
+
+async def test_submit_shows_where_work_goes_and_why_not_elsewhere(
+    fleet: Fleet, database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wide.yaml"
+    file.write_text(json.dumps(manifest("wide", cpu=8)))
+    assert (
+        await asyncio.to_thread(
+            dispatch_commands.submit, file, cluster=["a,b"], database_url=database_url, wait_s=PATIENCE_S
+        )
+        == 0
+    )
+    shown = capsys.readouterr().out
+    assert "in cluster a: " in shown
+    assert "; not b: " in shown
+    file.write_text(json.dumps(manifest("too-wide", cpu=9)))
+    assert await asyncio.to_thread(dispatch_commands.submit, file, database_url=database_url, wait_s=PATIENCE_S) == 0
+    shown = capsys.readouterr().out
+    assert "waits at the hub" in shown
+    assert all(f"{cluster}: " in shown for cluster in "abc")
+    (row,) = [row for row in await HubInquiry(fleet.log).dispatches() if row.name == "wide"]
+    assert row.message.startswith("not b: ")
 
 
 async def test_dispatches_are_placed_moved_from_what_is_drained_or_lost_and_never_run_twice(fleet: Fleet) -> None:

@@ -47,6 +47,7 @@ FILLED_IN = {
     "{out / 'pods.json'}": "trace/pods.json",
     "{cycle.cycle}": "N",
     "{first.position}": "POSITION",
+    "{flag}": " --cluster demo",
 }
 
 #: What stands for something in the documentation, and one such thing. Longer ones first.

@@ -79,14 +79,14 @@ async def test_an_inquiry_has_caught_up_when_each_state_is_at_its_logs_end_or_ca
 ) -> None:
     for cluster in ("broken", "c"):
         await Facts(log, cluster).add_pods(*(f"p{number}" for number in range(100)), cpu=1)
-    fold_all = ClusterState.fold_all
+    fold = ClusterState.fold
 
-    def broken(state: ClusterState, events: list[Event]) -> ClusterState:
+    def broken(state: ClusterState, event: Event) -> None:
         if state.cluster == "broken":
             raise CorruptLog("broken")
-        return fold_all(state, events)
+        fold(state, event)
 
-    monkeypatch.setattr(ClusterState, "fold_all", broken)
+    monkeypatch.setattr(ClusterState, "fold", broken)
     inquiry, caught_up = Inquiry(log), asyncio.Event()
     following = asyncio.create_task(inquiry.follow(caught_up=caught_up.set))
     async with asyncio.timeout(30):

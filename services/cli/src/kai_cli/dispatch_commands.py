@@ -5,13 +5,15 @@ import os
 import shlex
 import urllib.parse
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.analysis.dispatching.hub_log import hub_of
+from kaicore.analysis.dispatching.hub_log import HubLog, hub_of
 from kaicore.analysis.dispatching.submitting import named_dispatch, submit_dispatch, withdraw_dispatch
+from kaicore.analysis.inquiry.hub_rows import decision_text
 from kaicore.analysis.simulation import Located
 from kaicore.errors import ConfigurationError
 from kaicore.rules.events.payloads import DispatchSubmitted
@@ -20,6 +22,9 @@ from kai_cli.api_requests import request_api
 from kai_cli.log_access import open_log
 from kai_cli.manifests import STDIN, read_located
 from kai_cli.source import LogSource
+
+#: Between two looks at what the hub decided, seconds.
+_PERIOD_S = 0.2
 
 
 def submit(
@@ -31,6 +36,7 @@ def submit(
     database_url: str | None = None,
     hub_url: str | None = None,
     token: str | None = None,
+    wait_s: float = 5,
 ) -> int:
     """Give objects to the hub, which makes them in one of its clusters: all of them in the same.
 
@@ -45,6 +51,7 @@ def submit(
         database_url: the log in this Postgres; also $KAI_DATABASE_URL.
         hub_url: the address of a `kai-hub` instead, from any machine; also $KAI_HUB_URL, unless another is named.
         token: key or token for it; better $KAI_API_TOKEN, which no list of processes shows.
+        wait_s: seconds to wait for what the hub decides, which is then shown; not with --hub-url.
     """
     if not files:
         raise ConfigurationError("submit what? Name files or folders, or - for standard input")
@@ -56,12 +63,15 @@ def submit(
     address = _hub_address(hub_url, data_dir, database_url)
     if address:
         _send(address, token, submitted, objects)
-        new = True
+        new, decided = True, ""
     else:
-        new = asyncio.run(_submit(LogSource(data_dir=data_dir, database_url=database_url), submitted))
+        source = LogSource(data_dir=data_dir, database_url=database_url)
+        new, decided = asyncio.run(_submit(source, submitted, wait_s))
     done = "submitted" if new else "was submitted before, and is as it was"
     where = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir is not None else ""
     print(f"dispatch {submitted.dispatch}: {done}; `kai why dispatch/{submitted.dispatch}{where}` says where it goes")
+    if decided:
+        print(decided)
     return 0
 
 
@@ -84,9 +94,22 @@ def _send(address: str, token: str | None, submitted: DispatchSubmitted, objects
     )
 
 
-async def _submit(source: LogSource, submitted: DispatchSubmitted) -> bool:
+async def _submit(source: LogSource, submitted: DispatchSubmitted, wait_s: float) -> tuple[bool, str]:
+    """Return whether a dispatch is new, and what the hub decided about it by then."""
     async with open_log(source) as log, hub_of(log) as hub:
-        return await submit_dispatch(hub, submitted)
+        new, decided = await submit_dispatch(hub, submitted), ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                decided = await _decision(hub, submitted.dispatch)
+        return new, decided
+
+
+async def _decision(hub: HubLog, name: str) -> str:
+    while True:
+        entry = (await hub.refresh()).dispatches.get(name)
+        if entry is not None and (text := decision_text(entry)):
+            return text
+        await asyncio.sleep(_PERIOD_S)
 
 
 def withdraw(

@@ -109,6 +109,13 @@ def verdict_text(entry: DispatchEntry) -> str:
     return f"{entry.stage.lower()}{': ' + _message(entry) if _message(entry) else ''}"
 
 
+def decision_text(entry: DispatchEntry) -> str:
+    """Return what the hub decided about a dispatch, and why not otherwise; empty where it has not tried it yet."""
+    if entry.stage is DispatchStage.WAITING and entry.waits is None:
+        return ""
+    return "; ".join(filter(None, (verdict_text(entry), _passed_over(entry) if entry.stage in HELD else "")))
+
+
 def _message(entry: DispatchEntry) -> str:
     if entry.stage is DispatchStage.FINISHED:
         return entry.outcome

@@ -1,4 +1,4 @@
-"""Quarantined events: those that say nothing, for they cannot be decoded or folded, until the owner sets them aside."""
+"""Quarantined events cannot be decoded or folded, and say nothing until the owner sets them aside."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def quarantined(event: Event, error: str, *, decoded: bool = False) -> Quarantin
 
 
 def quarantine_text(events: Sequence[QuarantinedEvent], *, cluster: str = "") -> str:
-    """Return what to tell of quarantined events, and what to do; empty where there are none.
+    """Return what is wrong with quarantined events, and what to do; empty where there are none.
 
     Args:
         events: by position.
@@ -45,8 +45,9 @@ def quarantine_text(events: Sequence[QuarantinedEvent], *, cluster: str = "") ->
         return ""
     first = events[0]
     others = f" and {len(events) - 1} more" if len(events) > 1 else ""
+    flag = f" --cluster {cluster}" if cluster else ""
     return (
         f"event {first.position} ({first.type} on {first.stream}, by {first.actor}) cannot be "
         f"{'folded' if first.decoded else 'decoded'}{others}: {first.error}: nothing is decided about it until "
-        f"`kai audit set-aside {first.position} --reason REASON{f' --cluster {cluster}' if cluster else ''}`"
+        f"`kai audit set-aside {first.position} --reason REASON{flag}`"
     )
