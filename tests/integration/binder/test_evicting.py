@@ -111,7 +111,7 @@ async def test_a_budget_that_forbids_it_is_respected_and_told(scene: Scene) -> N
     )
     pod = await scene.api.pod("a", node="n1", labels={"app": "guarded"})
     await scene.api.pod_status("a", phase="Running", conditions=[{"type": "Ready", "status": "True"}])
-    binder = scene.start(evict_give_up_s=0.0)
+    binder = scene.start(evict_give_up_s=0.001)
     await request(scene, pod)
     failed = await outcome(scene)
     assert isinstance(failed, EvictionFailed)
