@@ -1,6 +1,7 @@
 """The product's own engine over a trace: tasks are pods in a log, cycles decide, and decisions are folded."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.model.pod import Container, ContainerKind, QosClass
@@ -56,7 +57,8 @@ def allocated(
                 "main", ContainerKind.APP, requests={name: held for name, held in requests.items() if held}
             )
             models = ((Requirement(_MODEL, "In", tuple(sorted(task.models))),),) if task.models else ()
-            name, more = f"t{number:06}", {"created_at": number, "qos": QosClass.BURSTABLE, "node_affinity": models}
+            name = f"t{number:06}"
+            more: dict[str, Any] = {"created_at": number, "qos": QosClass.BURSTABLE, "node_affinity": models}
             if claims and task.gpus:
                 request = exactly("gpu", DRIVER, count=task.gpus)
                 one = from_template(cluster, request, name=name, containers=(asks,), **more)

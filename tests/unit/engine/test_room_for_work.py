@@ -1,5 +1,7 @@
 """Pods with devices leave room for the work that the log saw lately; what counts as such."""
 
+from typing import Any
+
 import pytest
 from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
@@ -14,7 +16,7 @@ from tests.factory import Cluster, amounts, pod
 MODEL = "gpu-model"
 
 
-def _one(name: str, *, models: tuple[str, ...] = (), **more: object) -> Pod:
+def _one(name: str, *, models: tuple[str, ...] = (), **more: Any) -> Pod:
     terms = ((Requirement(MODEL, "In", models),),) if models else ()
     return pod(name, qos=QosClass.BURSTABLE, node_affinity=terms, **more)
 
@@ -25,7 +27,7 @@ def _saw(cluster: Cluster, count: int, *, models: tuple[str, ...] = (), gpu: int
         cluster.delete_pod(cluster.add_pod(_one(f"seen-{number}", models=models, cpu=cpu, gpu=gpu)))
 
 
-def _node_for(cluster: Cluster, config: EngineConfig | None = None, **asked: object) -> str:
+def _node_for(cluster: Cluster, config: EngineConfig | None = None, **asked: Any) -> str:
     cluster.add_pod(_one("asks", **asked))
     (placed,) = cluster.cycle(config).placements
     return placed.node
