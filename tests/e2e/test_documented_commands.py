@@ -193,11 +193,16 @@ def _commands() -> list[tuple[str, str]]:
 COMMANDS = _commands()
 #: They ask no server: `tests/unit/cli/test_documented_commands.py` runs each of them.
 ASKS_NOTHING = ("kai completion",)
-SHORT = [
-    (where, line)
-    for where, line in COMMANDS
-    if not line.startswith((*GOES_ON, *ASKS_NOTHING, THE_DEMONSTRATION)) and FOLLOWING not in line
-]
+#: They decide anew all that was decided since, so they come first: work keeps coming as long as commands are run.
+DECIDES_ANEW = ("kai what-if history", "kai what-if --from", "kai replay --from")
+SHORT = sorted(
+    (
+        (where, line)
+        for where, line in COMMANDS
+        if not line.startswith((*GOES_ON, *ASKS_NOTHING, THE_DEMONSTRATION)) and FOLLOWING not in line
+    ),
+    key=lambda one: not one[1].removeprefix(".venv/bin/").startswith(DECIDES_ANEW),
+)
 LONG = [(where, line) for where, line in COMMANDS if line.startswith(tuple(GOES_ON))]
 
 
