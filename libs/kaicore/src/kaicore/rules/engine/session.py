@@ -18,6 +18,7 @@ from kaicore.rules.engine.cycle_record import CycleRecord
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, Placer, PlacingObserver
 from kaicore.rules.engine.placement.pod_class import PodClass
@@ -121,8 +122,7 @@ class Session:
         configure_kubelets(columns, config)
         for class_key in sorted(self.pods.classes):
             columns.vector(self.pods.classes[class_key].requests)
-        #: The room for recent work, as the cycle begins.
-        self._room = RoomForWork(cycle_input.recent_work, columns) if cycle_input.recent_work else None
+        self._room = self._room_for_work(columns)
         self.nodes = NodeTimeline(columns, now=self._placer_now, placer=self._placer, leaving=self._leaving)
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
         self.steps_left = config.search_steps
@@ -168,6 +168,13 @@ class Session:
         Its parts know of each other. As they are, only the garbage collector would find them, and they are large.
         """
         vars(self).clear()
+
+    def _room_for_work(self, columns: NodeColumns) -> RoomForWork | None:
+        """Return the room for recent work as the cycle begins; None in a cycle without a waiting pod with devices."""
+        waiting = self.pods.classes.values()
+        if not self.cycle_input.recent_work or not any(one.size[0] or one.devices.wanted for one in waiting):
+            return None
+        return RoomForWork(self.cycle_input.recent_work, columns)
 
     def start(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> None:
         """Decide that steps start.

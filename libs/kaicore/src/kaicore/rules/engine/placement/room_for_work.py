@@ -55,13 +55,21 @@ class RoomForWork:
         self._asked: Ints = np.flatnonzero(needs.any(axis=0))
         self._needs: Ints = needs[:, self._asked]
         self._claimed: Ints = np.array([one.claimed for one in mix], np.int64)
+        self._any_claimed = bool(self._claimed.any())
         devices = np.isin(self._asked, [column for name, column in columns.resources.items() if not is_native(name)])
         #: By resource and class, whether it is a device that the class asks for.
         self._devices: Ints = ((self._needs > 0) & devices).astype(np.int64).T
         allowed = np.stack([_allowed(one.pod_class, columns) for one in mix], axis=1)
+        # Rows are sorted by the bits of a pattern as one value: by columns it took a third of a cycle on 10,000 nodes.
+        bits = np.packbits(allowed, axis=1)
+        _, first, patterns = np.unique(
+            bits.view(np.dtype((np.void, bits.shape[1]))).reshape(-1), return_index=True, return_inverse=True
+        )
         #: Patterns of which classes a row is for, and each row's pattern.
-        self._patterns, patterns = np.unique(allowed, axis=0, return_inverse=True)
+        self._patterns: Flags = allowed[first]
         self.patterns: Ints = patterns.reshape(-1).astype(np.int64)
+        #: The same, to look up single rows.
+        self.pattern_of: list[int] = self.patterns.tolist()
         rows = np.flatnonzero(columns.present & columns.ready & ~columns.unschedulable)
         usable = self._usable(self.free(columns, rows), DeviceCounts(columns).free[rows], self.patterns[rows])
         weights = np.array([one.weight for one in mix], np.int64)
@@ -89,18 +97,23 @@ class RoomForWork:
             need: what the pod takes of the resources that matter.
             claimed: how many devices its claims get.
         """
-        before = self._usable(free, claimable, patterns)
-        after = self._usable(free - need, claimable - claimed, patterns)
-        taken: Ints = (before - after) @ self._prices * 100 // self._total
+        both = np.concatenate([free, free - need])
+        usable = (
+            self._usable(both, np.concatenate([claimable, claimable - claimed]), np.tile(patterns, 2)) @ self._prices
+        )
+        taken: Ints = (usable[: len(free)] - usable[len(free) :]) * 100 // self._total
         return taken
 
     def _usable(self, free: Ints, claimable: Ints, patterns: Ints) -> Ints:
         """Return how many free devices each class can use on each node; shape (nodes, classes)."""
         free = np.maximum(free, 0)
-        able: Flags = self._patterns[patterns] & (claimable[:, None] >= self._claimed)
+        able: Flags = self._patterns[patterns]
         for column in range(free.shape[1]):
             able &= free[:, column, None] >= self._needs[:, column]
-        devices = free @ self._devices + np.maximum(claimable, 0)[:, None] * (self._claimed > 0)
+        devices = free @ self._devices
+        if self._any_claimed:
+            able &= claimable[:, None] >= self._claimed
+            devices += np.maximum(claimable, 0)[:, None] * (self._claimed > 0)
         usable: Ints = np.where(able, np.minimum(devices, _MOST_DEVICES), 0)
         return usable
 

@@ -15,6 +15,9 @@ from kaicore.rules.model.device import DeviceRequest
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Ints
 
+#: So many kinds are found without sorting.
+_MOST_COUNTED_KINDS = 1 << 20
+
 
 class RowParts:
     """The parts of one class in one cycle.
@@ -60,11 +63,15 @@ class RowParts:
         """Return what is added to the rank of a row in a state."""
         if not self:
             return 0
+        if self._room is not None and self._counts is None:
+            return -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN)
         return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
 
     def of_rows(self, rows: Ints, states: Ints) -> Ints:
         """Return what is added to the ranks of rows in these states."""
         added = np.zeros(len(rows), np.int64)
+        if not len(rows):
+            return added
         counts = self._counts
         if counts is not None:
             counts.catch_up()
@@ -79,28 +86,45 @@ class RowParts:
             added -= TAKEN * np.minimum(self._taken_on(self._room, rows, states), MOST_TAKEN)
         return added
 
+    def _taken_on_row(self, room: RoomForWork, row: int, state: int) -> int:
+        """Return the room taken on one row, where no node has devices of claims; `_taken_on` for most placements."""
+        key = state, room.pattern_of[row], 0
+        taken = self._taken.get(key)
+        if taken is None:
+            taken = self._taken[key] = int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
+        return taken
+
     def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
         free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
         patterns, known = room.patterns[rows], self._taken
-        if len(rows) < 2:
-            first = which = np.zeros(len(rows), np.int64)
-        else:
-            kinds = (states * (int(patterns.max()) + 1) + patterns) * (int(free.max()) + 1) + free
-            _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
+        first, which = _alike((states * (int(patterns.max()) + 1) + patterns) * (int(free.max()) + 1) + free)
         alike = list(zip(states[first].tolist(), patterns[first].tolist(), free[first].tolist(), strict=True))
         new = np.array([place for place, key in enumerate(alike) if key not in known], np.int64)
         if len(new):
             asked = first[new]
-            taken = room.taken(
-                room.free(self._columns, rows[asked]),
-                free[asked],
-                patterns[asked],
-                need=self._need,
-                claimed=self._claimed,
-            )
+            taken = self._work_out(room, rows[asked], free[asked])
             known |= zip((alike[place] for place in new.tolist()), taken.tolist(), strict=True)
         found: Ints = np.array([known[key] for key in alike], np.int64)[which]
         return found
+
+    def _work_out(self, room: RoomForWork, rows: Ints, free: Ints) -> Ints:
+        return room.taken(
+            room.free(self._columns, rows), free, room.patterns[rows], need=self._need, claimed=self._claimed
+        )
+
+
+def _alike(kinds: Ints) -> tuple[Ints, Ints]:
+    """Return the first place of each kind, by kind, and by place the number of its kind; kinds are not negative."""
+    size = int(kinds.max()) + 1
+    if size > _MOST_COUNTED_KINDS:
+        _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
+        return first, which
+    places = np.full(size, -1, np.int64)
+    places[kinds[::-1]] = np.arange(len(kinds) - 1, -1, -1)
+    there = np.flatnonzero(places >= 0)
+    numbers = np.empty(size, np.int64)
+    numbers[there] = np.arange(len(there))
+    return places[there], numbers[kinds]
 
 
 def _devices_of(request: DeviceRequest) -> int:
