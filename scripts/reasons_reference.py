@@ -5,7 +5,6 @@ from collections import Counter
 from inspect import getdoc
 from types import ModuleType
 
-import msgspec
 from kaicore.rules.reasons import (
     devices,
     eviction,
@@ -21,6 +20,7 @@ from kaicore.rules.reasons import (
     topology,
 )
 from kaicore.rules.reasons.base import CodedReason
+from msgspec import structs
 
 _HEAD = """# Reasons
 
@@ -78,43 +78,48 @@ def reasons() -> str:
     if left_out:
         raise LookupError(f"no part of the page for {', '.join(sorted(left_out))}")
     common = _common_meanings()
-    rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in common.items())
-    parts = [
-        _HEAD,
-        "## Common fields\n\nMany reasons have these fields; a field with another meaning is described there.\n",
-        f"| field | meaning |\n|---|---|\n{rows}\n",
-    ]
+    rows = "\n".join(f"- `{name}`: {meaning}" for name, meaning in common.items())
+    parts = [_HEAD, f"## Fields of several reasons\n\nA reason with another meaning of a field says so.\n\n{rows}\n"]
     for module, title in _PARTS.items():
-        intro = (module.__doc__ or "").strip()
-        parts.append(f"## {title}\n\n{intro}\n")
-        parts += [_section(one, common) for one in members() if one.__module__ == module.__name__]
+        lines = [_line(one, common) for one in members() if one.__module__ == module.__name__]
+        parts.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
-#: Fields that many reasons have with one meaning; it is described once.
-_COMMON = ("nodes", "example", "rejection", "group", "queue", "pod_set", "field")
+#: The meaning of fields that many reasons have, each for its own object; the struct has the particulars.
+_EVIDENT = {
+    "nodes": "how many nodes it holds for.",
+    "example": "one of the nodes, pods or groups meant.",
+    "resource": "the resource meant.",
+    "need": "how much of it, or how many, are needed; resources in their unit.",
+    "free": "how much, or how many, there are at most.",
+    "detail": "the object, the setting or the text meant.",
+    "until": "when it ends at the latest, microseconds since the epoch; 0 if not by time.",
+    "since": "when it began, microseconds since the epoch.",
+}
 
 
 def _common_meanings() -> dict[str, str]:
-    """The meaning that most reasons with a field give it."""
-    counted = Counter(
-        (field.encode_name, _meaning(one, field.name)) for one in members() for field in msgspec.structs.fields(one)
-    )
-    common: dict[str, str] = {}
-    for (name, meaning), _ in counted.most_common():
-        common.setdefault(name, meaning)
-    return {name: common[name] for name in _COMMON}
+    """The meaning of each field that several reasons have: the one that most of them give it."""
+    fields = [(field.encode_name, _meaning(one, field.name)) for one in members() for field in structs.fields(one)]
+    used = Counter(name for name, _ in fields)
+    common = dict(_EVIDENT)
+    for (name, meaning), _ in Counter(fields).most_common():
+        if used[name] > 1:
+            common.setdefault(name, meaning)
+    return common
 
 
-def _section(one: type[CodedReason], common: dict[str, str]) -> str:
+def _line(one: type[CodedReason], common: dict[str, str]) -> str:
     about = (getdoc(one) or "").partition("\n\n")[0].replace("\n", " ")
     marks = [mark for mark, holds in (("lasting", one.lasting), ("not of nodes", not one.of_nodes)) if holds]
-    text = f"### {one.__name__}\n\n{about}" + (f" *{', '.join(marks).capitalize()}.*" if marks else "") + "\n"
-    fields = [(field.encode_name, _meaning(one, field.name)) for field in msgspec.structs.fields(one)]
-    rows = [f"- `{name}`: {meaning}" for name, meaning in fields if common.get(name) != meaning]
-    if alike := [f"`{name}`" for name, meaning in fields if common.get(name) == meaning]:
-        rows.insert(0, f"- {', '.join(alike)}")
-    return text + ("\n" + "\n".join(rows) + "\n" if rows else "")
+    marked = f" *{', '.join(marks).capitalize()}.*" if marks else ""
+    shown = []
+    for field in structs.fields(one):
+        name, meaning = field.encode_name, _meaning(one, field.name).rstrip(".")
+        alike = name in _EVIDENT or common.get(name, "").rstrip(".") == meaning
+        shown.append(f"`{name}`" if alike else f"`{name}` ({meaning})")
+    return f"- `{one.__name__}`: {about}{marked}" + (f" Fields: {', '.join(shown)}." if shown else "")
 
 
 def _meaning(one: type[CodedReason], name: str) -> str:

@@ -89,91 +89,95 @@ def type_name(hint: object) -> str:
 
 
 def commands() -> str:
-    """The help texts of all commands; an option that many of them have is described once."""
+    """Every command with its purpose and the names of its options; an option of many commands is described once."""
     text = kai.generate_docs(output_format="markdown", recursive=True, heading_level=1)
-    text = re.sub(r"\n## Table of Contents\n.*?(?=\n\*\*Run\*\*)", "", text, flags=re.DOTALL)
-    # Angle brackets and braces of help texts are no HTML.
-    text = re.sub(r"<(?=[a-z])", "&lt;", text)
-    # What is off or empty unless it is named needs no mention.
-    text = re.sub(r" \*\[default: (?:False|\"\")\]\*", "", text)
-    # A list of commands is of links: each command's own section begins with its description.
-    text = re.sub(r"(?m)(?:^\* \[`.*\n(?:    .*\n)*)+", _links, text)
-    shared = _shared_options(text)
-    text = _PARAMETERS.sub(lambda found: _own_options(found, shared), text.partition("\n")[2].strip() + "\n")
-    head = "# Commands\n\nThe texts of `kai --help` and `kai COMMAND --help`. Switches are off unless noted.\n\n"
-    overview, _, sections = text.partition("\n## ")
-    common = "## Options of many commands\n\n" + "\n".join(shared.values())
-    return f"{head}{overview.strip()}\n\n{common}\n\n## {sections}"
+    overview, *sections = re.split(r"(?m)^##+ (?=kai )", text)
+    options = [option for section in sections for option in _OPTION.findall(section)]
+    count_by_name = Counter(name for name, _ in options)
+    meanings: dict[str, str] = {}
+    for (name, meaning), _ in Counter(options).most_common():
+        if count_by_name[name] >= _MANY:
+            meanings.setdefault(name, sentence(meaning).partition(" *[")[0])
+    by_command = {section.partition("\n")[0].strip(): section for section in sections}
+    parts = [
+        "# Commands",
+        "`kai COMMAND --help` describes the options of a command. Switches are off unless their help says otherwise.",
+    ]
+    for title, listed in re.findall(r"\*\*([^*]+)\*\*:\n\n((?:\* \[`kai|\* \[`.*\n(?:    .*\n)*)+)", overview):
+        groups = [f"kai {name}" for name in re.findall(r"(?m)^\* \[`([\w-]+)`", listed)]
+        lines = [
+            _command(name, by_command[name])
+            for group in groups
+            for name in by_command
+            if name == group or name.startswith(f"{group} ")
+        ]
+        parts.append(f"## {title}\n\n" + "\n".join(line for line in lines if line))
+    shared = "\n".join(f"- `{name}`: {_escaped(meaning)}" for name, meaning in meanings.items())
+    parts.append(f"## Options of many commands\n\n{shared}")
+    return "\n\n".join(parts) + "\n"
 
 
-_PARAMETERS = re.compile(r"\*\*Parameters\*\*:\n\n((?:\*.*\n(?:    .*\n)*)+)")
-_OPTION = re.compile(r"\* `(--[\w-]+).*\n?(?:    .*\n?)*")
-#: An option with the same description in so many commands is described once.
+_OPTION = re.compile(r"(?m)^\* `(--[\w-]+)[^`]*`: (.*(?:\n    .*)*)")
+#: An option that so many commands have is described once.
 _MANY = 8
 
 
-def _links(found: re.Match[str]) -> str:
-    return ", ".join(re.findall(r"(?m)^\* (\[`.*?\]\(.*?\))", found.group())) + "\n"
+def _escaped(text: str) -> str:
+    """A help text in Markdown: its angle brackets are no HTML."""
+    return re.sub(r"<(?=[a-z])", "&lt;", text)
 
 
-def _shared_options(text: str) -> dict[str, str]:
-    """The description of each option that many commands have, by the option's name."""
-    counted = Counter(option.group().strip() for option in _OPTION.finditer(text))
-    shared: dict[str, str] = {}
-    for option, count in counted.most_common():
-        if count >= _MANY:
-            shared.setdefault(option.split("`")[1].split(" ")[0].rstrip(","), option)
-    return shared
-
-
-def _own_options(found: re.Match[str], shared: dict[str, str]) -> str:
-    options = [(option.group(1), option.group().strip()) for option in _OPTION.finditer(found.group(1))]
-    own = [text for name, text in options if shared.get(name) != text]
-    named = ", ".join(f"`{name}`" for name, text in options if shared.get(name) == text)
-    if named:
-        own.append(f"* [of many commands](#options-of-many-commands): {named}")
-    return "**Parameters**:\n\n" + "\n".join(own) + "\n"
+def _command(name: str, section: str) -> str:
+    """The line of a command; none for one that is only the head of others."""
+    usage = re.search(r"```console\n(.*?)\n```\n+(.*?)(?:\n\n|\Z)", section, flags=re.DOTALL)
+    if usage is None:
+        return ""
+    options = ", ".join(f"`{option}`" for option, _ in _OPTION.findall(section))
+    shown = usage[1].replace(" [OPTIONS]", "")
+    return f"- `{shown}`: {_escaped(sentence(usage[2]))}" + (f" Options: {options}." if options else "")
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
 def events() -> str:
-    """The event types with their fields, and the envelope around each."""
+    """The event types, a line each, and the envelope around each event."""
     by_name = {cls.__name__: cls for cls in payloads.Payload.__subclasses__()}
-    types = [by_name[name] for name in codec.event_types()]
-    parts = [cls for name, cls in by_name.items() if name not in codec.event_types()]
+    recorded = {cls.__name__ for kind in KINDS for cls in (kind.observed, kind.deleted)}
+    types = [name for name in codec.event_types() if name not in recorded]
+    parts = sorted(name for name in by_name if name not in codec.event_types())
     written = [
-        "# Events\n\nThe log records these events. An event is an envelope around one of the payloads below. The "
-        "payload's name is the event's type. See also [how it works](../explanation/how-it-works.md) for their order, "
-        "and [the log](../explanation/log.md) for its promises.",
-        _struct(Event, "## The envelope"),
-        *(_struct(cls, f"## `{cls.__name__}`", schema=codec.schema_version(cls.__name__)) for cls in types),
-        "## Parts of payloads",
-        *(_struct(cls, f"### `{cls.__name__}`") for cls in sorted(parts, key=lambda cls: cls.__name__)),
+        "# Events\n\nThe log records these events. An event is an envelope around a payload. The payload's name is the "
+        "event's type. The [payloads' source](../../libs/kaicore/src/kaicore/rules/events/payloads) describes each "
+        "field. [How it works](../explanation/how-it-works.md) shows their order, [the log](../explanation/log.md) "
+        "its promises.",
+        "## The envelope\n\n" + _struct(Event),
+        "## What the watcher saw\n\n`…Observed`: an object is new, or has changed in what scheduling needs. "
+        "`…Deleted`: it is gone. [Kinds](kinds.md) lists the two events of each kind.",
+        "## What was decided and done\n\n" + "\n".join(_line(by_name[name]) for name in types),
+        "## Parts of payloads\n\n" + "\n".join(_line(by_name[name]) for name in parts),
     ]
     return "\n\n".join(written) + "\n"
 
 
-def _struct(cls: type, heading: str, *, schema: int = 1) -> str:
+def _line(cls: type) -> str:
+    """A payload's meaning and the names of its fields."""
+    meaning = sentence(cleandoc(cls.__doc__ or "").partition("\n\n")[0])
+    schema = codec.schema_version(cls.__name__)
+    version = f" Schema version {schema}." if schema > 1 else ""
+    fields = ", ".join(cls.__struct_fields__)  # type: ignore[attr-defined]
+    return f"- `{cls.__name__}`: {meaning}{version} `{fields}`"
+
+
+def _struct(cls: type) -> str:
     doc = cleandoc(cls.__doc__ or "")
     meaning, _, attributes = doc.partition("\nAttributes:\n")
     meanings = _attributes(attributes)
     hints = typing.get_type_hints(cls)
-    plain: dict[str, list[str]] = {}
-    rows: list[str] = []
-    for name in cls.__struct_fields__:  # type: ignore[attr-defined]
-        if meaning_of_field := meanings.pop(name, ""):
-            rows.append(f"- `{name}` ({type_name(hints[name])}): {meaning_of_field}")
-        else:
-            plain.setdefault(type_name(hints[name]), []).append(f"`{name}`")
-    if plain:
-        rows.append("- " + "; ".join(f"{', '.join(names)} ({kind})" for kind, names in plain.items()))
-    if meanings:
-        raise ValueError(f"{cls.__name__}: its docstring tells of fields that it does not have: {', '.join(meanings)}")
-    version = f" Schema version {schema}." if schema > 1 else ""
-    body = f"{heading}\n\n{sentence(meaning)}{version}"
-    return "\n".join((f"{body}\n", *rows)) if rows else body
+    rows = [f"- `{name}` ({type_name(hints[name])}): {meaning_of_field}" for name, meaning_of_field in meanings.items()]
+    plain = [f"`{name}`" for name in cls.__struct_fields__ if name not in meanings]  # type: ignore[attr-defined]
+    rows.append(f"- {', '.join(plain)}: as their names say.")
+    return "\n".join((f"{sentence(meaning)}\n", *rows))
 
 
 def _attributes(text: str) -> dict[str, str]:
@@ -204,11 +208,12 @@ class _Recording(CollectorRegistry):
 def metrics() -> str:
     """The metrics of every process, as its registry has them."""
     parts = [
-        "# Metrics\n\nThe metrics of each process at `/metrics`. Python's client library adds its own. "
+        "# Metrics\n\nThe metrics of each process at `/metrics`, with their labels. `_total` is a counter, `_seconds` "
+        "is a histogram, and any other is a gauge, unless the line says otherwise. Python's library adds its own. "
         "[Monitor](../how-to/monitor.md) says which to watch, and when."
     ]
     for program, registered in _registered().items():
-        parts.append(f"## {program}\n\n" + table(("metric", "type", "labels", "meaning"), _metric_rows(registered)))
+        parts.append(f"## {program}\n\n" + "\n".join(_metric_lines(registered)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -256,7 +261,7 @@ def _agent_families() -> list[Collector]:
     ]
 
 
-def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:
+def _metric_lines(collectors: Iterable[Collector]) -> Iterator[str]:
     families: dict[str, tuple[Metric, tuple[str, ...]]] = {}
     for collector in collectors:
         described = collector.describe() if isinstance(collector, MetricWrapperBase) else collector.collect()
@@ -264,13 +269,11 @@ def _metric_rows(collectors: Iterable[Collector]) -> Iterator[tuple[str, ...]]:
             labels = getattr(collector if isinstance(collector, MetricWrapperBase) else family, "_labelnames", ())
             families[family.name] = (family, tuple(labels))
     for name, (family, labels) in sorted(families.items()):
-        total = "_total" if family.type == "counter" else ""
-        yield (
-            f"`{name}{total}`",
-            family.type,
-            ", ".join(f"`{label}`" for label in labels),
-            family.documentation.rstrip("."),
-        )
+        full = f"{name}_total" if family.type == "counter" else name
+        usual = "counter" if full.endswith("_total") else "histogram" if full.endswith("_seconds") else "gauge"
+        unusual = "" if family.type == usual else f" ({family.type})"
+        shown = f"{full}{{{','.join(labels)}}}" if labels else full
+        yield f"- `{shown}`{unusual}: {family.documentation.rstrip('.')}"
 
 
 # --- stages of pods ---------------------------------------------------------------------------------------------------
@@ -295,8 +298,8 @@ def pod_stages() -> str:
         "## To which stage an event leads",
         "A column for each stage that the pod may be in. Empty: the event changes nothing.",
         table(("event", *(stage.value for stage in columns)), reached),
-        "## What an event changes",
-        table(("event", "in stage", "changes", "only if", "lets go of its node"), _changes()),
+        "## What an event changes\n\nIn brackets: the stages in which it does so.",
+        "\n".join(_changes()),
         "How a pod lets go of its node decides what follows:",
         table(("as", "meaning"), ((release.value, releases[release.name]) for release in Release)),
     ]
@@ -307,7 +310,7 @@ def _next_stage(transition: Transition | None, stage: Stage) -> str:
     return "" if transition is None else "stays" if transition.to is stage else transition.to.value
 
 
-def _changes() -> Iterator[tuple[str, ...]]:
+def _changes() -> Iterator[str]:
     for trigger in Trigger:
         by_row: dict[tuple[str, str, str], list[str]] = {}
         for stage in Stage:
@@ -318,33 +321,35 @@ def _changes() -> Iterator[tuple[str, ...]]:
                 row = sentence(transition.change.__doc__ or ""), sentence(condition or "").rstrip("."), release
                 by_row.setdefault(row, []).append(stage.value)
         for (change, condition, release), stages in by_row.items():
-            yield trigger.value, ", ".join(stages), change, condition, release
+            only = f" Only if: {condition[:1].lower()}{condition[1:]}." if condition else ""
+            lets_go = f" Lets go of its node: {release}." if release else ""
+            yield f"- {trigger.value} ({', '.join(stages)}): {change}{only}{lets_go}"
 
 
-#: The page's name and the function that writes it.
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
 def kinds() -> str:
-    """Every kind that is recorded, from the table of kinds."""
-    rows = []
+    """Every kind that is recorded, by the events that record it."""
+    rows: dict[tuple[str, str], list[str]] = {}
     for kind in KINDS:
         name, _, _ = kind.name.partition(".")
         resource = kind.resource
-        facts = f"`{kind.observed.__name__}`, `{kind.deleted.__name__}`"
-        scope = "namespaced" if resource.namespaced else "cluster"
-        optional = "" if isinstance(resource, Resource) else "where it is served"
-        rows.append(
-            [name, resource.group or "core", ", ".join(resource.versions), scope, facts, f"`{kind.key}`", optional]
-        )
+        optional = "" if isinstance(resource, Resource) else "\\*"
+        shown = f"{name}{optional} ({resource.group or 'core'}/{', '.join(resource.versions)})"
+        rows.setdefault((f"`{kind.observed.__name__}`, `{kind.deleted.__name__}`", f"`{kind.key}`"), []).append(shown)
+    lines = "\n".join(f"- {both} on {stream}: {', '.join(names)}" for (both, stream), names in rows.items())
     return f"""# Kinds
 
-Every kind of objects that the watcher follows, in this order. Each is one row of the table in
-`kaicore.kube.kinds.table`; of several versions the first that is served is read. A version of an object that says
-something new is recorded as the first of the two [events](events.md), its end as the second, both on the stream in the
-last column but one.
+The watcher follows these kinds of objects (`kaicore.kube.kinds.table`). It reads the first version that is served.
+It records a version of an object that says something new as the first of the two [events](events.md), and the
+object's end as the second. \\*: followed where the cluster serves it.
 
-{table(("kind", "API group", "versions", "scope", "events", "stream", ""), rows)}
+{lines}
 """
 
 
+#: The page's name and the function that writes it.
 PAGES: dict[str, Callable[[], str]] = {
     "api": api_reference.api,
     "kinds": kinds,

@@ -63,18 +63,22 @@ def page() -> str:
             sharing.setdefault(row, []).append(f"`{program}`")
     shared = {row: programs for row, programs in sharing.items() if len(programs) >= _SEVERAL}
     parts = [
-        "# Settings\n\nEach setting is a flag and an environment variable: `--log-level` is `KAI_LOG_LEVEL`. The flag "
-        "wins. The scheduler's rules are set by a file: [the scheduler's settings](scheduler-settings.md).",
-        "## Every program\n\n" + _table(_row(name, one) for name, one in own.items()),
+        "# Settings\n\nEach line has a flag, its default and its meaning. Each setting is a flag and an environment "
+        "variable: `--log-level` is `KAI_LOG_LEVEL`. The flag wins. A file sets the scheduler's rules: "
+        "[the scheduler's settings](scheduler-settings.md).",
+        "## Every program\n\n" + "\n".join(_line(_row(name, one)) for name, one in own.items()),
         "## Several programs\n\n"
-        + table((*_HEADER, "programs"), ((*row, ", ".join(programs)) for row, programs in shared.items())),
+        + "\n".join(f"{_line(row)} ({', '.join(programs)})" for row, programs in shared.items()),
     ]
     for program, rows in rows_by_program.items():
-        parts.append(f"## `{program}`\n\n" + _table(row for row in rows if row not in shared))
+        described = DESCRIBED_ELSEWHERE.get(program)
+        lines = "\n".join(_line(row) for row in rows if row not in shared)
+        parts.append(f"## `{program}`\n\n" + (f"See [its page]({described})." if described else lines))
     return "\n\n".join(parts) + "\n"
 
 
-_HEADER = ("flag", "default", "meaning")
+#: Programs that have a page of their own, which describes each of their settings.
+DESCRIBED_ELSEWHERE = {"kai-apiserver": "simulator.md", "kai-fleet": "fleet.md"}
 #: A setting that so many programs have alike is listed once.
 _SEVERAL = 3
 
@@ -98,8 +102,9 @@ def _described(cls: type[ServiceSettings] | type[AgentSettings]) -> dict[str, _D
     }
 
 
-def _table(rows: Iterable[tuple[str, str, str]]) -> str:
-    return table(_HEADER, rows)
+def _line(row: tuple[str, str, str]) -> str:
+    flag, default, meaning = row
+    return f"- {flag}{f' ({default})' if default else ''}: {meaning}"
 
 
 def _row(name: str, setting: _Described) -> tuple[str, str, str]:

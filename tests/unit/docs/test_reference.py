@@ -23,14 +23,23 @@ def test_reference_page_is_what_the_code_says(name: str) -> None:
 
 
 def test_reference_has_every_event_type_command_and_program() -> None:
-    events, commands, settings = (reference.page(name) for name in ("events", "commands", "settings"))
-    assert all(f"## `{name}`" in events for name in codec.event_types())
-    assert all(f"## kai {name}\n" in commands for name in app if not name.startswith("-"))
+    events, kinds, commands, settings = (reference.page(name) for name in ("events", "kinds", "commands", "settings"))
+    assert all(f"`{name}`" in events + kinds for name in codec.event_types())
+    assert all(f"\n- `kai {name}" in commands for name in app if not name.startswith("-"))
     packages = [ROOT / "pyproject.toml", *(ROOT / "tools").glob("*/pyproject.toml")]
     programs = [name for path in packages for name in tomllib.loads(path.read_text())["project"]["scripts"]]
     # `kai` and `kubectl-kai` have commands instead of settings.
     assert len(programs) == len(settings_reference.PROGRAMS) + 2
     assert all(f"## `{program}`" in settings for program in programs if program not in ("kai", "kubectl-kai"))
+
+
+@pytest.mark.parametrize("program", settings_reference.DESCRIBED_ELSEWHERE)
+def test_page_of_a_simulator_has_every_setting_of_it(program: str) -> None:
+    described = (reference.REFERENCE / settings_reference.DESCRIBED_ELSEWHERE[program]).read_text()
+    shared = settings_reference.ServiceSettings.model_fields
+    for name in settings_reference.PROGRAMS[program].model_fields:
+        flags = (f"`--{name.replace('_', '-')}`", f"`--no-{name.replace('_', '-')}`")
+        assert name in shared or any(flag in described for flag in flags), name
 
 
 @pytest.mark.parametrize("row", devices_reference.ROWS, ids=lambda row: row.part)
