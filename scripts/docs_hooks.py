@@ -24,6 +24,7 @@ from mkdocs.utils import get_relative_url
 ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(((?:\.\./)+[^)#\s]+)(?:#([\w.-]+))?\)")
 _DECISIONS = re.compile(r"(?<![\[\w])(decisions? )(\d{4})((?:(?:, | and )\d{4})*)")
+_LISTED = re.compile(r"(?m)^- \[(\d{4})\]\(([\w-]+\.md)\): .*?(?:\(also ([\d, ]+)\))?$")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".sql": "sql", ".md": "markdown"}
 
 
@@ -114,6 +115,13 @@ def class_tables() -> str:
     return "\n\n".join(f"### {name}\n\n{head}" + "\n".join(sorted(rows)) for name, rows in sorted(packages.items()))
 
 
+@cache
+def decisions() -> dict[str, str]:
+    """The page of each decision by its number, and by the numbers of the earlier pages that it replaces."""
+    listed = _LISTED.findall((ROOT / "docs/decisions/README.md").read_text())
+    return {number: page for own, page, also in listed for number in (own, *re.findall(r"\d{4}", also))}
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of a folder where `nav` names the folder."""
     docs = Path(config.docs_dir)
@@ -160,10 +168,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f'<a href="{url}">{text}</a>'
 
     def to_decision(number: str) -> str:
-        pages = list(Path(config.docs_dir).glob(f"decisions/{number}-*.md"))
-        if len(pages) != 1:
-            raise DocsError(f"{where}: {len(pages)} decisions have the number {number}")
-        file = files.get_file_from_path(f"decisions/{pages[0].name}")
+        if number not in decisions():
+            raise DocsError(f"{where}: no decision has the number {number}")
+        file = files.get_file_from_path(f"decisions/{decisions()[number]}")
         assert file is not None
         return f'<a href="{get_relative_url(file.url, page.url)}">{number}</a>'
 
