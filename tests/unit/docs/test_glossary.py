@@ -14,10 +14,8 @@ import docs_hooks  # noqa: E402
 #: Names that two classes have, and why they may.
 SHARED: dict[str, str] = {}
 
-_NOUN = re.compile(r"^\| ([a-z][a-z ]*) \| ", re.MULTILINE)
-NOUNS = _NOUN.findall(
-    (ROOT / "docs" / "glossary.md").read_text().partition("\n## Classes")[0].replace("| noun | meaning |", "")
-)
+_NOUN = re.compile(r"^- \*\*([a-z][a-z ]*)\*\*: ", re.MULTILINE)
+NOUNS = _NOUN.findall((ROOT / "docs" / "glossary.md").read_text().partition("\n## Classes")[0])
 
 
 def test_no_two_classes_share_a_name() -> None:
