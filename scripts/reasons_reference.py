@@ -79,7 +79,10 @@ def reasons() -> str:
         raise LookupError(f"no part of the page for {', '.join(sorted(left_out))}")
     common = _common_meanings()
     rows = "\n".join(f"- `{name}`: {meaning}" for name, meaning in common.items())
-    parts = [_HEAD, f"## Fields of several reasons\n\nA reason with another meaning of a field says so.\n\n{rows}\n"]
+    parts = [
+        _HEAD,
+        f"## Fields of several reasons\n\nReasons in nodes have `nodes` and `example`, too.\n\n{rows}\n",
+    ]
     for module, title in _PARTS.items():
         lines = [_line(one, common) for one in members() if one.__module__ == module.__name__]
         parts.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
@@ -117,6 +120,8 @@ def _line(one: type[CodedReason], common: dict[str, str]) -> str:
     shown = []
     for field in structs.fields(one):
         name, meaning = field.encode_name, _meaning(one, field.name).rstrip(".")
+        if name in ("nodes", "example"):
+            continue
         alike = name in _EVIDENT or common.get(name, "").rstrip(".") == meaning
         shown.append(f"`{name}`" if alike else f"`{name}` ({meaning})")
     return f"- `{one.__name__}`: {about}{marked}" + (f" Fields: {', '.join(shown)}." if shown else "")

@@ -106,7 +106,7 @@ def commands() -> str:
     for title, listed in re.findall(r"\*\*([^*]+)\*\*:\n\n((?:\* \[`kai|\* \[`.*\n(?:    .*\n)*)+)", overview):
         groups = [f"kai {name}" for name in re.findall(r"(?m)^\* \[`([\w-]+)`", listed)]
         lines = [
-            _command(name, by_command[name])
+            _command(by_command[name], meanings)
             for group in groups
             for name in by_command
             if name == group or name.startswith(f"{group} ")
@@ -127,12 +127,15 @@ def _escaped(text: str) -> str:
     return re.sub(r"<(?=[a-z])", "&lt;", text)
 
 
-def _command(name: str, section: str) -> str:
+def _command(section: str, shared: Iterable[str]) -> str:
     """The line of a command; none for one that is only the head of others."""
     usage = re.search(r"```console\n(.*?)\n```\n+(.*?)(?:\n\n|\Z)", section, flags=re.DOTALL)
     if usage is None:
         return ""
-    options = ", ".join(f"`{option}`" for option, _ in _OPTION.findall(section))
+    named = [option for option, _ in _OPTION.findall(section)]
+    if set(named) >= set(shared):
+        named = [*(option for option in named if option not in shared), "[those of many](#options-of-many-commands)"]
+    options = ", ".join(option if option.startswith("[") else f"`{option}`" for option in named)
     shown = usage[1].replace(" [OPTIONS]", "")
     return f"- `{shown}`: {_escaped(sentence(usage[2]))}" + (f" Options: {options}." if options else "")
 
