@@ -124,7 +124,7 @@ def _line(one: type[CodedReason], common: dict[str, str]) -> str:
             continue
         alike = name in _EVIDENT or common.get(name, "").rstrip(".") == meaning
         shown.append(f"`{name}`" if alike else f"`{name}` ({meaning})")
-    return f"- `{one.__name__}`: {about}{marked}" + (f" Fields: {', '.join(shown)}." if shown else "")
+    return f"- `{one.__name__}`: {about}{marked}" + (f" Fields: {'; '.join(shown)}." if shown else "")
 
 
 def _meaning(one: type[CodedReason], name: str) -> str:

@@ -341,7 +341,7 @@ def kinds() -> str:
         optional = "" if isinstance(resource, Resource) else "\\*"
         shown = f"{name}{optional} ({resource.group or 'core'}/{', '.join(resource.versions)})"
         rows.setdefault((f"`{kind.observed.__name__}`, `{kind.deleted.__name__}`", f"`{kind.key}`"), []).append(shown)
-    lines = "\n".join(f"- {both} on {stream}: {', '.join(names)}" for (both, stream), names in rows.items())
+    lines = "\n".join(f"- {both} on {stream}: {'; '.join(names)}" for (both, stream), names in rows.items())
     return f"""# Kinds
 
 The watcher follows these kinds of objects (`kaicore.kube.kinds.table`). It reads the first version that is served.

@@ -26,12 +26,12 @@ class BinderOptions(BaseModel):
     )
     empty_groups: bool = Field(
         False,
-        description="also into those without pods, but for those of a Volcano Job whose pods are to be another "
-        "scheduler's; set it where no other scheduler uses PodGroups by themselves",
+        description="also into those without pods, but for those of a Volcano Job of another scheduler; set it "
+        "where no other scheduler uses PodGroups by themselves",
     )
     pod_conditions: bool = Field(True, description="write into waiting pods why they wait (condition PodScheduled)")
-    failed_scheduling_events: bool = Field(True, description="tell why a pod waits by a Kubernetes event")
-    scheduled_events: bool = Field(True, description="tell of each bound pod by a Kubernetes event")
+    failed_scheduling_events: bool = Field(True, description="say why a pod waits by a Kubernetes event")
+    scheduled_events: bool = Field(True, description="report each bound pod by a Kubernetes event")
     side_writes_per_s: float = Field(
         100.0, gt=0, description="such annotations, conditions, statuses and events per second at most"
     )

@@ -33,7 +33,7 @@ from kai_ingest.metrics import IngestMetrics
 class IngestSettings(ServiceSettings):
     """One ingest serves one cluster, and knows tokens from Kubernetes or from a shared secret, not both."""
 
-    cluster: str = Field(min_length=1, description="the cluster whose nodes report here")
+    cluster: str = Field(min_length=1, description="the cluster of the nodes that report here")
     database_url: str = Field(description="postgresql://… of the event log")
     nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
     node_token_secret_file: Path | None = Field(None, description="secret that node tokens are made with")

@@ -11,7 +11,7 @@ class OperatorSettings(ServiceSettings):
 
     namespace: str = Field("kai-system", description="where the exporter and the schedulers are")
     image: str = Field("", description="image of what it makes, where the Config names none; by default its own pod's")
-    pod_name: str = Field("", description="the operator's own pod, whose image is taken; in a pod from metadata.name")
+    pod_name: str = Field("", description="the operator's own pod, to take its image; in a pod from metadata.name")
     templates_dir: Path | None = Field(
         None, description="directory with exporter.yaml and scheduler.yaml; by default those of deploy/k8s"
     )

@@ -37,7 +37,7 @@ class WatcherSettings(LeaseSettings):
     kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
     leave_out: str = Field(
         "",
-        description="API groups whose objects are not read (GROUP,GROUP), such as kueue.x-k8s.io where Kueue keeps the "
+        description="API groups that are not read (GROUP,GROUP), such as kueue.x-k8s.io where Kueue keeps the "
         "quotas; only of kinds that a cluster need not serve",
     )
     batch: int = Field(1000, ge=1, le=10_000, description="facts per append at most")

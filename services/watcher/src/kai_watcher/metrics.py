@@ -33,7 +33,9 @@ class WatcherMetrics:
         self._facts = counter("facts", "Facts appended to the log", "type")
         self._refused = counter("refused_objects", "Versions of objects that say something impossible", "kind")
         self._lost = counter("lost_parts", "Parts of objects that say nothing that there is, and were left out", "kind")
-        self._malformed = counter("malformed_annotations", "Pods whose NUMA annotations make no sense", "annotation")
+        self._malformed = counter(
+            "malformed_annotations", "Pods with NUMA annotations that make no sense", "annotation"
+        )
         self._rejections = counter("kubelet_rejections", "Pods refused by a kubelet", "reason")
         self._lists = counter("lists", "Lists taken to their end", "kind", "why")
         self._watches = counter("watches", "Watches begun", "kind")

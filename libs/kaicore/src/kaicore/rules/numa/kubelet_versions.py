@@ -117,16 +117,16 @@ CHANGES = (
     Change(
         33,
         Matter.RUNNING,
-        "Pods are resized in place. A Guaranteed pod never is (Infeasible) beside a static CPU or memory manager, "
-        "whatever of it is to change, and whether its CPUs are exclusive or not.",
+        "Pods are resized in place. A Guaranteed pod never is (Infeasible) beside a static CPU or memory manager. "
+        "It does not matter which resource changes, or whether its CPUs are exclusive.",
         "KEP-1287, kubernetes/kubernetes#128287, `pkg/kubelet/kubelet.go`",
         "gate InPlacePodVerticalScalingExclusiveCPUs off (the default)",
     ),
     Change(
         34,
         Matter.RUNNING,
-        "A Guaranteed pod is resized beside a static CPU manager where its CPUs stay as they are, and beside a static "
-        "memory manager where its memory does; before, it was not resized at all.",
+        "A Guaranteed pod is resized beside a static CPU manager where its CPUs stay as they are. Beside a static "
+        "memory manager it is where its memory does. Before, it was not resized at all.",
         "KEP-1287, `pkg/kubelet/allocation/allocation_manager.go`",
         "gates InPlacePodVerticalScalingExclusiveCPUs and InPlacePodVerticalScalingExclusiveMemory off (the default)",
     ),
@@ -175,7 +175,7 @@ CHANGES = (
     Change(
         36,
         Matter.VERDICT,
-        "Of a pod with resources of its own, pod scope aligns these as a whole, and container scope its containers "
+        "Of a pod with resources of its own, pod scope aligns these as a whole. Container scope aligns the containers "
         "that are limited to what they ask for. Refused where such containers leave nothing to others "
         "(EmptyPodSharedPoolError).",
         "KEP-5526, kubernetes/kubernetes#134768",

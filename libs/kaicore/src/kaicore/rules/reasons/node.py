@@ -85,7 +85,7 @@ class UntoleratedTaint(NodeReason, frozen=True, kw_only=True):
 
 
 class RejectedByKubelet(NodeReason, frozen=True, kw_only=True):
-    """Nodes whose kubelet rejected such a pod, and where nothing has changed since.
+    """Nodes with a kubelet that rejected such a pod, where nothing has changed since.
 
     Attributes:
         rejection: the kubelet's reason.

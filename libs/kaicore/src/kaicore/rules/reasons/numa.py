@@ -9,7 +9,7 @@ from kaicore.rules.reasons.base import NodeReason
 
 
 class NumaNeverFits(NodeReason, frozen=True, kw_only=True):
-    """Nodes whose zones could not take the pod even if the nodes had no others.
+    """Nodes with zones that could not take the pod even if the nodes had no others.
 
     Attributes:
         resource: which has too little in one zone.
@@ -59,7 +59,7 @@ class NumaWidthsDiffer(NodeReason, frozen=True, kw_only=True):
 
 
 class ZonesShort(NodeReason, frozen=True, kw_only=True):
-    """Nodes whose zones do not have what a container requests, as it is now.
+    """Nodes with zones that do not have what a container requests, as it is now.
 
     Attributes:
         resource: what it is about first.
@@ -100,7 +100,7 @@ class NumaMemoryGroups(ZonesShort, frozen=True, kw_only=True):
 
 
 class NumaWholeCores(NodeReason, frozen=True, kw_only=True):
-    """Nodes whose CPU manager gives whole cores only, and the pod asks for part of one.
+    """Nodes with a CPU manager that gives whole cores only; the pod asks for part of one.
 
     Attributes:
         resource: `cpu`.

@@ -67,7 +67,7 @@ class PodAntiAffinity(NodeReason, frozen=True, kw_only=True):
 
 
 class AntiAffinityOfOthers(NodeReason, frozen=True, kw_only=True):
-    """Nodes near pods whose anti-affinity excludes the pod.
+    """Nodes near pods with an anti-affinity that excludes the pod.
 
     Attributes:
         topology_key: of their anti-affinity.

@@ -1,0 +1,67 @@
+"""The documents stay short: few words, sentences of at most 25 words, how-to pages that begin with a command."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted(
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    if (ROOT / name).exists()
+)
+#: Words of all pages in the repository, as `wc -w` counts them.
+MOST_WORDS = 97_000
+MOST_WORDS_OF_DECISIONS = 19_000
+MOST_WORDS_OF_A_SENTENCE = 25
+
+#: Code, tables, and what stands in backticks or is the address of a link.
+_FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`]*`")
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+#: Where a paragraph ends, or an item of a list begins.
+_BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+\.) )|\n(?=#)")
+_END = re.compile(r"(?<=[.!?])[\"*)]*\s+(?=[A-Z(*\"]|code)|(?<=[;:])\s")
+
+
+def sentences(page: str) -> Iterator[str]:
+    """The sentences of a page outside code and tables; a part before a semicolon or a colon is one."""
+    prose = _ROW.sub("\n", _FENCED.sub("\n\n", page))
+    prose = _LINK.sub(r"\1", _CODE.sub("code", prose))
+    for block in _BLOCK.split(prose):
+        yield from _END.split(" ".join(block.split()))
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_documents_have_few_words() -> None:
+    assert sum(words(page.read_text()) for page in PAGES) <= MOST_WORDS
+    decisions = [page for page in PAGES if page.parent == ROOT / "docs/decisions"]
+    assert sum(words(page.read_text()) for page in decisions) <= MOST_WORDS_OF_DECISIONS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_sentences_of_a_page_are_short(page: Path) -> None:
+    long = [
+        sentence
+        for sentence in sentences(page.read_text())
+        if sum(bool(re.search(r"\w", word)) for word in sentence.split()) > MOST_WORDS_OF_A_SENTENCE
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/how-to").glob("*.md")), ids=lambda page: page.stem)
+def test_how_to_page_begins_with_a_command(page: Path) -> None:
+    assert re.match(r"# [^\n]+\n\n```\n", page.read_text())
