@@ -241,7 +241,8 @@ def devices() -> str:
         [
             "# Conformance of device allocation",
             "",
-            "Which parts of dynamic resource allocation ([devices](devices.md)) are as in Kubernetes, and the test of each.",
+            "This table says which parts of dynamic resource allocation ([devices](devices.md)) are as in Kubernetes,",
+            "with a test of each.",
             f"The answers of Kubernetes 1.37's allocator to {len(cases)} cases are recorded",
             "(`k8s.io/dynamic-resource-allocation/structured`): whether a node can serve the claims, and with which",
             "devices. The last column says in how many of them a part is asked for.",
