@@ -44,8 +44,6 @@ not here, or of another form. How it is installed: [deploy](../how-to/deploy.md)
 (further settings as variables, [settings](settings.md)), `resources`, `nodeSelector`, `tolerations`
 and `priorityClassName`.
 
-| value | default | meaning |
-|---|---|---|
 """
 
 Json = dict[str, Any]
@@ -107,7 +105,7 @@ def findings(values: Json) -> list[str]:
 
 
 def reference() -> str:
-    """Return the page of docs/reference that tells of each value."""
+    """Return the page of docs/reference with a line for each value."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     with helm_python.Chart.load(CHART) as chart:
         defaults = chart.values
@@ -116,7 +114,9 @@ def reference() -> str:
         # Values of one name that say the same stand together.
         key = (path.rpartition(".")[2], shown, meaning) if shown else (path,)
         alike.setdefault((*key, shown, meaning), []).append(f"`{path}`")
-    return _HEAD + "".join(f"| {', '.join(paths)} | {key[-2]} | {key[-1]} |\n" for key, paths in alike.items())
+    return _HEAD + "".join(
+        f"- {', '.join(paths)}{f' ({key[-2]})' if key[-2] else ''}: {key[-1]}\n" for key, paths in alike.items()
+    )
 
 
 def _rows(schema: Json, whole: Json, default: Any, path: str) -> Iterator[tuple[str, str, str]]:
