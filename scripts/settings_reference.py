@@ -48,11 +48,11 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def page() -> str:
     """The flags and environment variables of every program."""
-    own = _described(ServiceSettings)
+    own = described(ServiceSettings)
     rows_by_program = {
         program: [
             _row(name, one)
-            for name, one in _described(cls).items()
+            for name, one in described(cls).items()
             if name not in own or one.default != own[name].default
         ]
         for program, cls in PROGRAMS.items()
@@ -71,9 +71,9 @@ def page() -> str:
         + "\n".join(f"{_line(row)} ({', '.join(programs)})" for row, programs in shared.items()),
     ]
     for program, rows in rows_by_program.items():
-        described = DESCRIBED_ELSEWHERE.get(program)
+        elsewhere = DESCRIBED_ELSEWHERE.get(program)
         lines = "\n".join(_line(row) for row in rows if row not in shared)
-        parts.append(f"## `{program}`\n\n" + (f"See [its page]({described})." if described else lines))
+        parts.append(f"## `{program}`\n\n" + (f"See [its page]({elsewhere})." if elsewhere else lines))
     return "\n\n".join(parts) + "\n"
 
 
@@ -90,7 +90,7 @@ class _Described(typing.NamedTuple):
     description: str
 
 
-def _described(cls: type[ServiceSettings] | type[AgentSettings]) -> dict[str, _Described]:
+def described(cls: type[ServiceSettings] | type[AgentSettings]) -> dict[str, _Described]:
     if issubclass(cls, AgentSettings):
         return {
             name: _Described(PydanticUndefined if setting.required else setting.default, setting.description)

@@ -36,8 +36,8 @@ def test_reference_has_every_event_type_command_and_program() -> None:
 @pytest.mark.parametrize("program", settings_reference.DESCRIBED_ELSEWHERE)
 def test_page_of_a_simulator_has_every_setting_of_it(program: str) -> None:
     described = (reference.REFERENCE / settings_reference.DESCRIBED_ELSEWHERE[program]).read_text()
-    shared = settings_reference.ServiceSettings.model_fields
-    for name in settings_reference.PROGRAMS[program].model_fields:
+    shared = settings_reference.described(settings_reference.ServiceSettings)
+    for name in settings_reference.described(settings_reference.PROGRAMS[program]):
         flags = (f"`--{name.replace('_', '-')}`", f"`--no-{name.replace('_', '-')}`")
         assert name in shared or any(flag in described for flag in flags), name
 
