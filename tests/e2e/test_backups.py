@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -17,6 +16,7 @@ from kaicore.runtime.embedded.postgres import programs_of
 
 from tests.e2e.cluster import PATIENCE_S
 from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, bound, ours, pod_manifest
+from tests.kai_commands import kai as run_kai
 from tests.new_events import new_event, unit
 from tests.servers import lay_out_postgres, scratch_directory
 
@@ -118,8 +118,7 @@ def to_database(url: str, name: str) -> str:
 
 def kai(stack: LiveStack, *arguments: str, code: int = 0) -> str:
     """Run a `kai` command on the stack's data directory; what it says."""
-    command = [sys.executable, "-m", "kai_cli.main", *arguments, "--data-dir", str(stack.directory.root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    done = run_kai(*arguments, "--data-dir", str(stack.directory.root), timeout=PATIENCE_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 

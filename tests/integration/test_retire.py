@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -19,6 +18,7 @@ from kaicore.rules.events.payloads import ClusterRegistered, DispatchSubmitted, 
 from kaicore.rules.hub.hub_state import HUB, DispatchStage, cluster_stream, dispatch_stream, queue_stream
 
 from tests.integration.scheduling import Facts, placed, scheduling
+from tests.kai_commands import kai as run_kai
 
 C = "cluster-a"
 DAY = 24 * 3600 * 1_000_000
@@ -36,14 +36,7 @@ class Clock:
 
 def kai(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
-    return subprocess.run(
-        [sys.executable, "-m", "kai_cli.main", *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return run_kai(*map(str, arguments), environment=environment)
 
 
 @pytest.fixture
