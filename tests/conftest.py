@@ -25,7 +25,7 @@ from psycopg import sql
 from xdist.remote import Producer
 
 from tests.servers import nats_server, postgres_server, scratch_directory
-from tests.workers import StacksInTurn
+from tests.workers import StacksInTurn, stacks_first
 
 # The gate tries the same examples each time, so that a submission is judged by what it changed; other runs look
 # for new ones.
@@ -52,6 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StacksInTurn:
     """See `tests/workers.py`."""
     return StacksInTurn(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """See `tests/workers.py`."""
+    items[:] = stacks_first(items)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,7 @@
-"""Backups of a running stack, and what comes of a restore: the commands of docs/how-to/back-up-and-restore.md."""
+"""Backups of a running stack, and what comes of a restore: the commands of docs/how-to/back-up-and-restore.md.
+
+A bus that is lost is filled from the log in `test_own_cluster.py`.
+"""
 
 import json
 import shutil
@@ -185,12 +188,3 @@ async def test_a_stack_restored_to_a_moment_of_the_past_goes_on_and_promises_not
     # Seals show that the log ends otherwise than it did, and that what is before the restored point is what it was.
     said = kai(stack, "audit", "verify", "--against", str(seals), code=1)
     assert f"the log was rewritten somewhere from event {sealed + 1} to this one" in said
-
-
-async def test_a_lost_bus_is_filled_from_the_log_and_work_goes_on(stack: BackedUpStack) -> None:
-    stack.interrupt()
-    shutil.rmtree(stack.directory.nats)
-    stack.start()
-    await stack.create(pod_manifest("bus", cpu="1", memory="1Gi"))
-    await stack.until(bound(1, "bus"))
-    await stack.check()
