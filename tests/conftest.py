@@ -8,6 +8,7 @@ coroutine comes too late, because servers are started by an event loop of their 
 """
 
 import asyncio
+import gc
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -52,6 +53,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StacksInTurn:
     """See `tests/workers.py`."""
     return StacksInTurn(config, log)
+
+
+# What collecting leaves stays for as long as the process runs: to look through it for garbage again and again took a
+# twelfth of the time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, but not among what there is by now."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
