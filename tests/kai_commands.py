@@ -70,18 +70,16 @@ def server() -> Path:
         cwd=Path(__file__).parents[1],
         start_new_session=True,
     )
-    atexit.register(_end, process, address)
+    atexit.register(_end, process)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return address
 
 
-def _end(process: subprocess.Popen[bytes], address: Path) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     process.stdin.close()
     process.wait()
-    address.unlink(missing_ok=True)
-    address.parent.rmdir()
 
 
 def put_on_path(directory: Path) -> None:
@@ -128,6 +126,8 @@ def _serve(address: str) -> None:
         while True:
             ready, _, _ = select.select([0, woken, listening], [], [])
             if 0 in ready:
+                Path(address).unlink()
+                Path(address).parent.rmdir()
                 return
             if woken in ready:
                 with suppress(BlockingIOError):
