@@ -1,24 +1,41 @@
 """Which tests of `make test` run beside which: with pytest-xdist, each file by one worker, in the files' order.
 
-Whole stacks are one unit: twelve processes and more each, with kubelets and timeouts of their own, so one worker runs
-them one after another, and the others have what is left of the machine for everything else. That unit comes first
-(`tests/chaos`, `tests/e2e`), and the short files of `tests/unit` last, so that all workers end at about the same time.
+Whole stacks are two units: twelve processes and more each, with kubelets and timeouts of their own, so never more than
+two run at once, and the third worker has what is left of the machine for everything else. The two units come first,
+and the short files of `tests/unit` last, so that all workers end at about the same time. There are three workers on two
+cores: each collects all tests, which takes it 15 s of CPU, and one that waits for a stack leaves its core to another.
 """
+
+from collections.abc import Sequence
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-_STACKS = "stacks"
-_WITH_STACKS = ("tests/chaos/test_storm.py", "tests/e2e/")
+#: By unit, how the names of its tests begin; the first unit that fits.
+_UNITS = {
+    "demonstrations": ("tests/e2e/test_demo.py", "tests/e2e/test_documented_commands.py", "tests/e2e/test_living.py"),
+    "stacks": ("tests/chaos/test_storm.py", "tests/e2e/"),
+}
+_STACKS = tuple(_UNITS)
+
+
+def unit_of(nodeid: str) -> str | None:
+    """Return the unit of whole stacks that a test belongs to; None for a test of anything else."""
+    return next((unit for unit, beginnings in _UNITS.items() if nodeid.startswith(beginnings)), None)
+
+
+def stacks_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests with those of the units first, each otherwise where it was."""
+    return sorted(items, key=lambda item: _STACKS.index(unit) if (unit := unit_of(item.nodeid)) else len(_STACKS))
 
 
 class StacksInTurn(LoadFileScheduling):
-    """One unit of work for all whole stacks, and one for each file of other tests."""
+    """One unit of work for each of the units of whole stacks, and one for each file of other tests."""
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         config.option.loadscopereorder = False
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        return _STACKS if nodeid.startswith(_WITH_STACKS) else super()._split_scope(nodeid)
+        return unit_of(nodeid) or super()._split_scope(nodeid)

@@ -64,6 +64,16 @@ async def publish(log: EventLog, bus: Bus, cluster: str, *, first: int = 1) -> N
     await bus.publish(cluster, [to_message(event, max_data=MAX_DATA) for event in events])
 
 
+async def settled(log: EventLog, bus: Bus, cluster: str, count: int) -> Reader:
+    """Append and publish so many events; a reader that has read them and reads from the bus by now."""
+    await append(log, cluster, count)
+    await publish(log, bus, cluster)
+    reader = Reader(log, bus, cluster)
+    await reader.read_to(count)
+    await reader.settle_on_bus()
+    return reader
+
+
 async def test_live_events_come_from_the_bus_to_readers_of_any_position(log: EventLog, bus: Bus, cluster: str) -> None:
     await append(log, cluster, 700)
     await publish(log, bus, cluster, first=600)
@@ -85,11 +95,7 @@ async def test_live_events_come_from_the_bus_to_readers_of_any_position(log: Eve
 
 
 async def test_a_deleted_stream_is_made_up_for_and_its_successor_used(log: EventLog, bus: Bus, cluster: str) -> None:
-    await append(log, cluster, 100)
-    await publish(log, bus, cluster)
-    reader = Reader(log, bus, cluster)
-    await reader.read_to(100)
-    await reader.settle_on_bus()
+    reader = await settled(log, bus, cluster, 100)
     await bus.delete_stream(cluster)
     head = await append(log, cluster, 100)
     await reader.read_to(head)
@@ -106,11 +112,7 @@ async def test_a_deleted_stream_is_made_up_for_and_its_successor_used(log: Event
 
 
 async def test_a_large_event_is_fetched_and_the_bus_used_again(log: EventLog, bus: Bus, cluster: str) -> None:
-    await append(log, cluster, 1)
-    await publish(log, bus, cluster)
-    reader = Reader(log, bus, cluster)
-    await reader.read_to(1)
-    await reader.settle_on_bus()
+    reader = await settled(log, bus, cluster, 1)
     large = new_event(payload=NodeDeleted(uid="u1", name="x" * MAX_DATA))
     await log.append(cluster, [unit(large)])
     await publish(log, bus, cluster)
@@ -126,11 +128,7 @@ async def test_a_large_event_is_fetched_and_the_bus_used_again(log: EventLog, bu
 
 
 async def test_another_logs_events_are_not_delivered(log: EventLog, bus: Bus, cluster: str) -> None:
-    await append(log, cluster, 5)
-    await publish(log, bus, cluster)
-    reader = Reader(log, bus, cluster)
-    await reader.read_to(5)
-    await reader.settle_on_bus()
+    reader = await settled(log, bus, cluster, 5)
     other = MemoryLog(clock=lambda: 1)
     await append(other, cluster, 8)
     await publish(other, bus, cluster)
@@ -143,11 +141,7 @@ async def test_another_logs_events_are_not_delivered(log: EventLog, bus: Bus, cl
 
 
 async def test_events_appended_by_the_reader_are_read_at_once(log: EventLog, bus: Bus, cluster: str) -> None:
-    await append(log, cluster, 5)
-    await publish(log, bus, cluster)
-    reader = Reader(log, bus, cluster)
-    await reader.read_to(5)
-    await reader.settle_on_bus()
+    reader = await settled(log, bus, cluster, 5)
     for _ in range(3):
         head = await append(log, cluster, 4)
         assert [event.position for event in await reader.feed.catch_up(head)] == list(range(head - 3, head + 1))
@@ -174,11 +168,7 @@ async def test_own_events_are_delivered_after_those_before_them_as_the_append_re
 
 
 async def test_closing_ends_a_waiting_reader(log: EventLog, bus: Bus, cluster: str) -> None:
-    await append(log, cluster, 5)
-    await publish(log, bus, cluster)
-    reader = Reader(log, bus, cluster)
-    await reader.read_to(5)
-    await reader.settle_on_bus()
+    reader = await settled(log, bus, cluster, 5)
     waiting = asyncio.ensure_future(reader.feed.next_batch())
     await asyncio.sleep(0)
     await reader.feed.close()

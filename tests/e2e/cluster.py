@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -23,6 +23,8 @@ import yaml
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
+
+from tests.servers import scratch_directory
 
 Json = dict[str, Any]
 
@@ -259,6 +261,21 @@ class Cluster:
         async with self.client() as client:
             for node in nodes:
                 await client.delete(f"/api/v1/nodes/{node}")
+
+
+@contextmanager
+def cluster_of(profile: str) -> Iterator[Cluster]:
+    """Run a cluster with a fleet, which is named or given as YAML."""
+    with scratch_directory() as root:
+        if "\n" in profile:
+            (root / "profile.yaml").write_text(profile)
+            profile = str(root / "profile.yaml")
+        running = Cluster(root, profile=profile)
+        try:
+            running.start()
+            yield running
+        finally:
+            running.stop()
 
 
 async def _exists(client: KubeClient, path: str) -> bool:

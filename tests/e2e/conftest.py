@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, cluster_of
 from tests.e2e.live_stack import LiveStack, running
-from tests.servers import scratch_directory
 
 
 @pytest.fixture
@@ -17,18 +16,9 @@ def cluster_profile() -> str:
 
 @pytest.fixture
 def cluster(cluster_profile: str) -> Iterator[Cluster]:
-    """See `tests.e2e.cluster`."""
-    with scratch_directory() as root:
-        profile = cluster_profile
-        if "\n" in profile:
-            (root / "profile.yaml").write_text(profile)
-            profile = str(root / "profile.yaml")
-        running = Cluster(root, profile=profile)
-        try:
-            running.start()
-            yield running
-        finally:
-            running.stop()
+    """See `tests.e2e.cluster`; a test module may have one for all of its tests."""
+    with cluster_of(cluster_profile) as running:
+        yield running
 
 
 @pytest.fixture

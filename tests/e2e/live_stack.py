@@ -29,6 +29,7 @@ from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
+from tests.kai_commands import kai
 from tests.servers import lay_out_postgres
 
 #: More GPUs than any node has.
@@ -297,13 +298,7 @@ class LiveStack:
 
 def alone(*arguments: str, code: int = 0) -> Any:
     """Run a `kai` command with `-o json`; its answer."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kai_cli.main", *arguments, "-o", "json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    done = kai(*arguments, "-o", "json", timeout=PATIENCE_S)
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout)
 

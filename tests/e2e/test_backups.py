@@ -1,9 +1,11 @@
-"""Backups of a running stack, and what comes of a restore: the commands of docs/how-to/back-up-and-restore.md."""
+"""Backups of a running stack, and what comes of a restore: the commands of docs/how-to/back-up-and-restore.md.
+
+A bus that is lost is filled from the log in `test_own_cluster.py`.
+"""
 
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -17,6 +19,7 @@ from kaicore.runtime.embedded.postgres import programs_of
 
 from tests.e2e.cluster import PATIENCE_S
 from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, bound, ours, pod_manifest
+from tests.kai_commands import kai as run_kai
 from tests.new_events import new_event, unit
 from tests.servers import lay_out_postgres, scratch_directory
 
@@ -118,8 +121,7 @@ def to_database(url: str, name: str) -> str:
 
 def kai(stack: LiveStack, *arguments: str, code: int = 0) -> str:
     """Run a `kai` command on the stack's data directory; what it says."""
-    command = [sys.executable, "-m", "kai_cli.main", *arguments, "--data-dir", str(stack.directory.root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    done = run_kai(*arguments, "--data-dir", str(stack.directory.root), timeout=PATIENCE_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -186,12 +188,3 @@ async def test_a_stack_restored_to_a_moment_of_the_past_goes_on_and_promises_not
     # Seals show that the log ends otherwise than it did, and that what is before the restored point is what it was.
     said = kai(stack, "audit", "verify", "--against", str(seals), code=1)
     assert f"the log was rewritten somewhere from event {sealed + 1} to this one" in said
-
-
-async def test_a_lost_bus_is_filled_from_the_log_and_work_goes_on(stack: BackedUpStack) -> None:
-    stack.interrupt()
-    shutil.rmtree(stack.directory.nats)
-    stack.start()
-    await stack.create(pod_manifest("bus", cpu="1", memory="1Gi"))
-    await stack.until(bound(1, "bus"))
-    await stack.check()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.live_stack import PATIENCE_S
+from tests.kai_commands import kai
 from tests.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
@@ -83,14 +84,7 @@ def ask_what_the_readme_asks(data: Path) -> None:
     commands = re.findall(r"^\$ \.venv/bin/kai (.*)$", readme, flags=re.MULTILINE)
     assert len(commands) >= 4
     for command in commands:
-        asked = subprocess.run(
-            [sys.executable, "-m", "kai_cli.main", *shlex.split(command)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"KAI_DATA_DIR": str(data)},
-            timeout=PATIENCE_S,
-        )
+        asked = kai(*shlex.split(command), environment=os.environ | {"KAI_DATA_DIR": str(data)}, timeout=PATIENCE_S)
         # A log of two clusters: the first one is meant.
         assert asked.returncode == 0, f"kai {command}: {asked.stdout}{asked.stderr}"
         shown = readme.partition(f"kai {command}\n")[2].partition("\n")[0]

@@ -4,8 +4,9 @@ A real one needs the resourceclaim-controller of kube-controller-manager. The no
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 
-from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
+from tests.e2e.cluster import PATIENCE_S, Cluster, cluster_of, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
 
 pytestmark = [
@@ -42,13 +43,15 @@ groups:
 """
 
 
-@pytest.fixture
-def cluster_profile() -> str:
-    return PROFILE
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with cluster_of(PROFILE) as running:
+        yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stack(cluster: Cluster) -> Iterator[LiveStack]:
+    """One for all tests, each of which has a driver of its own and takes away what it made."""
     if cluster.simulated:
         asyncio.run(serve_pod_groups(cluster))
     with running(LiveStack(cluster.root / "kai", cluster)) as live:
@@ -65,8 +68,11 @@ async def serve_pod_groups(cluster: Cluster) -> None:
 
 @asynccontextmanager
 async def two_gpus_each(stack: LiveStack) -> AsyncIterator[str]:
-    """A GPU on each zone of each node, by a driver of the tests' own; yields the name of its class."""
-    driver = f"{stack.namespace}.example.com"
+    """A GPU on each zone of each node, by a driver of the test's own; yields the name of its class.
+
+    What the test made in its namespace is gone afterwards.
+    """
+    driver = f"gpus-{secrets.token_hex(4)}.{stack.namespace}.example.com"
     spec = {
         "selectors": [{"cel": {"expression": f'device.driver == "{driver}"'}}],
         "extendedResourceName": f"{driver}/gpu",
@@ -86,8 +92,23 @@ async def two_gpus_each(stack: LiveStack) -> AsyncIterator[str]:
         try:
             yield driver
         finally:
+            await clear(stack, client)
             for path in (f"deviceclasses/{driver}", *(f"resourceslices/{name}-{driver}" for name in names)):
                 await client.delete(f"{RESOURCE}/{path}", {})
+
+
+async def clear(stack: LiveStack, client: KubeClient) -> None:
+    """Delete pods, claims and their templates, and wait until they are gone."""
+    of_namespace = f"{RESOURCE}/namespaces/{stack.namespace}"
+    for path in (
+        f"/api/v1/namespaces/{stack.namespace}/pods",
+        f"{of_namespace}/resourceclaims",
+        f"{of_namespace}/resourceclaimtemplates",
+    ):
+        for one in await items(client, path):
+            with suppress(ApiStatus):
+                await client.delete(f"{path}/{one['metadata']['name']}", {})
+        await until(client, path, lambda left: not left)
 
 
 async def items(client: KubeClient, path: str) -> list[Json]:
@@ -105,13 +126,15 @@ def with_claim(pod: Json, **reference: str) -> Json:
     return pod
 
 
-def pods_of(stack: LiveStack, state: ClusterState, prefix: str = "") -> list[PodEntry]:
-    """The test's own pods: a real cluster may still have those of earlier tests."""
-    return [entry for entry in ours(state, prefix) if entry.pod.namespace == stack.namespace]
+def pods_of(stack: LiveStack, state: ClusterState, *prefixes: str) -> list[PodEntry]:
+    """The test's own pods: the log and a real cluster may still have those of earlier tests."""
+    return [
+        entry for entry in ours(state) if entry.pod.namespace == stack.namespace and entry.pod.name.startswith(prefixes)
+    ]
 
 
-def are(stack: LiveStack, phase: str, count: int) -> Callable[[ClusterState], bool]:
-    return lambda state: sum(entry.pod.phase == phase for entry in pods_of(stack, state)) == count
+def are(stack: LiveStack, phase: str, count: int, *prefixes: str) -> Callable[[ClusterState], bool]:
+    return lambda state: sum(entry.pod.phase == phase for entry in pods_of(stack, state, *prefixes)) == count
 
 
 async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_go(stack: LiveStack) -> None:
@@ -121,12 +144,12 @@ async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_g
         await client.post(f"{of_namespace}/resourceclaimtemplates", template)
         pods = [pod_manifest(f"own-{number}", cpu="4", memory="4Gi") for number in range(5)]
         await stack.create(*(with_claim(pod, resourceClaimTemplateName="one") for pod in pods))
-        state = await stack.until(are(stack, "Running", 4))
+        state = await stack.until(are(stack, "Running", 4, "own"))
         claims = {one["metadata"]["name"]: one for one in await items(client, f"{of_namespace}/resourceclaims")}
         given = set()
-        by_phase = {entry.pod.name: entry.pod.phase for entry in pods_of(stack, state)}
+        by_phase = {entry.pod.name: entry.pod.phase for entry in pods_of(stack, state, "own")}
         (waiting,) = (name for name, phase in by_phase.items() if phase != "Running")
-        for entry in pods_of(stack, state):
+        for entry in pods_of(stack, state, "own"):
             if entry.pod.name == waiting:
                 continue
             (use,) = entry.pod.resource_claims
@@ -144,7 +167,7 @@ async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_g
         for pod in pods:
             if pod["metadata"]["name"] != waiting:
                 await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})
-        await stack.until(are(stack, "Running", 1))
+        await stack.until(are(stack, "Running", 1, "own"))
         await until(client, f"{of_namespace}/resourceclaims", lambda left: len(left) == 1)
         await stack.check()
 
@@ -156,7 +179,7 @@ async def test_pods_share_a_claim_and_others_get_devices_by_extended_resources(s
         sharing = [pod_manifest(f"sharing-{number}", seconds=1, cpu="1", memory="1Gi") for number in range(2)]
         extended = pod_manifest("extended", seconds=1, cpu="1", memory="1Gi", **{f"{driver}/gpu": "2"})
         await stack.create(*(with_claim(pod, resourceClaimName="shared") for pod in sharing), extended)
-        state = await stack.until(are(stack, "Succeeded", 3))
+        state = await stack.until(are(stack, "Succeeded", 3, "sharing", "extended"))
         assert len({entry.pod.node_name for entry in pods_of(stack, state, "sharing")}) == 1
         pod = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{stack.namespace}/pods/extended"))
         made = pod["status"]["extendedResourceClaimStatus"]
@@ -183,17 +206,17 @@ async def test_pods_of_a_pod_group_share_the_claim_of_its_template(cluster: Clus
         for pod in pods:
             pod["spec"]["schedulingGroup"] = {"podGroupName": "train"}
         await stack.create(*pods)
-        state = await stack.until(are(stack, "Running", 3))
+        state = await stack.until(are(stack, "Running", 3, "train"))
         claims = await items(client, f"{of_namespace}/resourceclaims")
         (owner,) = claims[0]["metadata"]["ownerReferences"]
         assert (len(claims), owner["kind"], owner["name"]) == (1, "PodGroup", "train")
         assert {one["uid"] for one in claims[0]["status"]["reservedFor"]} >= {
-            entry.pod.uid for entry in pods_of(stack, state)
+            entry.pod.uid for entry in pods_of(stack, state, "train")
         }
-        assert {entry.pod.node_name for entry in pods_of(stack, state)} == {
+        assert {entry.pod.node_name for entry in pods_of(stack, state, "train")} == {
             claims[0]["status"]["allocation"]["devices"]["results"][0]["pool"]
         }
-        await stack.until(are(stack, "Succeeded", 3))
+        await stack.until(are(stack, "Succeeded", 3, "train"))
         for pod in pods:
             await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})
         await client.delete(f"{groups}/train", {})

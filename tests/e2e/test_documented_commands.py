@@ -24,6 +24,7 @@ from kai_cli.paths import DataDirectory
 from kaicore.runtime.embedded import embedded_url_of
 
 from tests.e2e.live_stack import PATIENCE_S
+from tests.kai_commands import put_on_path
 from tests.servers import scratch_directory
 from tests.unit.cli.test_documented_commands import (
     PAGES,
@@ -191,16 +192,42 @@ def _commands() -> list[tuple[str, str]]:
 
 
 COMMANDS = _commands()
+
+
+def _words(line: str) -> set[str]:
+    """The words of a line without moments and profiles, and the first cluster's name: one is as good as another."""
+    line = line.replace("kai fleet", "kai-fleet").removeprefix(".venv/bin/")
+    line = re.sub(r"--from (-\d+[mh]|1 --to 200)", "--from MOMENT", line)
+    profiles = " --profile [^/ ]+" if line.startswith(("kai up", "kai-fleet")) else " --cluster demo"
+    return set(re.sub(rf"{profiles}(?= |$)", "", line).split())
+
+
+def _told_apart(commands: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The commands without those of which another has all words.
+
+    A right command stays one with fewer flags: `tests/unit/cli/test_documented_commands.py` holds each against the
+    command line, and the tests of its answers run it without any.
+    """
+    words = [_words(line) for _, line in commands]
+    return [
+        one
+        for number, (one, its) in enumerate(zip(commands, words, strict=True))
+        if its not in words[:number] and not any(its < others for others in words)
+    ]
+
+
 #: They ask no server: `tests/unit/cli/test_documented_commands.py` runs each of them.
 ASKS_NOTHING = ("kai completion",)
 #: They decide anew all that was decided since, so they come first: work keeps coming as long as commands are run.
 DECIDES_ANEW = ("kai what-if history", "kai what-if --from", "kai replay --from")
+_ENDING = [
+    (where, line)
+    for where, line in COMMANDS
+    if not line.startswith((*GOES_ON, *ASKS_NOTHING, THE_DEMONSTRATION)) and FOLLOWING not in line
+]
+#: All of them with KAI_TEST_LONG=1.
 SHORT = sorted(
-    (
-        (where, line)
-        for where, line in COMMANDS
-        if not line.startswith((*GOES_ON, *ASKS_NOTHING, THE_DEMONSTRATION)) and FOLLOWING not in line
-    ),
+    _ENDING if "KAI_TEST_LONG" in os.environ else _told_apart(_ENDING),
     key=lambda one: not one[1].removeprefix(".venv/bin/").startswith(DECIDES_ANEW),
 )
 LONG = [(where, line) for where, line in COMMANDS if line.startswith(tuple(GOES_ON))]
@@ -219,7 +246,10 @@ class Shell:
 
     def __post_init__(self) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
-        path = f"{Path(sys.executable).parent}:{inherited['PATH']}"
+        programs = self.here / "bin"
+        programs.mkdir()
+        put_on_path(programs)
+        path = f"{programs}:{Path(sys.executable).parent}:{inherited['PATH']}"
         self.environment = {**inherited, "PATH": path, "HOME": str(self.here)}
         (self.here / ".venv").symlink_to(sys.prefix)
 
@@ -283,7 +313,9 @@ def demonstration() -> Iterator[Shell]:
         shutil.copytree(ROOT / "docs/how-to/topologies", here / "docs/how-to/topologies")
         (here / "nodes.csv").write_text(NODES_CSV)
         (here / "pods.csv").write_text(PODS_CSV)
-        with shell.running("kai demo --examples examples --clusters 2", until="demo-2: is one of the hub's, and runs"):
+        # Work of teams comes for a while only: what is asked afterwards is asked of a log that stays as it is.
+        demo = "kai demo --examples examples --clusters 2 --for 15s"
+        with shell.running(demo, until="demo-2: is one of the hub's, and runs"):
             directory = DataDirectory(here / ".kai")
             running = directory.running()
             assert running is not None
@@ -371,29 +403,20 @@ def beside(demonstration: Shell) -> Iterator[Shell]:
             yield shell
 
 
-def _words(line: str) -> set[str]:
-    """The words of a line without a profile that comes with the product: one of them is as good as another.
-
-    `kai fleet` is `kai-fleet`, and `tests/e2e/cluster.py` starts it for whole stacks.
-    """
-    return set(re.sub(r" --profile [^/ ]+(?= |$)", "", line.replace("kai fleet", "kai-fleet")).split())
-
-
-def _is_part_of_another(line: str) -> bool:
-    return any(_words(line) < _words(other) for _, other in LONG)
-
-
 #: Whole stacks that other tests start: `tests/chaos/test_second_instances.py`, `tests/chaos/test_agent_dials_out.py`,
-#: `tests/e2e/test_shadow.py`; that of one kubeconfig per service by `tests/e2e/test_stack.py`, while
-#: `tests/unit/cli/test_kubeconfigs.py` says which one a service gets that is not named. Here only with KAI_TEST_LONG=1.
-STARTED_ELSEWHERE = ("--ha", "--schedulers", "--shadow", "watcher=")
+#: `tests/e2e/test_shadow.py`, `tests/e2e/test_autoscaling.py`; two clusters are the demonstration itself. That of one
+#: kubeconfig per service is started by `tests/e2e/test_stack.py`, while `tests/unit/cli/test_kubeconfigs.py` says which
+#: one a service gets that is not named. Here only with KAI_TEST_LONG=1.
+STARTED_ELSEWHERE = ("--ha", "--schedulers", "--shadow", "--kubeconfig", "--scheduler-config", "--clusters")
 
 LONGER = [
     (where, line)
-    for where, line in LONG
+    for where, line in _told_apart(LONG)
     if not line.startswith("kai-apiserver")
-    and not _is_part_of_another(line)
-    and ("KAI_TEST_LONG" in os.environ or not any(f" {flag}" in line for flag in STARTED_ELSEWHERE))
+    and (
+        "KAI_TEST_LONG" in os.environ
+        or not (line.startswith("kai up") and any(f" {flag}" in line for flag in STARTED_ELSEWHERE))
+    )
 ]
 # With --install-crds first: without, a fleet ends on a server that has none yet.
 LONGER.sort(key=lambda item: ("fleet" not in item[1], "--install-crds" not in item[1]))

@@ -19,7 +19,7 @@ from kaicore.kube.kinds.table import GROUP_KINDS, KINDS
 from kaicore.kube.normalize.storage import SELECTED_NODE_ANNOTATION
 from kaicore.kube.wire.resources import OptionalResource
 
-from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, foreign_kubeconfig
+from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, cluster_of, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running
 from tests.e2e.rights import Right, granted, rights_of, used
 
@@ -39,9 +39,10 @@ QUEUES = "/apis/scheduling.run.ai/v2/queues"
 _EVERYBODYS = ("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "clustertrustbundles")
 
 
-@pytest.fixture
-def cluster_profile() -> str:
-    return TWO_GPU_NODES
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with cluster_of(TWO_GPU_NODES) as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The whole stack as an operator runs it: `kai up`, pods, questions, Ctrl-C, and `kai up` again.
 
-On an API server of its own with `--kubeconfig`, each service with its own account; and on the simulated cluster that
-`kai up` brings itself."""
+On an API server of its own with `--kubeconfig`, each service with its own account. On the simulated cluster that
+`kai up` brings itself: `test_own_cluster.py`."""
 
 import asyncio
 from collections.abc import Iterator
@@ -23,7 +23,6 @@ from tests.e2e.live_stack import (
     pod_manifest,
     running,
 )
-from tests.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 
@@ -32,13 +31,6 @@ pytestmark = pytest.mark.slow
 def stack(cluster: Cluster) -> Iterator[LiveStack]:
     live = LiveStack(cluster.root / "kai", cluster)
     with running(live):
-        yield live
-
-
-@pytest.fixture
-def own_stack() -> Iterator[LiveStack]:
-    """A stack on the simulated cluster that it brings itself."""
-    with scratch_directory() as root, running(LiveStack(root)) as live:
         yield live
 
 
@@ -153,14 +145,3 @@ def _replayed_from_the_file_alone(stack: LiveStack) -> None:
     assert (audit["ok"], audit["head"]["hash"]) == (True, last["hash"])
     verdict = alone("why", f"{stack.namespace}/stays-0", *there)["verdict"]
     assert verdict == stack.ask("why", f"{stack.namespace}/stays-0")["verdict"]
-
-
-async def test_a_supervisor_that_is_killed_takes_all_with_it_and_the_next_goes_on(own_stack: LiveStack) -> None:
-    await own_stack.create(*(pod_manifest(f"a-{number}", cpu="1", memory="1Gi") for number in range(5)))
-    await own_stack.until(bound(5, "a"))
-    own_stack.kill()
-    own_stack.start()
-    await own_stack.create(*(pod_manifest(f"b-{number}", cpu="1", memory="1Gi") for number in range(5)))
-    state = await own_stack.until(lambda state: bound(5, "b")(state) and state.counters.bound >= 10)
-    assert state.counters.bound == 10
-    await own_stack.check()

@@ -1,8 +1,6 @@
 """The API answers from the log, and says clearly what it cannot."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -25,6 +23,7 @@ from tests.factory import amounts, node, pod
 from tests.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_shadowing import recorded, seen, shadowing
+from tests.kai_commands import kai
 
 
 class Api:
@@ -212,11 +211,8 @@ async def _kai(*arguments: str) -> bytes:
 
 
 async def _ended(*arguments: str) -> tuple[int, bytes, bytes]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kai_cli.main", *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, err = await process.communicate()
-    return process.returncode or 0, out, err
+    done = await asyncio.to_thread(kai, *arguments)
+    return done.returncode, done.stdout.encode(), done.stderr.encode()
 
 
 async def test_unknown_subject_is_answered_as_not_found(api: Api, cluster_name: str) -> None:

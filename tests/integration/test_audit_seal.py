@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,7 +9,6 @@ import psycopg
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from kai_cli.main import main
 from kaicore.ledger.log.chain import event_hash
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.partitions import Month
@@ -20,10 +17,10 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
+from tests.called_kai import Run, caller
 from tests.integration.scheduling import Facts
 
 C = "cluster-a"
-Run = Callable[..., tuple[int, str]]
 
 
 async def fill(url: str, count: int = 4) -> None:
@@ -47,14 +44,7 @@ def kai(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.setenv("KAI_DATABASE_URL", url)
     monkeypatch.delenv("KAI_DATA_DIR", raising=False)
 
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["kai", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        output = capsys.readouterr()
-        return int(ended.value.code or 0), output.out + output.err
-
-    return run
+    return caller(monkeypatch, capsys)
 
 
 def keys(directory: Path) -> tuple[str, str]:

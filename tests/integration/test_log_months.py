@@ -15,29 +15,20 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from tests.new_events import unit
+from tests.stopped_clock import StoppedClock
 
 C = "cluster-a"
 JANUARY = Month(2031, 1)
 DAY = 24 * 3600 * 1_000_000
 
 
-class Clock:
-    """Stands still until told otherwise."""
-
-    def __init__(self) -> None:
-        self.now = JANUARY.start
-
-    def __call__(self) -> int:
-        return self.now
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock(JANUARY.start)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def log(empty_database_url: str, clock: Clock) -> AsyncIterator[PostgresLog]:
+async def log(empty_database_url: str, clock: StoppedClock) -> AsyncIterator[PostgresLog]:
     from kaicore.ledger.log.migrate import upgrade
 
     await asyncio.to_thread(upgrade, empty_database_url)
@@ -45,7 +36,7 @@ async def log(empty_database_url: str, clock: Clock) -> AsyncIterator[PostgresLo
         yield opened
 
 
-async def fill(log: PostgresLog, clock: Clock, *, months: int) -> None:
+async def fill(log: PostgresLog, clock: StoppedClock, *, months: int) -> None:
     """Append three events in each month, beginning with January."""
     for number in range(months):
         clock.now = (JANUARY + number).start + 5 * DAY
@@ -73,7 +64,9 @@ def test_events_are_in_the_partition_of_their_month() -> None:
         Month.parse("January")
 
 
-async def test_months_are_made_ahead_as_time_goes_by(log: PostgresLog, clock: Clock, empty_database_url: str) -> None:
+async def test_months_are_made_ahead_as_time_goes_by(
+    log: PostgresLog, clock: StoppedClock, empty_database_url: str
+) -> None:
     assert await log.months() == [JANUARY, JANUARY + 1, JANUARY + 2, JANUARY + 3]
     await log.append(C, [unit()])
     clock.now = (JANUARY + 2).start
@@ -84,14 +77,14 @@ async def test_months_are_made_ahead_as_time_goes_by(log: PostgresLog, clock: Cl
     assert [partition_of(empty_database_url, position) for position in (1, 2)] == ["event_2031_01", "event_2031_03"]
 
 
-async def test_months_made_at_the_same_time_are_made_once(log: PostgresLog, clock: Clock) -> None:
+async def test_months_made_at_the_same_time_are_made_once(log: PostgresLog, clock: StoppedClock) -> None:
     clock.now = (JANUARY + 24).start
     await asyncio.gather(*(log.make_months() for _ in range(8)))
     assert await log.months() == [JANUARY + number for number in (0, 1, 2, 3, 24, 25, 26, 27)]
 
 
 async def test_an_event_that_no_month_was_made_for_is_kept(
-    log: PostgresLog, clock: Clock, empty_database_url: str
+    log: PostgresLog, clock: StoppedClock, empty_database_url: str
 ) -> None:
     clock.now = (JANUARY + 7).start
     await log.append(C, [unit()])
@@ -106,7 +99,7 @@ async def test_an_event_that_no_month_was_made_for_is_kept(
 
 
 async def test_a_detached_month_is_sealed_and_the_rest_can_be_verified(
-    log: PostgresLog, clock: Clock, empty_database_url: str
+    log: PostgresLog, clock: StoppedClock, empty_database_url: str
 ) -> None:
     await fill(log, clock, months=4)
     await log.append("idle", [unit()])
@@ -132,7 +125,7 @@ async def test_a_detached_month_is_sealed_and_the_rest_can_be_verified(
         connection.execute("DROP TABLE event_2031_01")
 
 
-async def test_a_broken_seal_is_found(log: PostgresLog, clock: Clock, empty_database_url: str) -> None:
+async def test_a_broken_seal_is_found(log: PostgresLog, clock: StoppedClock, empty_database_url: str) -> None:
     await fill(log, clock, months=4)
     for number in (0, 1):
         await log.detach_month(JANUARY + number, without_snapshot=True)
@@ -149,7 +142,7 @@ async def test_a_broken_seal_is_found(log: PostgresLog, clock: Clock, empty_data
     assert (await verify(log, C)).first_broken == 4
 
 
-async def test_reading_retired_events_fails_and_appending_goes_on(log: PostgresLog, clock: Clock) -> None:
+async def test_reading_retired_events_fails_and_appending_goes_on(log: PostgresLog, clock: StoppedClock) -> None:
     again = unit()
     await log.append(C, [again, unit()])
     clock.now = (JANUARY + 2).start
@@ -166,7 +159,7 @@ async def test_reading_retired_events_fails_and_appending_goes_on(log: PostgresL
     assert (await verify(log, C)).ok
 
 
-async def test_month_that_is_still_needed_is_not_detached(log: PostgresLog, clock: Clock) -> None:
+async def test_month_that_is_still_needed_is_not_detached(log: PostgresLog, clock: StoppedClock) -> None:
     await fill(log, clock, months=2)
     with pytest.raises(ConfigurationError, match="not in the log; its months are 2031-01, 2031-02"):
         await log.detach_month(Month(1999, 1))
@@ -183,7 +176,9 @@ async def test_month_that_is_still_needed_is_not_detached(log: PostgresLog, cloc
     assert [seal.position for seal in await log.detach_month(JANUARY)] == [3]
 
 
-async def test_while_an_audit_looks_nothing_is_detached_and_appending_goes_on(log: PostgresLog, clock: Clock) -> None:
+async def test_while_an_audit_looks_nothing_is_detached_and_appending_goes_on(
+    log: PostgresLog, clock: StoppedClock
+) -> None:
     await fill(log, clock, months=2)
     async with log.audit_view(C) as view:
         pages = view.pages()
@@ -197,7 +192,7 @@ async def test_while_an_audit_looks_nothing_is_detached_and_appending_goes_on(lo
     assert len(await log.detach_month(JANUARY, without_snapshot=True)) == 1
 
 
-async def test_recorded_rows_cannot_be_changed(log: PostgresLog, clock: Clock, empty_database_url: str) -> None:
+async def test_recorded_rows_cannot_be_changed(log: PostgresLog, clock: StoppedClock, empty_database_url: str) -> None:
     await fill(log, clock, months=3)
     await log.detach_month(JANUARY, without_snapshot=True)
     clock.now = (JANUARY + 9).start

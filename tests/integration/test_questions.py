@@ -3,18 +3,14 @@
 import asyncio
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
-from kai_cli.main import main
 from kaicore.ledger.log.postgres import PostgresLog
 
+from tests.called_kai import Run, caller
 from tests.integration.scheduling import Facts, placed, scheduling
-
-Ask = Callable[..., tuple[int, str]]
 
 
 async def write(url: str, cluster: str) -> None:
@@ -36,19 +32,12 @@ def url(database_url: str, cluster_name: str) -> str:
 @pytest.fixture
 def ask(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
-) -> Ask:
+) -> Run:
     monkeypatch.chdir(tmp_path_factory.mktemp("nothing-runs-here"))
     for name in ("KAI_DATABASE_URL", "KAI_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["kai", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        output = capsys.readouterr()
-        return int(ended.value.code or 0), output.out + output.err
-
-    return run
+    return caller(monkeypatch, capsys)
 
 
 def tamper(url: str, statement: str) -> None:
@@ -58,7 +47,7 @@ def tamper(url: str, statement: str) -> None:
         assert connection.execute(statement.encode()).rowcount > 0
 
 
-def test_unchanged_log_passes_replay_and_audit(url: str, ask: Ask) -> None:
+def test_unchanged_log_passes_replay_and_audit(url: str, ask: Run) -> None:
     code, output = ask("replay", "--database-url", url)
     assert (code, output.endswith("0 differences\n")) == (0, True)
     code, output = ask("audit", "verify", "--database-url", url)
@@ -72,21 +61,21 @@ def test_unchanged_log_passes_replay_and_audit(url: str, ask: Ask) -> None:
     assert "placed it on n0" in output
 
 
-def test_a_replay_of_one_cluster_is_said_as_the_api_says_it(url: str, ask: Ask) -> None:
+def test_a_replay_of_one_cluster_is_said_as_the_api_says_it(url: str, ask: Run) -> None:
     code, output = ask("replay", "--database-url", url, "-o", "json")
     assert code == 0
     answer = json.loads(output)
     assert (answer["decisions"], answer["differences"]) == (1, [])
 
 
-def test_what_reads_the_log_itself_takes_no_address_of_an_api(ask: Ask) -> None:
+def test_what_reads_the_log_itself_takes_no_address_of_an_api(ask: Run) -> None:
     """It was taken and not used: the log in the data directory was verified instead of the one that was meant."""
     for question in (("replay",), ("audit", "verify"), ("audit", "seal", "seals")):
         code, output = ask(*question, "--api-url", "http://127.0.0.1:1")
         assert (code, "Unknown option: --api-url" in output.replace('"', "")) == (2, True), output
 
 
-def test_the_database_may_be_named_by_the_environment(url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_database_may_be_named_by_the_environment(url: str, ask: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, output = ask("replay")
     assert code == 2
     assert "$KAI_DATABASE_URL" in output
@@ -95,7 +84,7 @@ def test_the_database_may_be_named_by_the_environment(url: str, ask: Ask, monkey
 
 
 def test_what_is_named_on_the_command_line_goes_before_the_environment(
-    url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    url: str, ask: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KAI_DATABASE_URL", "postgresql://127.0.0.1:1/nothing")
     assert ask("replay", "--database-url", url)[0] == 0
@@ -104,14 +93,14 @@ def test_what_is_named_on_the_command_line_goes_before_the_environment(
     assert (code, "no log" in output) == (2, True)
 
 
-def test_a_changed_log_fails_verification(url: str, ask: Ask, superuser_url: str) -> None:
+def test_a_changed_log_fails_verification(url: str, ask: Run, superuser_url: str) -> None:
     tamper(superuser_url, "UPDATE event SET actor = 'mallory' WHERE position = 3")
     code, output = ask("audit", "verify", "--database-url", url)
     assert code == 1
     assert "BROKEN\nevent 3: " in output
 
 
-def test_a_decision_that_does_not_come_out_again_is_no_success(url: str, ask: Ask, superuser_url: str) -> None:
+def test_a_decision_that_does_not_come_out_again_is_no_success(url: str, ask: Run, superuser_url: str) -> None:
     tamper(
         superuser_url, "UPDATE event SET body = replace(body::text, '\"n0\"', '\"n1\"')::json WHERE type = 'PodPlaced'"
     )
@@ -120,7 +109,7 @@ def test_a_decision_that_does_not_come_out_again_is_no_success(url: str, ask: As
     assert re.search(r"default/a\b.*\n(.*\n)*?.*\bn1 +n0\b", output), output
 
 
-def test_a_pod_that_the_log_has_never_heard_of_is_no_success(url: str, ask: Ask) -> None:
+def test_a_pod_that_the_log_has_never_heard_of_is_no_success(url: str, ask: Run) -> None:
     code, output = ask("why", "ml/nobody", "--database-url", url)
     assert (code, output) == (1, "kai: the log has never heard of a pod ml/nobody\n")
     for subject, close in (
@@ -147,13 +136,13 @@ def test_a_pod_that_the_log_has_never_heard_of_is_no_success(url: str, ask: Ask)
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_name_that_nothing_has_is_told_and_is_no_success(
-    url: str, ask: Ask, question: tuple[str, ...], expected: str
+    url: str, ask: Run, question: tuple[str, ...], expected: str
 ) -> None:
     """It was an empty list and success, as if there were such a queue, with nothing in it."""
     assert ask("get", *question, "--database-url", url) == (1, f"kai: {expected}\n")
 
 
-def test_a_name_that_something_has_may_leave_nothing_to_list(url: str, ask: Ask) -> None:
+def test_a_name_that_something_has_may_leave_nothing_to_list(url: str, ask: Run) -> None:
     for question in (
         ("pods", "a", "--pending"),
         ("pods", "default/a", "--rejected"),
@@ -163,7 +152,7 @@ def test_a_name_that_something_has_may_leave_nothing_to_list(url: str, ask: Ask)
         assert ask("get", *question, "--database-url", url) == (0, "no pods\n")
 
 
-def test_the_queue_of_all_work_is_listed_and_explained_where_there_are_no_queues(url: str, ask: Ask) -> None:
+def test_the_queue_of_all_work_is_listed_and_explained_where_there_are_no_queues(url: str, ask: Run) -> None:
     """Pods were said to be of queue `default`, and the list of queues was empty."""
     code, output = ask("get", "queues", "-o", "json", "--database-url", url)
     (row,) = json.loads(output)["items"]
@@ -173,7 +162,7 @@ def test_the_queue_of_all_work_is_listed_and_explained_where_there_are_no_queues
     assert "default/a" in output or " a " in output
 
 
-def test_what_cannot_be_listed_is_answered_with_what_can(ask: Ask) -> None:
+def test_what_cannot_be_listed_is_answered_with_what_can(ask: Run) -> None:
     for word, expected in (("jobs", "there are: pods, groups"), ("podz", "did you mean 'pod'?")):
         code, output = ask("get", word)
         assert (code, expected in " ".join(output.replace("│", " ").split())) == (2, True), output

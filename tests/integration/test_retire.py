@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -19,31 +18,16 @@ from kaicore.rules.events.payloads import ClusterRegistered, DispatchSubmitted, 
 from kaicore.rules.hub.hub_state import HUB, DispatchStage, cluster_stream, dispatch_stream, queue_stream
 
 from tests.integration.scheduling import Facts, placed, scheduling
+from tests.kai_commands import kai as run_kai
+from tests.stopped_clock import StoppedClock
 
 C = "cluster-a"
 DAY = 24 * 3600 * 1_000_000
 
 
-class Clock:
-    """Five days into the month before last, until told otherwise."""
-
-    def __init__(self, month: Month) -> None:
-        self.now = month.start + 5 * DAY
-
-    def __call__(self) -> int:
-        return self.now
-
-
 def kai(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
-    return subprocess.run(
-        [sys.executable, "-m", "kai_cli.main", *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return run_kai(*map(str, arguments), environment=environment)
 
 
 @pytest.fixture
@@ -58,7 +42,7 @@ async def old(url: str) -> Month:
     with psycopg.connect(url) as connection:
         ((now,),) = connection.execute("SELECT (extract(epoch FROM now()) * 1000000)::bigint").fetchall()
     month = Month.of(now) + -2
-    clock = Clock(month)
+    clock = StoppedClock(month.start + 5 * DAY)
     async with await PostgresLog.open(url, clock=clock) as log:
         facts = Facts(log, C)
         await facts.add_nodes(2)
@@ -190,7 +174,7 @@ async def test_a_hub_goes_on_from_the_state_that_was_kept_when_its_first_month_i
     with psycopg.connect(url) as connection:
         ((now,),) = connection.execute("SELECT (extract(epoch FROM now()) * 1000000)::bigint").fetchall()
     month = Month.of(now) + -2
-    async with await PostgresLog.open(url, clock=Clock(month)) as log, hub_of(log) as hub:
+    async with await PostgresLog.open(url, clock=StoppedClock(month.start + 5 * DAY)) as log, hub_of(log) as hub:
         await hub.append(cluster_stream("a"), ClusterRegistered(cluster="a", data=("images",)), subject="a")
         await hub.append(queue_stream("team"), QueueBounded(queue="team", limits={"gpu": 3}), subject="team")
         submitted = DispatchSubmitted("train", "[]", queue="team", demand={"gpu": 2})

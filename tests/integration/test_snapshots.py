@@ -24,25 +24,16 @@ from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_s
 from tests.ingest_service import running_ingest
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.reports import GPU, pod_report, report
+from tests.stopped_clock import StoppedClock
 
 C = "cluster-a"
 NOVEMBER = Month(2026, 11)
 DAY = 24 * 3600 * 1_000_000
 
 
-class Clock:
-    """Stands still until told otherwise."""
-
-    def __init__(self) -> None:
-        self.now = NOVEMBER.start + 5 * DAY
-
-    def __call__(self) -> int:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> StoppedClock:
+    return StoppedClock(NOVEMBER.start + 5 * DAY)
 
 
 @pytest.fixture
@@ -52,7 +43,7 @@ async def url(empty_database_url: str) -> str:
 
 
 @pytest.fixture
-async def log(url: str, clock: Clock) -> AsyncIterator[PostgresLog]:
+async def log(url: str, clock: StoppedClock) -> AsyncIterator[PostgresLog]:
     async with await PostgresLog.open(url, clock=clock, patience_s=15) as opened:
         yield opened
 
@@ -156,7 +147,9 @@ async def test_ingest_starts_on_an_altered_snapshot_and_on_one_that_it_cannot_re
         assert ingest.counted("unchanged_pods_total") == 1
 
 
-async def test_a_month_goes_only_when_a_sound_state_leads_past_it(log: PostgresLog, url: str, clock: Clock) -> None:
+async def test_a_month_goes_only_when_a_sound_state_leads_past_it(
+    log: PostgresLog, url: str, clock: StoppedClock
+) -> None:
     facts = Facts(log, C)
     await facts.add_nodes(1)
     await facts.add_pods("a", cpu=2, gpu=1)
@@ -184,7 +177,7 @@ async def test_a_month_goes_only_when_a_sound_state_leads_past_it(log: PostgresL
 
 
 async def test_after_a_month_has_gone_every_reader_starts_and_a_replay_goes_on_from_there(
-    log: PostgresLog, url: str, clock: Clock
+    log: PostgresLog, url: str, clock: StoppedClock
 ) -> None:
     facts = Facts(log, C)
     await facts.add_nodes(1)
@@ -211,7 +204,9 @@ async def test_after_a_month_has_gone_every_reader_starts_and_a_replay_goes_on_f
     assert (replay.cycles >= 1, replay.decisions) == (True, 1)
 
 
-async def test_a_kept_snapshot_of_another_version_is_better_than_none(log: PostgresLog, url: str, clock: Clock) -> None:
+async def test_a_kept_snapshot_of_another_version_is_better_than_none(
+    log: PostgresLog, url: str, clock: StoppedClock
+) -> None:
     facts = Facts(log, C)
     await facts.add_nodes(1)
     state = await folded(log, C)
@@ -250,7 +245,9 @@ async def test_a_spoilt_place_of_the_trail_is_dropped_and_the_one_before_it_serv
     assert await log.trail.load(C, schema=SNAPSHOT_SCHEMA, upto=4) is None
 
 
-async def test_past_of_a_log_with_retired_months_begins_with_what_was_kept(log: PostgresLog, clock: Clock) -> None:
+async def test_past_of_a_log_with_retired_months_begins_with_what_was_kept(
+    log: PostgresLog, clock: StoppedClock
+) -> None:
     facts = Facts(log, C)
     await facts.add_nodes(1)
     clock.now += 40 * DAY

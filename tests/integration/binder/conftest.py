@@ -22,7 +22,7 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.recorder import RecorderOptions
 
-from tests.kube import PODS, Api, Json, simulated
+from tests.kube import PODS, Api, Json
 from tests.new_events import cycle_id, cycle_unit
 from tests.service_task import PATIENCE_S, ServiceTask
 
@@ -190,18 +190,6 @@ class Scene:
                     async for _ in chunks:
                         break
         return pod
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with simulated() as api:
-        yield api
-
-
-@pytest.fixture
-async def log(database_url: str) -> AsyncIterator[PostgresLog]:
-    async with await PostgresLog.open(database_url, application="test") as log:
-        yield log
 
 
 @pytest.fixture

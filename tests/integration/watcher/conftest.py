@@ -26,7 +26,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Health
 
-from tests.kube import Api, simulated
+from tests.kube import Api
 from tests.service_task import PATIENCE_S, ServiceTask
 
 View = dict[str, dict[ObjectKey, Model]]
@@ -206,18 +206,6 @@ def check_no_repetition(events: list[Event]) -> None:
         now = None if model is None else without_version(model)
         assert now != before, event
         last[kind, key] = now
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    async with simulated() as api:
-        yield api
-
-
-@pytest.fixture
-async def log(database_url: str) -> AsyncIterator[PostgresLog]:
-    async with await PostgresLog.open(database_url, application="test") as log:
-        yield log
 
 
 @pytest.fixture

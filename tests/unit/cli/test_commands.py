@@ -11,6 +11,8 @@ import pytest
 from cyclopts import App
 from kai_cli.main import app
 
+from tests.kai_commands import kai
+
 #: What most commands can do without, and what takes its time to import.
 HEAVY = ("alembic", "fastapi", "kubernetes_asyncio", "nats", "numpy", "psycopg", "pydantic", "sqlalchemy")
 
@@ -33,12 +35,6 @@ def test_the_list_of_commands_says_of_each_what_the_command_says_of_itself(path:
     if function is not None:
         assert inspect.getdoc(function) is not None
         assert command.help == (inspect.getdoc(function) or "").splitlines()[0]
-
-
-def kai(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kai_cli.main", *arguments], capture_output=True, text=True, check=False
-    )
 
 
 def test_help_lists_every_command() -> None:

@@ -17,6 +17,8 @@ from kai_cli.hints import how_to_ask
 from kai_cli.main import app, spelled_out
 from kai_cli.paths import data_directory
 
+from tests.kai_commands import kai
+
 ROOT = Path(__file__).parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
@@ -279,9 +281,7 @@ def test_documented_command_is_taken(where: str, command: str) -> None:
 @pytest.mark.parametrize("command", RUNNABLE)
 def test_documented_command_that_needs_no_server_runs(command: str) -> None:
     for words in variants(command):
-        done = subprocess.run(
-            [sys.executable, "-m", "kai_cli.main", *words], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        done = kai(*words, cwd=ROOT)
         assert (done.returncode, done.stderr) == (0, ""), words
         assert done.stdout.strip(), words
 

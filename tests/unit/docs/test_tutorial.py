@@ -2,9 +2,9 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.kai_commands import kai
 
 PAGE = (Path(__file__).parents[3] / "docs/tutorial/first-answers.md").read_text()
 
@@ -15,11 +15,5 @@ def test_tutorial_commands_print_what_the_tutorial_shows(tmp_path: Path) -> None
     assert len(shown) == 2
     for gpus, (command, output) in zip((5, 4), shown, strict=True):
         (tmp_path / "train.yaml").write_text(manifest.replace("nvidia.com/gpu: 5", f"nvidia.com/gpu: {gpus}"))
-        done = subprocess.run(
-            [sys.executable, "-m", "kai_cli.main", *shlex.split(command)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout == output
+        done = kai(*shlex.split(command), cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, output)
