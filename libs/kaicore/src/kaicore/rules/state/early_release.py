@@ -150,7 +150,7 @@ class EarlyReleases:
             self._request_of(entry),
         )
 
-    def explain(self, admission: KubeletAdmission) -> Explanation | None:
+    def explain(self, admission: KubeletAdmission, *, in_any_order: bool = False) -> Explanation | None:
         """Return what a kubelet had seen that gave a pod other zones than predicted.
 
         A kubelet tells the ends of pods one by one, in another order than it freed what they had held. So each choice
@@ -158,6 +158,7 @@ class EarlyReleases:
 
         Args:
             admission: of a pod that was observed otherwise than predicted.
+            in_any_order: whether pods of the same second, which a kubelet admits in any order, are tried so.
 
         Returns:
             the least that explains it; None if nothing does.
@@ -167,6 +168,8 @@ class EarlyReleases:
         orders = [([one for one in others if one.charged_at < admission.charged_at], False)]
         if (older := _older(admission, others)) is not None:
             orders.append((older, True))
+        if in_any_order:
+            orders = [(order, True) for order in _same_second(admission, others)]
         nearly: Explanation | None = None
         for before, by_age in orders:
             for released in _choices([one for one in before if one.ended_at]):
@@ -311,6 +314,23 @@ def _older(admission: KubeletAdmission, others: Iterable[PodHolding]) -> list[Po
             is_before = other.created_at < admission.created_at
         before += [other] if is_before else []
     return before if otherwise else None
+
+
+def _same_second(admission: KubeletAdmission, others: Iterable[PodHolding]) -> list[list[PodHolding]]:
+    """Return the pods before one if those of its second that came to the kubelet with it are first, or last.
+
+    Creation times have whole seconds, and the kubelet's sort by them leaves equal ones as they came.
+    """
+    before, equal = list[PodHolding](), list[PodHolding]()
+    for other in others:
+        is_before = other.charged_at < admission.charged_at
+        if _came_together(other, admission):
+            if other.created_at == admission.created_at:
+                equal.append(other)
+                continue
+            is_before = other.created_at < admission.created_at
+        before += [other] if is_before else []
+    return [[*before, *equal], before] if equal else []
 
 
 def _came_together(one: _Arrival, other: _Arrival) -> bool:
