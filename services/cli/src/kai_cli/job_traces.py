@@ -21,11 +21,12 @@ _GANG = "gang.scheduling.koordinator.sh"
 _NO_LIMIT = {"quota": -1, "limit": -1}
 
 #: Where the originals are, by the command that takes them.
-SOURCES = (
-    ("openb", "https://github.com/alibaba/clusterdata (cluster-trace-gpu-v2023)", "node list and pod list, CSV"),
-    ("philly", "https://github.com/msr-fiddle/philly-traces", "jobs as CSV: timestamp, duration, num_gpus, cluster"),
-    ("dlrm", "https://github.com/alibaba/clusterdata (cluster-trace-gpu-v2025)", "instances, CSV"),
-)
+SOURCES = """\
+`kai import openb FILE FILE --out DIR`: nodes and pods of cluster-trace-gpu-v2023, https://github.com/alibaba/clusterdata
+`kai import philly FILE --out DIR`: jobs (timestamp, duration, num_gpus, cluster) of https://github.com/msr-fiddle/philly-traces
+`kai import dlrm FILE --out DIR`: instances of cluster-trace-gpu-v2025, https://github.com/alibaba/clusterdata
+`kai import csv FILE --out DIR`: a list: gpus, seconds; perhaps name, submitted, cpu_milli, memory_mib, queue
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +111,7 @@ def plain_csv(
 
 def sources() -> int:
     """Print where the public traces are, and the command that takes each."""
-    for command, address, what in SOURCES:
-        sys.stdout.write(f"kai import {command:7} {address}: {what}\n")
-    sys.stdout.write(
-        "kai import csv     a list of your own: gpus, seconds; perhaps name, submitted, cpu_milli, memory_mib, queue\n"
-    )
+    sys.stdout.write(SOURCES)
     return 0
 
 

@@ -18,7 +18,7 @@ from kaicore.rules.state.pod_entry import PodEntry
 #: How long a miss may be explained by what is told after it, microseconds.
 OPEN_US = 5_000_000
 
-#: After so long, the order of pods of the same second is tried as well, microseconds: nothing likelier came.
+#: After so long, what is less likely is tried as well, microseconds: nothing likelier came.
 _LAST_RESORT_US = 4_000_000
 
 #: Causes by which pods that came later are elsewhere as well.
@@ -114,6 +114,8 @@ class PredictionMisses:
             self._close(miss, MissCause.RELEASED_EARLIER, explanation.released)
         elif explanation.by_age:
             self._close(miss, MissCause.OLDEST_FIRST)
+        elif explanation.but_init:
+            self._close(miss, MissCause.INIT_KEPT)
         elif others := [other for other in self._before(admission) if other.cause in _FOLLOWED]:
             # The others are elsewhere than predicted, and this one for the same reason.
             self._close(miss, others[-1].cause, others[-1].released)
@@ -140,7 +142,7 @@ class PredictionMisses:
             for miss in self._open_on(node):
                 admission = miss.admission or self._admission(miss.uid)
                 if admission is not None and miss.recorded_at + _LAST_RESORT_US <= now:
-                    explanation = self._early_releases.explain(admission, in_any_order=True)
+                    explanation = self._early_releases.explain(admission, last_resort=True)
                     self._close_if_explained(miss, admission, explanation)
             self.explain_on(node)
         for miss in due:
