@@ -33,6 +33,7 @@ VARIANTS = {
     EXACT: Knowledge(),
     "counting": Knowledge(evaluator=Evaluator.COUNTING, reconstruct=False),
     "no-exporter": Knowledge(observed=False, published=False),
+    "no-exporter-splits-known": Knowledge(observed=False, published=False, settled=True),
     "installed-late": Knowledge(since=50),
     "installed-late-no-placements": Knowledge(since=50, observed=False),
 }

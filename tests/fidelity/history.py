@@ -22,6 +22,8 @@ class Knowledge:
         observed: whether a placement exporter reports what pods hold.
         published: whether the NodeResourceTopology is kept up to date.
         reconstruct: see `EngineConfig.reconstruct_available`.
+        settled: whether, without an exporter, the log learns what pods hold of which the prediction left a split open:
+            the kubelet takes devices and CPUs of several zones in the order of a Go map, or by cores nothing reports.
         cautious: whether the verdict is judged that a cycle acts on, which refuses what may not fit, instead of the
             likeliest.
         since: the share of a scenario's events, in per cent, that happened before the scheduler was installed.
@@ -32,6 +34,7 @@ class Knowledge:
     published: bool = True
     reconstruct: bool = True
     since: int = 0
+    settled: bool = False
     cautious: bool = False
 
 
@@ -89,7 +92,8 @@ class NodeHistory:
             return
         if prediction is not None and isinstance(prediction.verdict, Admitted):
             self._place(event, prediction)
-        self._run(event, started=not any(item["kind"] == "init" for item in event["containers"]))
+        started = not any(item["kind"] == "init" for item in event["containers"])
+        self._run(event, started=started, is_open=_leaves_open(prediction))
 
     def rejected(self, event: Record, prediction: Prediction) -> None:
         """Record what the log learns of a pod that the kubelet refused."""
@@ -135,10 +139,17 @@ class NodeHistory:
         placement = None if prediction.placement is None else prediction.placement.placement
         self._ledger.record(f"pod/{uid}", payloads.PodPlaced(uid, "default", uid, "node", "test/1", key, placement))
 
-    def _run(self, event: Record, *, started: bool) -> None:
+    def _run(self, event: Record, *, started: bool, is_open: bool = False) -> None:
         uid = event["pod"]
         running = pod_of(event, node_name="node", phase="Running" if started else "Pending")
         self._ledger.record(f"pod/{uid}", payloads.PodObserved(running))
-        if self._knowledge.observed:
+        if self._knowledge.observed or (self._knowledge.settled and is_open):
             observed = observed_of(self._scenario, event)
             self._ledger.record(f"pod/{uid}", payloads.PlacementObserved(uid, "default", uid, "node", observed))
+
+
+def _leaves_open(prediction: Prediction | None) -> bool:
+    """Tell whether a prediction leaves open where a container holds something."""
+    if prediction is None or prediction.placement is None:
+        return False
+    return any(container.uncertain for container in prediction.placement.placement.containers)

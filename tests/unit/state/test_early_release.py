@@ -228,6 +228,17 @@ def test_pods_that_came_together_and_were_admitted_oldest_first_are_told_apart(n
     assert "oldest first, not in the order of decisions" in miss_notes("uid-old", node.state)[0]
 
 
+def test_pods_of_one_second_are_admitted_in_any_order_if_nothing_else_explains_it(node: Node) -> None:
+    for name in ("one", "two"):
+        node.place(name, 6)
+    node.observe("one", "node-1", 6)
+    node.observe("two", "node-0", 6)
+    assert node.causes() == {}, "an end may be reported that explains it"
+    node.now += 6 * SECOND
+    node.add_pod(pod("later", cpu=1))
+    assert node.causes() == {"single-numa-node/OldestFirst": 2}
+
+
 def test_a_pod_that_ran_before_an_older_one_was_decided_on_was_not_admitted_after_it(node: Node) -> None:
     node.add_pod(pod("young", cpu=6, created_at=20))
     node.cycle()

@@ -238,6 +238,26 @@ importing.command(
     name="openb",
     help="Turn the OpenB trace into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).",
 )
+importing.command(
+    "kai_cli.job_traces:philly",
+    name="philly",
+    help="Turn jobs of the Philly trace into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).",
+)
+importing.command(
+    "kai_cli.job_traces:dlrm",
+    name="dlrm",
+    help="Turn instances of the DLRM trace of 2025 into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).",
+)
+importing.command(
+    "kai_cli.job_traces:plain_csv",
+    name="csv",
+    help="Turn a list of jobs of one's own into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).",
+)
+importing.command(
+    "kai_cli.job_traces:sources",
+    name="sources",
+    help="Print where the public traces are, and the command that takes each.",
+)
 app.command(importing)
 app.command(
     "kai_cli.dump:dump",

@@ -5,6 +5,7 @@ that is in the options, and said on output.
 """
 
 import csv
+import gzip
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -64,13 +65,9 @@ def openb(
         assuming: what the trace does not say.
     """
     assumed = assuming or Assumptions()
-    profile, node_count = fleet_profile(_rows(nodes), assumed, file=str(nodes))
-    manifests = list(pod_manifests(_rows(pods), assumed, file=str(pods)))
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "profile.yaml").write_text(yaml.safe_dump(profile, sort_keys=False))
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": assumed.namespace}}
-    document = {"apiVersion": "v1", "kind": "List", "items": [namespace, *manifests]}
-    (out / "pods.json").write_bytes(msgspec.json.encode(document))
+    profile, node_count = fleet_profile(rows_of(nodes), assumed, file=str(nodes))
+    manifests = list(pod_manifests(rows_of(pods), assumed, file=str(pods)))
+    write_manifests(out, profile, manifests, assumed.namespace)
     shared = sum("openb/gpu-milli" in item["metadata"]["annotations"] for item in manifests)
     sys.stdout.write(
         f"{node_count} nodes -> {out / 'profile.yaml'}\n{len(manifests)} pods -> {out / 'pods.json'}\n"
@@ -142,45 +139,77 @@ def pod_manifests(rows: Iterator[dict[str, str]], assumed: Assumptions, *, file:
         annotations = {"simulator.kai.scheduler/run-seconds": str(seconds)}
         if gpu == 1 and share < 1000:
             annotations["openb/gpu-milli"] = str(share)
-        spec: dict[str, Any] = {
-            "schedulerName": assumed.scheduler_name,
-            "restartPolicy": "Never",
-            "containers": [
-                {
-                    "name": "task",
-                    "image": "openb/task",
-                    "resources": {
-                        "requests": requests | devices,
-                        "limits": (requests if guaranteed else {}) | devices,
-                    },
-                }
-            ],
-        }
+        manifest = pod_manifest(
+            name, assumed, requests=requests | devices, guaranteed=guaranteed, annotations=annotations
+        )
         if row.get("gpu_spec"):
             models = {"key": _GPU_MODEL, "operator": "In", "values": row["gpu_spec"].split("|")}
             terms = {"nodeSelectorTerms": [{"matchExpressions": [models]}]}
-            spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-        yield {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": assumed.namespace, "annotations": annotations},
-            "spec": spec,
-        }
+            manifest["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        yield manifest
+
+
+def pod_manifest(
+    name: str,
+    assumed: Assumptions,
+    *,
+    requests: dict[str, str],
+    guaranteed: bool,
+    annotations: dict[str, str],
+    labels: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a pod of one container; limits are the requests if it is guaranteed, else those of its GPUs."""
+    limits = {resource: amount for resource, amount in requests.items() if guaranteed or resource == _GPU}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": assumed.namespace,
+            "annotations": annotations,
+            **({"labels": labels} if labels else {}),
+        },
+        "spec": {
+            "schedulerName": assumed.scheduler_name,
+            "restartPolicy": "Never",
+            "containers": [
+                {"name": "task", "image": "trace/task", "resources": {"requests": requests, "limits": limits}}
+            ],
+        },
+    }
 
 
 def _run_seconds(row: dict[str, str], assumed: Assumptions, *, file: str, line: int) -> int:
     if "creation_time" not in row or "deletion_time" not in row:
         return assumed.max_run_seconds
     lasted = _number(row, "deletion_time", file=file, line=line) - _number(row, "creation_time", file=file, line=line)
-    return max(1, min(lasted // assumed.speedup, assumed.max_run_seconds))
+    return run_seconds(lasted, assumed)
 
 
-def _rows(path: Path) -> Iterator[dict[str, str]]:
+def run_seconds(lasted: float, assumed: Assumptions) -> int:
+    """Return for how long a task runs here that ran for so many seconds in its trace."""
+    return max(1, min(int(lasted) // assumed.speedup, assumed.max_run_seconds))
+
+
+def rows_of(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of a CSV file, compressed by gzip or not.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
     try:
-        with path.open(newline="") as file:
+        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
             yield from csv.DictReader(file)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigurationError(f"{path}: {error}") from error
+
+
+def write_manifests(out: Path, profile: dict[str, Any], manifests: list[dict[str, Any]], namespace: str) -> None:
+    """Write a fleet profile (profile.yaml) and the objects to load (pods.json) into a folder, made when missing."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "profile.yaml").write_text(yaml.safe_dump(profile, sort_keys=False))
+    items = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, *manifests]
+    (out / "pods.json").write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}))
 
 
 def _number(row: dict[str, str], field: str, *, file: str, line: int) -> int:

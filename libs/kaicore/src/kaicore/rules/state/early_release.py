@@ -7,6 +7,7 @@ pods may have found the resources already free? Until they are observed, they ma
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, combinations, islice
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.placement import Placement
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.pod import Amounts, ContainerKind
 from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
 from kaicore.rules.numa.requests import AlignedRequest
@@ -150,7 +151,7 @@ class EarlyReleases:
             self._request_of(entry),
         )
 
-    def explain(self, admission: KubeletAdmission) -> Explanation | None:
+    def explain(self, admission: KubeletAdmission, *, last_resort: bool = False) -> Explanation | None:
         """Return what a kubelet had seen that gave a pod other zones than predicted.
 
         A kubelet tells the ends of pods one by one, in another order than it freed what they had held. So each choice
@@ -158,6 +159,8 @@ class EarlyReleases:
 
         Args:
             admission: of a pod that was observed otherwise than predicted.
+            last_resort: whether what is less likely is tried: pods of the same second came in another order, or
+                sidecars took other cores than those of the init containers before them.
 
         Returns:
             the least that explains it; None if nothing does.
@@ -167,6 +170,18 @@ class EarlyReleases:
         orders = [([one for one in others if one.charged_at < admission.charged_at], False)]
         if (older := _older(admission, others)) is not None:
             orders.append((older, True))
+        if not last_resort:
+            return self._explained_by(admission, orders)
+        kept = msgspec.structs.replace(admission, request=_sidecars_first(admission.request))
+        same_second = [(order, True) for order in _same_second(admission, others)]
+        if (explanation := self._explained_by(admission, same_second)) is not None:
+            return explanation
+        explanation = None if kept == admission else self._explained_by(kept, [*orders, *same_second])
+        return None if explanation is None else msgspec.structs.replace(explanation, but_init=True)
+
+    def _explained_by(
+        self, admission: KubeletAdmission, orders: Iterable[tuple[list[PodHolding], bool]]
+    ) -> Explanation | None:
         nearly: Explanation | None = None
         for before, by_age in orders:
             for released in _choices([one for one in before if one.ended_at]):
@@ -311,6 +326,32 @@ def _older(admission: KubeletAdmission, others: Iterable[PodHolding]) -> list[Po
             is_before = other.created_at < admission.created_at
         before += [other] if is_before else []
     return before if otherwise else None
+
+
+def _sidecars_first(request: AlignedRequest) -> AlignedRequest:
+    """Return a request of which sidecars take nothing over from init containers: they may take other cores."""
+    containers = request.containers
+    last = max((place for place, one in enumerate(containers) if one.kind is ContainerKind.SIDECAR), default=-1)
+    starting = containers[: last + 1]
+    ordered = sorted(starting, key=lambda one: one.kind is ContainerKind.INIT)
+    return replace(request, containers=(*ordered, *containers[last + 1 :]))
+
+
+def _same_second(admission: KubeletAdmission, others: Iterable[PodHolding]) -> list[list[PodHolding]]:
+    """Return the pods before one if those of its second that came to the kubelet with it are first, or last.
+
+    Creation times have whole seconds, and the kubelet's sort by them leaves equal ones as they came.
+    """
+    before, equal = list[PodHolding](), list[PodHolding]()
+    for other in others:
+        is_before = other.charged_at < admission.charged_at
+        if _came_together(other, admission):
+            if other.created_at == admission.created_at:
+                equal.append(other)
+                continue
+            is_before = other.created_at < admission.created_at
+        before += [other] if is_before else []
+    return [[*before, *equal], before] if equal else []
 
 
 def _came_together(one: _Arrival, other: _Arrival) -> bool:

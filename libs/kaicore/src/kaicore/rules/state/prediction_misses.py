@@ -12,11 +12,14 @@ import msgspec
 from kaicore.rules.events.payloads import PredictionMissed
 from kaicore.rules.state.agreement import MissCause, contradiction
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.early_release import EarlyReleases, KubeletAdmission
+from kaicore.rules.state.early_release import EarlyReleases, Explanation, KubeletAdmission
 from kaicore.rules.state.pod_entry import PodEntry
 
 #: How long a miss may be explained by what is told after it, microseconds.
 OPEN_US = 5_000_000
+
+#: After so long, what is less likely is tried as well, microseconds: nothing likelier came.
+_LAST_RESORT_US = 4_000_000
 
 #: Causes by which pods that came later are elsewhere as well.
 _FOLLOWED = (MissCause.RELEASED_EARLIER, MissCause.OLDEST_FIRST)
@@ -92,31 +95,33 @@ class PredictionMisses:
 
     def explain_on(self, node: str) -> None:
         """Find out why placements on a node are not as predicted, by what the log has had since."""
-        if not self.open:
-            return
-        misses = sorted(
-            (miss for miss in self.open.values() if miss.node == node), key=lambda miss: (miss.at, miss.uid)
-        )
-        for miss in misses:
+        for miss in self._open_on(node):
             admission = miss.admission or self._admission(miss.uid)
             if admission is None:
                 continue
             if admission.predicted is not None and not contradiction(admission.predicted, admission.observed):
                 self._close(miss, MissCause.HALF_READ)
-                continue
-            explanation = self._early_releases.explain(admission)
-            if explanation is None or (explanation.but_init and miss.cause == MissCause.INIT_KEPT):
-                continue
-            if explanation.released:
-                self._close(miss, MissCause.RELEASED_EARLIER, explanation.released)
-            elif explanation.by_age:
-                self._close(miss, MissCause.OLDEST_FIRST)
-            elif others := [other for other in self._before(admission) if other.cause in _FOLLOWED]:
-                # The others are elsewhere than predicted, and this one for the same reason.
-                self._close(miss, others[-1].cause, others[-1].released)
-            elif admission.predicted is not None and any(one.uncertain for one in admission.predicted.containers):
-                # The prediction itself says that it was open where others are.
-                self._close(miss, MissCause.NOT_OBSERVED_YET)
+            else:
+                self._close_if_explained(miss, admission, self._early_releases.explain(admission))
+
+    def _open_on(self, node: str) -> list[OpenMiss]:
+        return sorted((miss for miss in self.open.values() if miss.node == node), key=lambda miss: (miss.at, miss.uid))
+
+    def _close_if_explained(self, miss: OpenMiss, admission: KubeletAdmission, explanation: Explanation | None) -> None:
+        if explanation is None or (explanation.but_init and miss.cause == MissCause.INIT_KEPT):
+            return
+        if explanation.released:
+            self._close(miss, MissCause.RELEASED_EARLIER, explanation.released)
+        elif explanation.by_age:
+            self._close(miss, MissCause.OLDEST_FIRST)
+        elif explanation.but_init:
+            self._close(miss, MissCause.INIT_KEPT)
+        elif others := [other for other in self._before(admission) if other.cause in _FOLLOWED]:
+            # The others are elsewhere than predicted, and this one for the same reason.
+            self._close(miss, others[-1].cause, others[-1].released)
+        elif admission.predicted is not None and any(one.uncertain for one in admission.predicted.containers):
+            # The prediction itself says that it was open where others are.
+            self._close(miss, MissCause.NOT_OBSERVED_YET)
 
     def pod_ended(self, entry: PodEntry, node: str) -> None:
         """Keep in mind what a pod got on the node that it has left."""
@@ -132,8 +137,17 @@ class PredictionMisses:
 
     def expire(self, now: int) -> None:
         """Close the open misses that nothing will explain any more, with the cause that was recorded."""
-        for miss in [miss for miss in self.open.values() if miss.recorded_at + OPEN_US <= now]:
-            self._close(miss, miss.cause)
+        due = [miss for miss in self.open.values() if miss.recorded_at + OPEN_US <= now]
+        for node in sorted({miss.node for miss in due}):
+            for miss in self._open_on(node):
+                admission = miss.admission or self._admission(miss.uid)
+                if admission is not None and miss.recorded_at + _LAST_RESORT_US <= now:
+                    explanation = self._early_releases.explain(admission, last_resort=True)
+                    self._close_if_explained(miss, admission, explanation)
+            self.explain_on(node)
+        for miss in due:
+            if miss.uid in self.open:
+                self._close(miss, miss.cause)
 
     def restore(self, open_: Iterable[OpenMiss], explained: Iterable[ExplainedMiss]) -> None:
         """Put back what a snapshot has."""
