@@ -19,8 +19,8 @@ from kai_cli.what_if_start import start_command
 from kai_cli.what_if_submit import submit_command
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.submission.calibrations import kept_calibration
+from kaicore.errors import unheard
 from kaicore.kube.kinds.table import group_kind
-from kaicore.kube.normalize.losses import unheard
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
 from kaicore.kube.workloads import expand

@@ -11,7 +11,6 @@ Sources, for facts: JobSet 0.8 (`pkg/controllers`), LeaderWorkerSet 0.7 (`pkg/co
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 
-from kaicore.kube.workloads.objects import Fields, controlled_by, spec_of
 from kaicore.kube.workloads.owners import (
     jobset_jobs,
     leader_worker_set_pods,
@@ -19,6 +18,7 @@ from kaicore.kube.workloads.owners import (
     template_hash,
     volcano_job_pods,
 )
+from kaicore.rules.objects.mappings import Fields, controlled_by, spec_of
 
 from kai_apiserver.controllers.training_workloads import mpi_job, pytorch_job, ray_cluster, ray_job
 from kai_apiserver.controllers.workload_view import (

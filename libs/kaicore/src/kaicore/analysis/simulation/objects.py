@@ -27,15 +27,11 @@ from kaicore.analysis.simulation.resource_claims import POD_GROUP_KIND, RESOURCE
 from kaicore.analysis.simulation.surroundings import KINDS, ephemeral_claims, template_claims
 from kaicore.analysis.simulation.validation import OddFields, is_built_in, validate
 from kaicore.analysis.simulation.world import NO_TIMES, World, WorldPod, created
-from kaicore.errors import AbsurdQuantity, InvalidObject
+from kaicore.errors import AbsurdQuantity, InvalidObject, Lost
 from kaicore.kube.kinds import table
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, queue_kind, topology_kind
-from kaicore.kube.normalize.fields import seconds
-from kaicore.kube.normalize.losses import Lost
 from kaicore.kube.normalize.pod import normalize_pod, read_constraints
-from kaicore.kube.wire.objects import KubernetesObject
-from kaicore.kube.wire.resources import subject_of
 from kaicore.kube.workloads import Made, Object, derived_uid, expand, group_of, is_owner
 from kaicore.kube.workloads.owners import TRAINING_KINDS
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
@@ -53,6 +49,7 @@ from kaicore.rules.model.placement import (
     decode_annotation,
 )
 from kaicore.rules.model.quantity import canonical_quantity
+from kaicore.rules.objects.wire import KubernetesObject, seconds, subject_of
 
 
 class OwnersWithChildren:

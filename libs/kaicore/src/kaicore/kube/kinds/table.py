@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kaicore.errors import Lost
 from kaicore.kube.api.reflector_core import ObjectKey
 from kaicore.kube.kinds.kind import Kind, Model
 from kaicore.kube.normalize.device import (
@@ -25,7 +26,6 @@ from kaicore.kube.normalize.device import (
     normalize_taint_rule,
 )
 from kaicore.kube.normalize.leader_worker_set import normalize_leader_worker_set
-from kaicore.kube.normalize.losses import Lost
 from kaicore.kube.normalize.network_topology import (
     normalize_cluster_network_topology,
     normalize_hyper_node,

@@ -6,17 +6,16 @@ Source: KAI-Scheduler 0.17, its guide to segments; for its sub-groups LeaderWork
 
 from msgspec.structs import replace
 
-from kaicore.errors import InvalidObject
-from kaicore.kube.normalize.losses import Lost, unheard
+from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.normalize.owner import count, group_source
 from kaicore.kube.wire.groups import LeaderWorkerSetObject, LeaderWorkerTemplate, annotations_of
-from kaicore.kube.wire.resources import subject_of
 from kaicore.rules.groups.kai_topology import names_segments
 from kaicore.rules.groups.labels import LEADER_WORKER_SET
 from kaicore.rules.groups.membership import FIRST_WORKERS, LWS_WORKER_LABEL
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.objects.wire import subject_of
 
 _FIELD = "spec.leaderWorkerTemplate"
 

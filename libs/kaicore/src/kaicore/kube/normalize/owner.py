@@ -11,10 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kaicore.errors import InvalidObject
-from kaicore.kube.normalize.fields import controller, int32, seconds
+from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.normalize.job_failures import ended_well, job_failures
-from kaicore.kube.normalize.losses import Lost, unheard
 from kaicore.kube.wire.groups import (
     JobObject,
     JobSetObject,
@@ -28,8 +26,6 @@ from kaicore.kube.wire.groups import (
     ReplicatedJob,
     annotations_of,
 )
-from kaicore.kube.wire.objects import KubernetesObject
-from kaicore.kube.wire.resources import subject_of
 from kaicore.rules.groups.kai_topology import around_segments, kai_topology, misplaced_segments, names_segments
 from kaicore.rules.groups.labels import (
     JOB,
@@ -48,8 +44,10 @@ from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY, KUEUE_TOPOLOGY
+from kaicore.rules.model.pod import controller
 from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 from kaicore.rules.model.quantity import parse_duration
+from kaicore.rules.objects.wire import KubernetesObject, int32, seconds, subject_of
 
 #: Largest count that is believed, as in the schemas of these kinds.
 _MOST = 2**31 - 1

@@ -16,9 +16,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from kaicore.errors import InvalidObject
+from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.normalize.job_failures import ended_well
-from kaicore.kube.normalize.losses import Lost, unheard
 from kaicore.kube.normalize.owner import count, group_source
 from kaicore.kube.wire.groups import (
     HyperJobObject,
@@ -33,8 +32,6 @@ from kaicore.kube.wire.groups import (
     VolcanoTask,
     VolcanoTaskState,
 )
-from kaicore.kube.wire.objects import DEFAULT_SCHEDULER, KubernetesObject
-from kaicore.kube.wire.resources import subject_of
 from kaicore.rules.groups.labels import OPERATORS, VOLCANO_JOB, VOLCANO_POD_GROUP
 from kaicore.rules.groups.making import VOLCANO_PREEMPTABLE
 from kaicore.rules.groups.tree import check_minimums
@@ -42,6 +39,7 @@ from kaicore.rules.groups.volcano import REST, TASK_INDEX, refused_tiers, tier_t
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.group_source import SCHEDULER_NAMES, GroupSource, GroupTemplate, SetRule
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, KubernetesObject, subject_of
 
 #: Where pods tell which one of their task they are.
 TASK_RANK = RankSource(TASK_INDEX)

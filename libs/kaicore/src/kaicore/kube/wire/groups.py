@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kaicore.kube.wire.objects import KubernetesObject, LabelSelector, Wire
+from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, Wire
 
 
 class TemplateMeta(Wire):

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.workloads.objects import Object, group_of
 from kaicore.kube.workloads.owners import (
     TRAINING_KINDS,
     NodesFor,
@@ -21,7 +20,8 @@ from kaicore.kube.workloads.owners import (
     training_job_pods,
     volcano_job_pods,
 )
-from kaicore.kube.workloads.pods import Made
+from kaicore.rules.objects.made import Made
+from kaicore.rules.objects.mappings import Object, group_of
 
 __all__ = ["Made", "NodesFor", "expand", "is_owner"]
 

@@ -35,7 +35,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kaicore.kube.workloads.objects import (
+from kaicore.rules.objects.made import Made, keep_alone, list_in, made_object, mapping_in, marked, pod_from
+from kaicore.rules.objects.mappings import (
     Fields,
     Object,
     annotation_of,
@@ -48,7 +49,6 @@ from kaicore.kube.workloads.objects import (
     status_of,
     suffix,
 )
-from kaicore.kube.workloads.pods import Made, keep_alone, list_in, made_object, mapping_in, marked, pod_from
 
 #: Names of the nodes that a pod may run on, whatever is free there.
 NodesFor = Callable[[Object], list[str]]
