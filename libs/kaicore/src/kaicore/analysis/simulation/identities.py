@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.workloads import Object, derived_uid, suffix
+from kaicore.rules.objects.mappings import Object, derived_uid, suffix
 from kaicore.rules.objects.wire import subject_of
 
 #: Group and kind.

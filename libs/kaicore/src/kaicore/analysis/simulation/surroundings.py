@@ -20,9 +20,8 @@ from kaicore.kube.wire.objects import (
     StorageClassObject,
     VolumeObject,
 )
-from kaicore.kube.workloads import Object, derived_uid
 from kaicore.rules.model.namespace import Namespace
-from kaicore.rules.objects.mappings import spec_of
+from kaicore.rules.objects.mappings import Object, derived_uid, spec_of
 from kaicore.rules.objects.wire import ObjectMeta
 
 _RECORDED: tuple[Kind[Any], ...] = (NAMESPACE, STORAGE_CLASS, VOLUME, CLAIM, BUDGET, *DEVICE_KINDS)

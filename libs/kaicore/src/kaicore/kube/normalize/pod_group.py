@@ -3,7 +3,6 @@
 import json
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.kube.normalize.owner import count, duration, group_source, preemptible
 from kaicore.kube.wire.groups import (
     KaiPodGroup,
     KaiSubGroup,
@@ -15,6 +14,7 @@ from kaicore.kube.wire.groups import (
     SigsPodGroup,
     WorkloadObject,
 )
+from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
 from kaicore.rules.groups.labels import (
     KAI_POD_GROUP,
