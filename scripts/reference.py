@@ -43,6 +43,7 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import codec, payloads
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
@@ -342,7 +343,28 @@ something new is recorded as the first of the two [events](events.md), its end a
 last column but one.
 
 {table(("kind", "API group", "versions", "scope", "events", "stream", ""), rows)}
+
+## Workloads
+
+Each kind of the dialects (`kaicore.rules.groups.dialects`): whether its objects group pods, whether `kai simulate`
+makes their pods, the switch that suspends them, and the labels by which pods name their object and their group. Pods
+without such a label are found by their owners. [How to add a dialect](../how-to/add-a-dialect.md).
+
+{table(("dialect", "kind", "API group", "groups pods", "pods made", "suspended by", "labels of pods"), _workloads())}
 """
+
+
+def _workloads() -> list[list[str]]:
+    rows = []
+    for dialect in DIALECTS:
+        for one in dialect.workloads:
+            makes = one.made is not None or one.made_per_node is not None
+            suspend = "" if one.suspend is None else f"`{'.'.join(('spec', *one.suspend, 'suspend'))}`"
+            labels = [label for label in (one.name_label, one.instance_label, one.template_label) if label]
+            name = one.kind.partition(".")[0]
+            cells = [dialect.name, name, one.group or "core", "yes" if one.normalize else "", "yes" if makes else ""]
+            rows.append([*cells, suspend, ", ".join(f"`{label}`" for label in labels)])
+    return rows
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -40,6 +40,7 @@ from kaicore.kube.wire.objects import (
     TopologySpreadConstraint,
     Volume,
 )
+from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION
 from kaicore.rules.model.pod import (
@@ -301,24 +302,18 @@ class _Reader:
 #: Annotations that are kept: those of kai-ledger and of the workload APIs that say how pods belong together, and by
 #: which uid the kubelet knows a static pod.
 ANNOTATION_PREFIXES = (
-    "batch.kubernetes.io/",
     "gang.",
     "gpu-",
     "grove.io/",
-    "jobset.sigs.k8s.io/",
     "kai.scheduler/",
-    "kubeflow.org/",
     MIRROR_ANNOTATION,
     "kueue.x-k8s.io/",
-    "leaderworkerset.",
     "network-topology",
     "pod-group",
-    "ray.io/",
     "run.ai/",
     "scheduling.",
     "topology.",
-    "training.kubeflow.org/",
-    "volcano.sh/",
+    *(prefix for dialect in DIALECTS for prefix in dialect.annotations),
 )
 
 #: Of those, what comes from the log and is not read: it stands with the decision.

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import msgspec
 
-from kaicore.rules.groups.dialects.dialect import Dialect, NodesFor, Workload
+from kaicore.rules.groups.dialects.dialect import Dialect, NodesFor, WorkloadKind
 from kaicore.rules.objects.made import Made, list_in, made_object, mapping_in, marked, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, name_of, spec_of, suffix
 
@@ -110,10 +110,10 @@ def daemon_set_pods(owner: Object, nodes_for: NodesFor) -> list[Made]:
 DIALECT = Dialect(
     "Kubernetes' apps",
     (
-        Workload("ReplicationController", made=replica_set_pods),
-        Workload("Deployment.apps", made=deployment_replica_sets),
-        Workload("ReplicaSet.apps", made=replica_set_pods),
-        Workload("StatefulSet.apps", made=stateful_set_pods),
-        Workload("DaemonSet.apps", made_per_node=daemon_set_pods),
+        WorkloadKind("ReplicationController", "replicationcontrollers", short_names=("rc",), made=replica_set_pods),
+        WorkloadKind("Deployment.apps", "deployments", short_names=("deploy",), made=deployment_replica_sets),
+        WorkloadKind("ReplicaSet.apps", "replicasets", short_names=("rs",), made=replica_set_pods),
+        WorkloadKind("StatefulSet.apps", "statefulsets", short_names=("sts",), made=stateful_set_pods),
+        WorkloadKind("DaemonSet.apps", "daemonsets", short_names=("ds",), made_per_node=daemon_set_pods),
     ),
 )

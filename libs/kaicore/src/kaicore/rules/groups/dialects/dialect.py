@@ -50,12 +50,13 @@ def named_by(*labels: str, default: str = "") -> NameSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class WorkloadKind:
     """A kind of objects of a dialect.
 
     Attributes:
         kind: with its API group, such as `JobSet.jobset.x-k8s.io`.
         plural: its name in the API's paths.
+        short_names: what people call it besides, as `kubectl` does.
         versions: of its API group, the one that is preferred first.
         wire: what its objects are decoded as; None where they do not group pods.
         normalize: wire to model; raises `InvalidObject` where the purpose of the object makes no sense.
@@ -80,6 +81,12 @@ class Workload:
     instance_label: str = ""
     template_label: str = ""
     pod_set: NameSet | None = None
+    short_names: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.kind.partition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,9 @@ class Dialect:
     Attributes:
         name: of the project, for people.
         workloads: its kinds.
+        annotations: how annotations begin that are kept of pods, for they say how pods belong together.
     """
 
     name: str
-    workloads: tuple[Workload, ...]
+    workloads: tuple[WorkloadKind, ...]
+    annotations: tuple[str, ...] = ()

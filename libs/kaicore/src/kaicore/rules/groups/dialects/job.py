@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import Dialect, Workload
+from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind
 from kaicore.rules.groups.dialects.source import (
     PodCounts,
     PodTemplate,
@@ -235,5 +235,6 @@ def _labels(job: Object) -> dict[str, str]:
 
 DIALECT = Dialect(
     "Kubernetes' batch",
-    (Workload(JOB, "jobs", ("v1",), JobObject, normalize_job, job_pods, suspend=()),),
+    (WorkloadKind(JOB, "jobs", ("v1",), JobObject, normalize_job, job_pods, suspend=()),),
+    annotations=("batch.kubernetes.io/",),
 )

@@ -6,7 +6,7 @@ Source: JobSet 0.8 (`pkg/controllers`, `pkg/webhooks`).
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import Dialect, Workload, named_by
+from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_by
 from kaicore.rules.groups.dialects.job import COMPLETION_INDEX, JobSpec, job_template, pods_at_once
 from kaicore.rules.groups.dialects.source import count, group_source, said_count, source_subject
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
@@ -176,7 +176,7 @@ def jobset_jobs(jobset: Object) -> list[Made]:
 DIALECT = Dialect(
     "JobSet",
     (
-        Workload(
+        WorkloadKind(
             JOBSET,
             "jobsets",
             ("v1alpha2",),
@@ -189,4 +189,5 @@ DIALECT = Dialect(
             pod_set=named_by(REPLICATED_JOB_LABEL),
         ),
     ),
+    annotations=("jobset.sigs.k8s.io/",),
 )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import Dialect, SetName, Workload
+from kaicore.rules.groups.dialects.dialect import Dialect, SetName, WorkloadKind
 from kaicore.rules.groups.dialects.job import submitter_pod
 from kaicore.rules.groups.dialects.source import (
     PodCounts,
@@ -264,9 +264,9 @@ def _replicas(job: Object, replica: Fields, *, replica_type: str, labels: dict[s
     ]
 
 
-def _workload(name: str, versions: tuple[str, ...], made: Callable[[Object], list[Made]]) -> Workload:
+def _workload(name: str, versions: tuple[str, ...], made: Callable[[Object], list[Made]]) -> WorkloadKind:
     kind = f"{name}.kubeflow.org"
-    return Workload(
+    return WorkloadKind(
         kind,
         f"{name.lower()}s",
         versions,
@@ -283,5 +283,9 @@ DIALECT = Dialect(
     (
         _workload("MPIJob", ("v2beta1", "v1"), mpi_job_pods),
         *(_workload(name, ("v1",), training_job_pods) for name in _KINDS),
+    ),
+    annotations=(
+        "kubeflow.org/",
+        "training.kubeflow.org/",
     ),
 )

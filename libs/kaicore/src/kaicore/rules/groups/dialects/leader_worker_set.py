@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.rules.groups.dialects.apps import template_hash
-from kaicore.rules.groups.dialects.dialect import Dialect, SetName, Workload
+from kaicore.rules.groups.dialects.dialect import Dialect, SetName, WorkloadKind
 from kaicore.rules.groups.dialects.source import PodTemplate, annotations_of, count, group_source
 from kaicore.rules.groups.kai_topology import names_segments
 from kaicore.rules.groups.labels import own_rank
@@ -268,7 +268,7 @@ def _mark_subgroup(
 DIALECT = Dialect(
     "LeaderWorkerSet",
     (
-        Workload(
+        WorkloadKind(
             LEADER_WORKER_SET,
             "leaderworkersets",
             ("v1",),
@@ -278,6 +278,8 @@ DIALECT = Dialect(
             name_label=LWS_NAME_LABEL,
             instance_label=LWS_GROUP_LABEL,
             pod_set=_pod_set,
+            short_names=("lws",),
         ),
     ),
+    annotations=("leaderworkerset.",),
 )

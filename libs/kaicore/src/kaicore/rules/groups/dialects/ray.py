@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import Dialect, Workload, named_by
+from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_by
 from kaicore.rules.groups.dialects.job import submitter_pod
 from kaicore.rules.groups.dialects.source import PodTemplate, annotations_of, count, group_source, source_subject
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
@@ -222,7 +222,7 @@ def _workers(group: Fields) -> int:
 DIALECT = Dialect(
     "Ray",
     (
-        Workload(
+        WorkloadKind(
             RAY_CLUSTER,
             "rayclusters",
             ("v1",),
@@ -232,7 +232,7 @@ DIALECT = Dialect(
             suspend=(),
             pod_set=named_by(RAY_GROUP_LABEL),
         ),
-        Workload(
+        WorkloadKind(
             RAY_JOB,
             "rayjobs",
             ("v1",),
@@ -243,4 +243,5 @@ DIALECT = Dialect(
             pod_set=named_by(RAY_GROUP_LABEL, default=SUBMITTER),
         ),
     ),
+    annotations=("ray.io/",),
 )

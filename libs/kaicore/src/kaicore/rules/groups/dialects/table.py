@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kaicore.errors import InvalidObject
 from kaicore.rules.groups.dialects import apps, job, jobset, kubeflow, leader_worker_set, ray, volcano
-from kaicore.rules.groups.dialects.dialect import Dialect, NodesFor, Workload
+from kaicore.rules.groups.dialects.dialect import Dialect, NodesFor, WorkloadKind
 from kaicore.rules.objects.made import Made
 from kaicore.rules.objects.mappings import Object, group_of
 
@@ -23,7 +23,7 @@ DIALECTS: tuple[Dialect, ...] = (
 
 
 #: Every kind of workloads, by its name with its API group.
-WORKLOADS: dict[str, Workload] = {one.kind: one for dialect in DIALECTS for one in dialect.workloads}
+WORKLOADS: dict[str, WorkloadKind] = {one.kind: one for dialect in DIALECTS for one in dialect.workloads}
 
 
 #: Kinds of owners of pods, or of owners of pods, that are groups.
@@ -34,7 +34,7 @@ OWNER_KINDS = frozenset(one.kind for one in WORKLOADS.values() if one.normalize 
 NAME_LABELS = tuple((one.name_label, one.kind) for one in WORKLOADS.values() if one.name_label)
 
 
-def workload_of(owner: Object) -> Workload | None:
+def workload_of(owner: Object) -> WorkloadKind | None:
     """Return the kind of an object; None for one that is no workload."""
     group = group_of(owner["apiVersion"])
     return WORKLOADS.get(f"{owner['kind']}.{group}" if group else owner["kind"])

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import REST, Dialect, SetName, Workload
+from kaicore.rules.groups.dialects.dialect import REST, Dialect, SetName, WorkloadKind
 from kaicore.rules.groups.dialects.source import count, group_source, said_count
 from kaicore.rules.groups.labels import HYPER_JOBS, OPERATORS, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_PREEMPTABLE
 from kaicore.rules.groups.tree import check_minimums
@@ -621,15 +621,16 @@ def _pod(job: Object, task: Fields, *, name: str, index: int) -> Made:
 DIALECT = Dialect(
     "Volcano",
     (
-        Workload(
+        WorkloadKind(
             VOLCANO_POD_GROUP,
             "podgroups",
             ("v1beta1",),
             VolcanoPodGroup,
             normalize_volcano_pod_group,
             pod_set=_set_of_job,
+            short_names=("pg",),
         ),
-        Workload(
+        WorkloadKind(
             VOLCANO_JOB,
             "jobs",
             ("v1alpha1",),
@@ -639,7 +640,7 @@ DIALECT = Dialect(
             pod_set=_set_of_job,
         ),
         *(
-            Workload(
+            WorkloadKind(
                 kind,
                 "hyperjobs",
                 ("v1alpha1",),
@@ -647,8 +648,10 @@ DIALECT = Dialect(
                 partial(normalize_hyper_job, kind=kind),
                 hyper_job_jobs,
                 pod_set=_set_of_hyper_job,
+                short_names=("hj",),
             )
             for kind in sorted(HYPER_JOBS)
         ),
     ),
+    annotations=("volcano.sh/",),
 )
