@@ -13,7 +13,7 @@ from typing import Any
 
 from kubernetes_asyncio.client import models
 
-TARGET = Path(__file__).parent.parent / "libs/kaicore/src/kaicore/kube/builtin_types.json"
+TARGET = Path(__file__).parent.parent / "libs/kaicore/src/kaicore/kube/wire/builtin_types.json"
 
 ROOTS = [
     "AuthenticationV1TokenRequest", "CoreV1Event", "EventsV1Event", "ResourceV1ResourceClaim", "V1Binding",

@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from kaicore.kube.kinds.table import KINDS  # noqa: E402
+
 from scripts.kube_schemas import VERSIONS, problems, without_schemas  # noqa: E402
 
 CHART = ROOT / "deploy/chart"
@@ -31,6 +33,8 @@ MANIFESTS = ROOT / "deploy/k8s"
 SEVERAL_CLUSTERS = {
     name: ROOT / "deploy/hub" / name for name in ("hub.yaml", "registration.yaml", "rights-for-dispatches.yaml")
 }
+#: The watcher's rights, which the table of kinds is made into.
+WATCHED = CHART / "templates/_watched.tpl"
 NAMESPACE = "kai-system"
 #: Values by which each thing that is off by default is rendered as well.
 EVERYTHING = CHART / "ci/everything-values.yaml"
@@ -52,6 +56,20 @@ Json = dict[str, Any]
 def version() -> str:
     """Return the version of the package, which the chart has too."""
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def watched() -> str:
+    """Return the template of the watcher's rights: to list and watch every kind of the table, wherever it is served."""
+    plurals: dict[str, set[str]] = {}
+    for kind in KINDS:
+        plurals.setdefault(kind.resource.group, set()).add(kind.resource.plural)
+    rules = "".join(
+        f"\n  - apiGroups: [{group or json.dumps(group)}]\n    resources: [{', '.join(sorted(names))}]\n"
+        "    verbs: [list, watch]"
+        for group, names in sorted(plurals.items())
+    )
+    head = "{{- /* Made from kaicore.kube.kinds.table by `make chart`. */ -}}"
+    return f'{head}\n{{{{- define "kai.watched" }}}}{rules}\n{{{{- end }}}}\n'
 
 
 def rendered(values: Json, *, name: str = "kai", namespace: str = NAMESPACE) -> dict[str, str]:
@@ -150,6 +168,7 @@ def main() -> int:
     about = CHART / "Chart.yaml"
     about.write_text(versions_written(about.read_text()))
     everything = yaml.safe_load(EVERYTHING.read_text())
+    WATCHED.write_text(watched())
     wrong = [*findings({}), *findings(everything)]
     for line in dict.fromkeys(wrong):
         sys.stderr.write(f"{line}\n")

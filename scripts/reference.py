@@ -43,6 +43,7 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import codec, payloads
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import Stage
@@ -349,7 +350,29 @@ It records a version of an object that says something new as the first of the tw
 object's end as the second. \\*: followed where the cluster serves it.
 
 {lines}
+
+## Workloads
+
+Kinds of the dialects (`kaicore.rules.groups.dialects`): their objects group pods, and `kai simulate` makes their pods.
+[How to add a dialect](../how-to/add-a-dialect.md).
+
+{_workloads()}
 """
+
+
+def _workloads() -> str:
+    rows = []
+    for dialect in DIALECTS:
+        kinds_of = [f"{one.kind.partition('.')[0]} ({one.group or 'core'})" for one in dialect.workloads]
+        labels = {
+            label: None
+            for one in dialect.workloads
+            for label in (one.name_label, one.instance_label, one.template_label)
+            if label
+        }
+        named = f"; pods name them by {', '.join(f'`{label}`' for label in labels)}" if labels else ""
+        rows.append(f"- {dialect.name}: {', '.join(kinds_of)}{named}")
+    return "\n".join(rows)
 
 
 #: The page's name and the function that writes it.

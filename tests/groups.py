@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import yaml
+from kaicore.errors import Lost, unheard
 from kaicore.kube.kinds.table import group_kind
-from kaicore.kube.normalize.losses import Lost, unheard
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
 from kaicore.rules.events import payloads

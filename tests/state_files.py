@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from kaicore.kube.kubelet_checkpoints import (
+from kaicore.kube.wire.kubelet_checkpoints import (
     CPU_STATE,
     DEVICE_CHECKPOINT,
     MEMORY_STATE,

@@ -18,7 +18,7 @@ from kai_cli.load import Loader
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
-from kaicore.kube.shipped_crds import shipped_crds
+from kaicore.kube.kinds.shipped_crds import shipped_crds
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 from kai_cli.load import Loader
-from kaicore.kube.workloads.owners import training_job_pods
+from kaicore.rules.groups.dialects.kubeflow import training_job_pods
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.beside.peers import KAI_SCHEDULER, kai_definitions, run_peer

@@ -19,15 +19,15 @@ from kai_cli.what_if_start import start_command
 from kai_cli.what_if_submit import submit_command
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.analysis.submission.calibrations import kept_calibration
+from kaicore.errors import unheard
 from kaicore.kube.kinds.table import group_kind
-from kaicore.kube.normalize.losses import unheard
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
-from kaicore.kube.workloads import expand
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.groups.dialects.table import expand
 from kaicore.runtime.service import Health
 
 from tests.http_app import served_app

@@ -11,9 +11,9 @@ from kai_watcher.optional_resources import served_version
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.kinds.table import GROUP_KINDS
 from kaicore.kube.wire.resources import OptionalResource
-from kaicore.kube.workloads import expand
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.groups.dialects.table import expand
 from kaicore.rules.groups.labels import NATIVE_POD_GROUP, VOLCANO_JOB, WORKLOAD
 
 from tests.integration.binder.conftest import PATIENCE_S, RunningBinder

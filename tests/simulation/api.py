@@ -36,7 +36,7 @@ from kaicore.errors import ClusterUnavailable
 from kaicore.kube.api.access import Access
 from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.api.failures import error_of
-from kaicore.kube.shipped_crds import shipped_crds
+from kaicore.kube.kinds.shipped_crds import shipped_crds
 from kaicore.runtime.service.http_limits import CONNECTION
 
 from tests.simulation.http import Response, Stream, answered, scope_of

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import aiohttp
 import msgspec
 import pytest
+from kaicore.errors import unheard
 from kaicore.kube.kinds.table import GROUP_KINDS
-from kaicore.kube.normalize.losses import unheard
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS as POD_RESOURCE
 from kaicore.rules.engine.config import EngineConfig

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
-from kaicore.kube.kubelet_checkpoints import CPU_STATE
+from kaicore.kube.wire.kubelet_checkpoints import CPU_STATE
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import ContainerKind

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
-from kaicore.errors import ApiStatus, KaiError
+from kaicore.errors import ApiStatus, KaiError, unheard
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector import ReflectorOptions
 from kaicore.kube.api.reflector_core import Backoff, ObjectKey
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.kind import Kind, Model, without_version
 from kaicore.kube.kinds.table import KINDS, subject_of_fact
-from kaicore.kube.normalize.losses import unheard
 from kaicore.kube.wire.resources import Resource
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog

@@ -14,7 +14,7 @@ from kai_apiserver.objects import short_duration
 from kai_apiserver.tables.columns import find, ready, restarts, status_word
 from kai_apiserver.types.decoding import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
 from kai_fleet.quantity import canonical, exact_value
-from kaicore.kube.builtin_fields import TYPES
+from kaicore.kube.wire.builtin_fields import TYPES
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e3", "E2"]
 

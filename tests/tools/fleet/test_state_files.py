@@ -9,7 +9,7 @@ from kai_fleet.kubelet import Container, Kubelet, Pod
 from kai_fleet.nodes import expand
 from kai_fleet.profile import parse_profile
 from kai_fleet.state_files import StateFiles
-from kaicore.kube.kubelet_checkpoints import (
+from kaicore.kube.wire.kubelet_checkpoints import (
     CPU_STATE,
     DEVICE_CHECKPOINT,
     MEMORY_STATE,

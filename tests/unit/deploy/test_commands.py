@@ -13,7 +13,7 @@ import pytest
 import yaml
 from kai_cli.main import app
 from kai_exporter.settings import ExporterSettings
-from kaicore.kube.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
+from kaicore.kube.wire.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
 from kaicore.runtime.agent.settings import AgentSettings, read_agent_settings, settings_of
 from kaicore.runtime.service import ServiceSettings
 from kaicore.runtime.service.settings import read_settings

@@ -5,6 +5,8 @@ from pathlib import Path
 import yaml
 from kaicore.kube.kinds.table import KINDS
 
+from scripts import chart
+
 RBAC = Path(__file__).parents[3] / "deploy" / "k8s" / "rbac.yaml"
 
 
@@ -23,3 +25,7 @@ def test_watcher_may_list_and_watch_the_kinds_of_the_table_and_nothing_else() ->
     }
     wanted = {(kind.resource.group, kind.resource.plural, verb) for kind in KINDS for verb in ("list", "watch")}
     assert granted == wanted
+
+
+def test_template_of_the_watchers_rights_is_what_the_table_gives() -> None:
+    assert chart.WATCHED.read_text() == chart.watched(), "run: make chart"

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kaicore.kube.dispatched_objects import DELETED, FAILED, SUCCEEDED, ending_of
+from kaicore.rules.objects.dispatched import DELETED, FAILED, SUCCEEDED, ending_of
 
 
 def pod(phase: str) -> dict[str, Any]:

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import yaml
 from kaicore.errors import InvalidObject
-from kaicore.kube.workloads import derived_uid, expand, successor
+from kaicore.rules.groups.dialects.table import expand
+from kaicore.rules.objects.made import successor
+from kaicore.rules.objects.mappings import derived_uid
 
 POD_SPEC = "{containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}"
 

@@ -33,7 +33,7 @@ KaiError
 Callers never see the exceptions of psycopg, nats or aiohttp; the original is chained as `__cause__`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class KaiError(Exception):
@@ -201,3 +201,11 @@ class TooManyQuestions(KaiError):
 
 class EmbeddedServerError(KaiError):
     """An embedded server does not start, or ended by itself while starting."""
+
+
+#: Is called with each part of an object that was left out: object, field, value and what is wrong with it.
+Lost = Callable[[InvalidObject], None]
+
+
+def unheard(_: InvalidObject) -> None:
+    """Say nothing: for those who know it already."""

@@ -20,7 +20,6 @@ import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject, KaiError, LogUnavailable
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
-from kaicore.kube.dispatched_objects import Manifest, ending_of, mark_of, marked
 from kaicore.ledger.bus.leases.port import lease_clock
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
@@ -40,6 +39,7 @@ from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term, held_entry, is_h
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState, dispatch_stream, lease_stream
 from kaicore.rules.hub.lease import HeldLease
 from kaicore.rules.hub.steps import dispatch_unit
+from kaicore.rules.objects.dispatched import Manifest, ending_of, mark_of, marked
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.process import run_together
 

@@ -3,31 +3,17 @@
 from dataclasses import dataclass
 
 from kaicore.errors import ConfigurationError
+from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.spelling import did_you_mean
 
 #: Kinds by the words that kubectl and people have for them, in lower case.
 _WORDS: dict[str, tuple[str, ...]] = {
     "Pod": ("pod", "pods", "po"),
-    "Job": ("job", "jobs"),
     "CronJob": ("cronjob", "cronjobs", "cj"),
-    "Deployment": ("deployment", "deployments", "deploy"),
-    "ReplicaSet": ("replicaset", "replicasets", "rs"),
-    "StatefulSet": ("statefulset", "statefulsets", "sts"),
-    "DaemonSet": ("daemonset", "daemonsets", "ds"),
-    "ReplicationController": ("replicationcontroller", "replicationcontrollers", "rc"),
-    "PodGroup": ("podgroup", "podgroups", "pg"),
     "Workload": ("workload", "workloads", "wl"),
-    "JobSet": ("jobset", "jobsets"),
-    "HyperJob": ("hyperjob", "hyperjobs", "hj"),
-    "LeaderWorkerSet": ("leaderworkerset", "leaderworkersets", "lws"),
-    "RayCluster": ("raycluster", "rayclusters"),
-    "RayJob": ("rayjob", "rayjobs"),
-    "MPIJob": ("mpijob", "mpijobs"),
-    "PyTorchJob": ("pytorchjob", "pytorchjobs"),
-    "TFJob": ("tfjob", "tfjobs"),
-    "JAXJob": ("jaxjob", "jaxjobs"),
-    "PaddleJob": ("paddlejob", "paddlejobs"),
-    "XGBoostJob": ("xgboostjob", "xgboostjobs"),
+    **{
+        (name := one.kind.partition(".")[0]): (name.lower(), one.plural, *one.short_names) for one in WORKLOADS.values()
+    },
     "Queue": ("queue", "queues", "q"),
     "ClusterQueue": ("clusterqueue", "clusterqueues", "cq"),
     "LocalQueue": ("localqueue", "localqueues", "lq"),

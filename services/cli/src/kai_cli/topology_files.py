@@ -8,9 +8,9 @@ import msgspec
 from kaicore.analysis.inquiry.topologies import comes_with_the_node, topologies
 from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import ConfigurationError
-from kaicore.kube.workloads import expand, is_owner
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import node_requests
+from kaicore.rules.groups.dialects.table import expand, is_owner
 
 from kai_cli.manifests import Manifest, read_files, read_manifests
 from kai_cli.topology_objects import read_topologies

@@ -1,9 +1,9 @@
 """Facts of a kubelet's state files beyond podresources: pod uids, and what ordinary init containers keep.
 
-podresources names pods and shows their long-running containers. The state files (`kaicore.kube.kubelet_checkpoints`)
-have every container, by pod uid, but no names. Both show the CPUs and devices of a container, and no two pods have the
-same ones: by that they are matched. Pods that have ended stay in the files for a while. They are in no podresources
-answer, and so in no report.
+podresources names pods and shows their long-running containers. The state files
+(`kaicore.kube.wire.kubelet_checkpoints`) have every container, by pod uid, but no names. Both show the CPUs and devices
+of a container, and no two pods have the same ones: by that they are matched. Pods that have ended stay in the files for
+a while. They are in no podresources answer, and so in no report.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.kubelet_checkpoints import (
+from kaicore.kube.wire.kubelet_checkpoints import (
     CPU_STATE,
     DEVICE_CHECKPOINT,
     MEMORY_STATE,

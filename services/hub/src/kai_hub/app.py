@@ -14,9 +14,9 @@ from kaicore.analysis.dispatching.submitting import named_dispatch, submit_dispa
 from kaicore.analysis.inquiry.hub_rows import dispatch_row
 from kaicore.analysis.simulation.manifest_text import Reading, read_text
 from kaicore.errors import ConfigurationError, Conflict, InvalidObject, KaiError, LogUnavailable, UnknownSubject
-from kaicore.kube.dispatched_objects import Manifest
 from kaicore.rules.events.payloads import DispatchSubmitted
 from kaicore.rules.hub.hub_state import DispatchEntry
+from kaicore.rules.objects.dispatched import Manifest
 from kaicore.runtime.access.callers import HttpAccess, RequestRefused
 from kaicore.runtime.access.scopes import ANY, Caller
 from kaicore.runtime.service import Health

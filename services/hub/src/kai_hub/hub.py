@@ -16,7 +16,6 @@ import msgspec
 from kaicore.analysis.dispatching.trials import QueueSums, TriedDispatch, queue_sums, try_dispatches
 from kaicore.analysis.inquiry.log_states import restored
 from kaicore.errors import CorruptLog, LogUnavailable, UnfoldableEvent, UnknownEvent
-from kaicore.kube.dispatched_objects import Manifest
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.hub_snapshot import KEEP_EVERY, restored_hub, take_hub
@@ -28,6 +27,7 @@ from kaicore.rules.hub.choosing import STARTS_NOW, ClusterRoom, choose, locality
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState
 from kaicore.rules.hub.lease import LeaseWatch
 from kaicore.rules.hub.steps import HubConfig, bounds_of, give, recall, take_back, unfit_by_itself
+from kaicore.rules.objects.dispatched import Manifest
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.runtime.service import ServiceContext

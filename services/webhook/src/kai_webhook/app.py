@@ -10,7 +10,7 @@ import msgspec
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.errors import InvalidObject
-from kaicore.kube.wire.objects import Wire
+from kaicore.rules.objects.wire import Wire
 from kaicore.rules.topology.book import TopologyBook
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health

@@ -7,7 +7,7 @@ Version 3 is made from the tables that the server itself reads objects by. Versi
 import hashlib
 from typing import Any
 
-from kaicore.kube.builtin_fields import SCALARS, TYPES
+from kaicore.kube.wire.builtin_fields import SCALARS, TYPES
 
 from kai_apiserver.objects import Object, encode_json
 from kai_apiserver.resources import Registry, ResourceType

@@ -6,7 +6,8 @@ Node selectors and required node affinity, as the kubelet's general predicate ma
 from collections.abc import Callable, Mapping
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.wire.objects import NodeSelectorTerm, Quantities, ResourceRequirements, SelectorRequirement
+from kaicore.kube.wire.objects import NodeSelectorTerm, Quantities, ResourceRequirements
+from kaicore.rules.objects.wire import SelectorRequirement
 
 from kai_fleet.kubelet.pod import Amounts, Container, Kind, Pod
 from kai_fleet.quantity import parse_amount

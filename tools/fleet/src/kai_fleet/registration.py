@@ -7,7 +7,7 @@ import msgspec
 import yaml
 from kaicore.errors import ApiStatus, ConfigurationError
 from kaicore.kube.api.client import MERGE_PATCH, KubeClient
-from kaicore.kube.shipped_crds import shipped_crds
+from kaicore.kube.kinds.shipped_crds import shipped_crds
 from kaicore.runtime.service import get_logger
 
 from kai_fleet import node_objects

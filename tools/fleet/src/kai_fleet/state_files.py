@@ -1,15 +1,15 @@
 """The files in which a kubelet keeps what its resource managers gave, in the kubelet's own formats.
 
 Written when a kubelet writes them: with each admission that changes them and when a container starts, before the API
-knows of it, and replaced as a whole. A pod that has ended stays in them for a while, as
-`kaicore.kube.kubelet_checkpoints` says. What the fleet itself restarts from is its journal (`checkpoint`), not these
+knows of it, and replaced as a whole. A pod that has ended stays in them for a while
+(`kaicore.kube.wire.kubelet_checkpoints`). What the fleet itself restarts from is its journal (`checkpoint`), not these
 files.
 """
 
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
-from kaicore.kube.kubelet_checkpoints import (
+from kaicore.kube.wire.kubelet_checkpoints import (
     CPU_STATE,
     DEVICE_CHECKPOINT,
     MEMORY_STATE,

@@ -1,17 +1,9 @@
 """The fields of pods and nodes that a kubelet reads, decoded straight from the API server's bytes."""
 
 import msgspec
-from kaicore.kube.wire.objects import (
-    Affinity,
-    KubernetesObject,
-    ObjectMeta,
-    PodClaimReference,
-    PodClaimStatus,
-    Quantities,
-    ResourceRequirements,
-    Wire,
-)
+from kaicore.kube.wire.objects import Affinity, PodClaimReference, PodClaimStatus, Quantities, ResourceRequirements
 from kaicore.kube.wire.resources import Resource
+from kaicore.rules.objects.wire import KubernetesObject, ObjectMeta, Wire
 
 
 class PodMeta(ObjectMeta):

@@ -7,8 +7,9 @@ KubeRay 1.4 (`ray-operator/controllers/ray`).
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
-from kaicore.kube.workloads.owners import mpi_job_pods, ray_cluster_pods, ray_job_parts, training_job_pods
-from kaicore.kube.workloads.pods import Made
+from kaicore.rules.groups.dialects.kubeflow import mpi_job_pods, training_job_pods
+from kaicore.rules.groups.dialects.ray import ray_cluster_pods, ray_job_parts
+from kaicore.rules.objects.made import Made
 
 from kai_apiserver.controllers.workload_view import (
     ENDED,

@@ -1,7 +1,7 @@
 """Rules of the operators of batch work, as a table with one rule for each kind.
 
 A rule is a pure function from an object and its children to a `Plan`. The library has the rule for the pods of an
-object (`kaicore.kube.workloads`), as in `kai simulate`. Here is what only a running operator does: environment
+object (`kaicore.rules.groups.dialects`), as in `kai simulate`. Here is what only a running operator does: environment
 variables and Services, replacing what failed, the end, and the status. `training_workloads` has Kubeflow's and Ray's.
 
 Sources, for facts: JobSet 0.8 (`pkg/controllers`), LeaderWorkerSet 0.7 (`pkg/controllers`, `pkg/webhooks`), Volcano
@@ -11,14 +11,11 @@ Sources, for facts: JobSet 0.8 (`pkg/controllers`), LeaderWorkerSet 0.7 (`pkg/co
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 
-from kaicore.kube.workloads.objects import Fields, controlled_by, spec_of
-from kaicore.kube.workloads.owners import (
-    jobset_jobs,
-    leader_worker_set_pods,
-    stateful_set_pods,
-    template_hash,
-    volcano_job_pods,
-)
+from kaicore.rules.groups.dialects.apps import stateful_set_pods, template_hash
+from kaicore.rules.groups.dialects.jobset import jobset_jobs
+from kaicore.rules.groups.dialects.leader_worker_set import leader_worker_set_pods
+from kaicore.rules.groups.dialects.volcano import volcano_job_pods
+from kaicore.rules.objects.mappings import Fields, controlled_by, spec_of
 
 from kai_apiserver.controllers.training_workloads import mpi_job, pytorch_job, ray_cluster, ray_job
 from kai_apiserver.controllers.workload_view import (

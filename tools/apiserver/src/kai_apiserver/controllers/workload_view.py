@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from kaicore.kube.workloads.objects import controlled_by
+from kaicore.rules.objects.mappings import controlled_by
 
 from kai_apiserver.objects import Object, find_condition, parse_time, timestamp
 

@@ -3,7 +3,7 @@
 from importlib import resources
 
 import yaml
-from kaicore.kube.shipped_crds import shipped_crds
+from kaicore.kube.kinds.shipped_crds import shipped_crds
 
 from kai_apiserver.crd.definitions import DEFINITIONS
 from kai_apiserver.kinds.pods import DEFAULT_TOLERATIONS

@@ -6,7 +6,7 @@ Built-in types take it from their tables, custom resources from their schema; ap
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kaicore.kube.builtin_fields import SCALARS, TYPES, element
+from kaicore.kube.wire.builtin_fields import SCALARS, TYPES, element
 
 from kai_apiserver.types.merging import ATOMIC, KEY_DEFAULTS, SETS, apply_keys
 

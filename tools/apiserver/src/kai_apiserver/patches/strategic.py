@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from kaicore.kube.builtin_fields import SCALARS, TYPES, element
+from kaicore.kube.wire.builtin_fields import SCALARS, TYPES, element
 
 from kai_apiserver.errors import bad_request
 from kai_apiserver.objects import Object

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any
 
 from kai_fleet.quantity import canonical
-from kaicore.kube.builtin_fields import TYPES
+from kaicore.kube.wire.builtin_fields import TYPES
 
 from kai_apiserver.objects import Object, micro_timestamp, parse_time, timestamp
 

@@ -29,8 +29,7 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.groups.koordinator import GANG
 from kaicore.rules.groups.kueue import TOTAL_COUNT
-from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL
-from kaicore.rules.groups.making import PREEMPTIBILITY_LABEL
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
 from kaicore.rules.model.network_topology import HOSTNAME
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import GPU_SHARE, Pod, Toleration

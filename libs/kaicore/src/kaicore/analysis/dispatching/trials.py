@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.copied_state import CopiedState
 from kaicore.analysis.submission.submitted_world import submit_objects
-from kaicore.kube.dispatched_objects import Manifest, marked
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.explain.waiting_reasons import weight
@@ -24,6 +23,7 @@ from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 from kaicore.rules.hub.hub_state import HELD, DispatchStage, HubState
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.objects.dispatched import Manifest, marked
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.queues.tree import UNLIMITED

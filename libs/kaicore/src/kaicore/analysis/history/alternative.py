@@ -14,7 +14,6 @@ from kaicore.analysis.history.reading import History
 from kaicore.errors import ConfigurationError
 from kaicore.kube.normalize.node import normalize_node, normalize_topology
 from kaicore.kube.wire.objects import NodeObject, TopologyObject
-from kaicore.kube.workloads import Object
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
@@ -22,6 +21,7 @@ from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.quantity import parse_amount
 from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.objects.mappings import Object
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state
 from kaicore.spelling import did_you_mean

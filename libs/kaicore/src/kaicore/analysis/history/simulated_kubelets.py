@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kaicore.analysis.simulation.kubelets import KubeletAnswer, Kubelets
-from kaicore.kube.workloads import Object
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod
 from kaicore.rules.model.quantity import canonical_quantity
+from kaicore.rules.objects.mappings import Object
 from kaicore.rules.state.cluster_state import ClusterState
 
 

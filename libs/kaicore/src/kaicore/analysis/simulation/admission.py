@@ -12,8 +12,8 @@ import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire.objects import PriorityClassObject
-from kaicore.kube.workloads import Object
 from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.objects.mappings import Object
 
 #: Priority classes that every cluster has.
 _BUILT_IN = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

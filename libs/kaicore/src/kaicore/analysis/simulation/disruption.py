@@ -11,7 +11,7 @@ import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire.objects import BudgetObject, BudgetStatus
-from kaicore.kube.workloads import Object
+from kaicore.rules.objects.mappings import Object
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.wire.resources import subject_of
-from kaicore.kube.workloads import Object, derived_uid, suffix
+from kaicore.rules.objects.mappings import Object, derived_uid, suffix
+from kaicore.rules.objects.wire import subject_of
 
 #: Group and kind.
 GroupKind = tuple[str, str]

@@ -9,10 +9,10 @@ from typing import Protocol
 import msgspec
 
 from kaicore.errors import ConfigurationError
-from kaicore.kube.workloads import Object
 from kaicore.rules.events.observation import held
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.objects.mappings import Object
 
 #: Where a model of kubelets makes itself known.
 _ENTRY_POINTS = "kai_ledger.kubelets"

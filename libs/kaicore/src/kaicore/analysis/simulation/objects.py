@@ -27,21 +27,16 @@ from kaicore.analysis.simulation.resource_claims import POD_GROUP_KIND, RESOURCE
 from kaicore.analysis.simulation.surroundings import KINDS, ephemeral_claims, template_claims
 from kaicore.analysis.simulation.validation import OddFields, is_built_in, validate
 from kaicore.analysis.simulation.world import NO_TIMES, World, WorldPod, created
-from kaicore.errors import AbsurdQuantity, InvalidObject
+from kaicore.errors import AbsurdQuantity, InvalidObject, Lost
 from kaicore.kube.kinds import table
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, queue_kind, topology_kind
-from kaicore.kube.normalize.fields import seconds
-from kaicore.kube.normalize.losses import Lost
 from kaicore.kube.normalize.pod import normalize_pod, read_constraints
-from kaicore.kube.wire.objects import KubernetesObject
-from kaicore.kube.wire.resources import subject_of
-from kaicore.kube.workloads import Made, Object, derived_uid, expand, group_of, is_owner
-from kaicore.kube.workloads.owners import TRAINING_KINDS
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.groups.dialects.table import OWNER_KINDS, expand, is_owner, workload_of
 from kaicore.rules.groups.koordinator import GANG
-from kaicore.rules.groups.labels import KUEUE_QUEUE_LABEL, OWNER_KINDS
+from kaicore.rules.groups.labels import KUEUE_QUEUE_LABEL
 from kaicore.rules.groups.membership import membership
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
@@ -53,6 +48,9 @@ from kaicore.rules.model.placement import (
     decode_annotation,
 )
 from kaicore.rules.model.quantity import canonical_quantity
+from kaicore.rules.objects.made import Made
+from kaicore.rules.objects.mappings import Object, derived_uid, group_of
+from kaicore.rules.objects.wire import KubernetesObject, seconds, subject_of
 
 
 class OwnersWithChildren:
@@ -85,19 +83,10 @@ class OwnersWithChildren:
         return metadata["uid"] == derived or "" in uids or metadata["uid"] in uids
 
 
-#: Where in its `spec` an owner says `suspend`.
-_SUSPENDED_IN: dict[tuple[str, str], tuple[str, ...]] = {
-    ("batch", "Job"): (),
-    ("jobset.x-k8s.io", "JobSet"): (),
-    ("ray.io", "RayCluster"): (),
-    ("ray.io", "RayJob"): (),
-    **{("kubeflow.org", kind): ("runPolicy",) for kind in (*TRAINING_KINDS, "MPIJob")},
-}
-
-
 def resumed(owner: Object) -> Object:
     """Return an owner as it is when it is resumed; the owner itself where it is not suspended."""
-    path = _SUSPENDED_IN.get((group_of(owner["apiVersion"]), owner["kind"]))
+    workload = workload_of(owner)
+    path = workload.suspend if workload is not None else None
     if path is None or _spec(owner, path).get("suspend") is not True:
         return owner
     running = copy.deepcopy(owner)

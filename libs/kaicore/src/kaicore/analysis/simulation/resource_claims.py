@@ -4,7 +4,7 @@ A pod uses the claim of its PodGroup if that has the same reference (name and te
 (`k8s.io/dynamic-resource-allocation/resourceclaim`, `BindTo`, Kubernetes 1.37).
 """
 
-from kaicore.kube.workloads import Object, derived_uid
+from kaicore.rules.objects.mappings import Object, derived_uid
 
 RESOURCE_CLAIM_KIND = ("resource.k8s.io", "ResourceClaim")
 TEMPLATE_KIND = ("resource.k8s.io", "ResourceClaimTemplate")

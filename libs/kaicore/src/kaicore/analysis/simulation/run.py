@@ -19,12 +19,10 @@ from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, Objec
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY
-from kaicore.kube.normalize.fields import seconds
 from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS, ObjectT
-from kaicore.kube.workloads import Object, successor
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.deciding.cycle_input import next_due
 from kaicore.rules.deciding.decide import decide
@@ -55,6 +53,9 @@ from kaicore.rules.model.placement import (
     Provenance,
 )
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
+from kaicore.rules.objects.made import successor
+from kaicore.rules.objects.mappings import Object
+from kaicore.rules.objects.wire import seconds
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: What a simulation's cluster and shard are called in its log.

@@ -7,23 +7,22 @@ import msgspec
 
 from kaicore.analysis.simulation.disruption import check_budget
 from kaicore.analysis.simulation.resource_claims import RESOURCE_CLAIM_KIND, ClaimTemplates
+from kaicore.errors import Lost, unheard
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import BUDGET, CLAIM, DEVICE_KINDS, NAMESPACE, STORAGE_CLASS, VOLUME
-from kaicore.kube.normalize.losses import Lost, unheard
 from kaicore.kube.normalize.storage import BOUND_ANNOTATION, normalize_namespace
 from kaicore.kube.wire.objects import (
     BudgetObject,
     ClaimObject,
     ClaimReference,
     NamespaceObject,
-    ObjectMeta,
     PhaseStatus,
     StorageClassObject,
     VolumeObject,
 )
-from kaicore.kube.workloads import Object, derived_uid
-from kaicore.kube.workloads.objects import spec_of
 from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.objects.mappings import Object, derived_uid, spec_of
+from kaicore.rules.objects.wire import ObjectMeta
 
 _RECORDED: tuple[Kind[Any], ...] = (NAMESPACE, STORAGE_CLASS, VOLUME, CLAIM, BUDGET, *DEVICE_KINDS)
 #: The kinds, by group and kind; in the order in which they are recorded.

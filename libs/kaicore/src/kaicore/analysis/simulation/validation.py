@@ -19,14 +19,14 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import InvalidObject, InvalidQuantity
-from kaicore.kube.builtin_fields import check_fields, type_of
 from kaicore.kube.normalize.fields import label_requirements
 from kaicore.kube.normalize.pod import read_constraints
-from kaicore.kube.wire.objects import LabelSelector
+from kaicore.kube.wire.builtin_fields import check_fields, type_of
 from kaicore.kube.wire.resources import PODS
-from kaicore.kube.workloads import Object, group_of
 from kaicore.rules.model.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, is_hugepages, is_native, is_whole, read_amount
 from kaicore.rules.model.selector import meets
+from kaicore.rules.objects.mappings import Object, group_of
+from kaicore.rules.objects.wire import LabelSelector
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)

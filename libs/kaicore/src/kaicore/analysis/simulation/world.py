@@ -9,10 +9,11 @@ import msgspec
 from kaicore.analysis.simulation.surroundings import Surroundings
 from kaicore.errors import InvalidObject
 from kaicore.kube.kinds.kind import Kind
-from kaicore.kube.wire.objects import KubernetesObject, NodeObject, PodObject, PriorityClassObject, TopologyObject
-from kaicore.kube.workloads import Object
+from kaicore.kube.wire.objects import NodeObject, PodObject, PriorityClassObject, TopologyObject
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.placement import ContainerPlacement
+from kaicore.rules.objects.mappings import Object
+from kaicore.rules.objects.wire import KubernetesObject
 
 #: Microseconds since the epoch at which a world without any times begins: 2026-01-01T00:00:00Z.
 NO_TIMES = 1_767_225_600_000_000

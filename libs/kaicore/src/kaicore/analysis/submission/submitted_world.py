@@ -16,14 +16,14 @@ from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind
 from kaicore.kube.normalize.storage import DEFAULT_TOLERATIONS
-from kaicore.kube.wire.objects import KubernetesObject, PodObject
-from kaicore.kube.wire.resources import subject_of
-from kaicore.kube.workloads import Object
+from kaicore.kube.wire.objects import PodObject
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import GroupSourceObserved
 from kaicore.rules.model.group_source import GroupSource, source_key
 from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.node import Node
+from kaicore.rules.objects.mappings import Object
+from kaicore.rules.objects.wire import KubernetesObject, subject_of
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: Most pods of one question: what a cycle over them costs is some seconds.

@@ -3,7 +3,7 @@
 import msgspec
 
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable
-from kaicore.kube.wire.objects import Wire
+from kaicore.rules.objects.wire import Wire
 
 _TOO_MANY_REQUESTS = 429
 

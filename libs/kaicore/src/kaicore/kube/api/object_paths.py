@@ -4,7 +4,7 @@ import msgspec
 
 from kaicore.errors import ApiStatus, InvalidObject
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.dispatched_objects import Manifest
+from kaicore.rules.objects.dispatched import Manifest
 
 
 class _Resource(msgspec.Struct):

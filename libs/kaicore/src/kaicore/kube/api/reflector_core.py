@@ -20,8 +20,9 @@ import msgspec
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, InvalidObject
 from kaicore.kube.api.failures import Status
-from kaicore.kube.wire.objects import Identified, Identity, ObjectList, ObjectMeta, WatchEvent
+from kaicore.kube.wire.objects import Identified, Identity, ObjectList, WatchEvent
 from kaicore.kube.wire.resources import ObjectT, Resource, identity
+from kaicore.rules.objects.wire import ObjectMeta
 
 _list_decoder = msgspec.json.Decoder(ObjectList)
 _event_decoder = msgspec.json.Decoder(WatchEvent)

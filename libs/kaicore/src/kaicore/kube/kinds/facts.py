@@ -13,18 +13,18 @@ from uuid import UUID
 
 import msgspec
 
+from kaicore.errors import Lost, unheard
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, ObjectRefused, ObjectSeen
 from kaicore.kube.kinds.kind import Kind, Model, without_version
 from kaicore.kube.kinds.table import KINDS, subject_of_fact
 from kaicore.kube.normalize.fields import changed_at
-from kaicore.kube.normalize.losses import Lost, unheard
-from kaicore.kube.wire.objects import ObjectMeta
 from kaicore.kube.wire.resources import ObjectT
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.observation import charging
 from kaicore.rules.events.payloads import Payload, PodRejected, TopologyDeleted
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.pod import Pod, is_kubelet_rejection
+from kaicore.rules.objects.wire import ObjectMeta
 
 ACTOR = "watcher"
 

@@ -6,8 +6,8 @@ from typing import Any, Generic
 
 import msgspec
 
+from kaicore.errors import Lost
 from kaicore.kube.api.reflector_core import ObjectKey
-from kaicore.kube.normalize.losses import Lost
 from kaicore.kube.wire.resources import ObjectT, OptionalResource, Resource
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice

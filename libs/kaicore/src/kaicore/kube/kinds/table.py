@@ -13,9 +13,9 @@ The kinds of network topologies: their API paths, and their conversion into fact
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
+from kaicore.errors import Lost
 from kaicore.kube.api.reflector_core import ObjectKey
 from kaicore.kube.kinds.kind import Kind, Model
 from kaicore.kube.normalize.device import (
@@ -24,8 +24,6 @@ from kaicore.kube.normalize.device import (
     normalize_slice,
     normalize_taint_rule,
 )
-from kaicore.kube.normalize.leader_worker_set import normalize_leader_worker_set
-from kaicore.kube.normalize.losses import Lost
 from kaicore.kube.normalize.network_topology import (
     normalize_cluster_network_topology,
     normalize_hyper_node,
@@ -33,13 +31,6 @@ from kaicore.kube.normalize.network_topology import (
     normalize_kueue_topology,
 )
 from kaicore.kube.normalize.node import normalize_node, normalize_priority_class, normalize_topology
-from kaicore.kube.normalize.owner import (
-    normalize_job,
-    normalize_jobset,
-    normalize_kubeflow_job,
-    normalize_ray_cluster,
-    normalize_ray_job,
-)
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.normalize.pod_group import (
     normalize_kai_pod_group,
@@ -68,7 +59,6 @@ from kaicore.kube.normalize.storage import (
     normalize_storage_class,
     normalize_volume,
 )
-from kaicore.kube.normalize.volcano import normalize_hyper_job, normalize_volcano_job, normalize_volcano_pod_group
 from kaicore.kube.wire import groups
 from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
 from kaicore.kube.wire.network_topologies import (
@@ -99,20 +89,11 @@ from kaicore.kube.wire.resources import (
 )
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.rules.groups.labels import (
-    HYPER_JOBS,
-    JOB,
-    JOBSET,
     KAI_POD_GROUP,
-    KUBEFLOW_JOBS,
-    LEADER_WORKER_SET,
-    MPI_JOB,
     NATIVE_POD_GROUP,
-    RAY_CLUSTER,
-    RAY_JOB,
     SIGS_POD_GROUP,
-    VOLCANO_JOB,
-    VOLCANO_POD_GROUP,
     WORKLOAD,
     X_POD_GROUP,
 )
@@ -180,7 +161,6 @@ GROUP_KINDS: tuple[Kind[Any], ...] = (
     _group_kind(KAI_POD_GROUP, "podgroups", ("v2alpha2",), groups.KaiPodGroup, normalize_kai_pod_group),
     _group_kind(SIGS_POD_GROUP, "podgroups", ("v1alpha1",), groups.SigsPodGroup, normalize_sigs_pod_group),
     _group_kind(X_POD_GROUP, "podgroups", ("v1alpha1",), groups.SigsPodGroup, normalize_x_pod_group),
-    _group_kind(VOLCANO_POD_GROUP, "podgroups", ("v1beta1",), groups.VolcanoPodGroup, normalize_volcano_pod_group),
     _group_kind(
         NATIVE_POD_GROUP,
         "podgroups",
@@ -195,31 +175,10 @@ GROUP_KINDS: tuple[Kind[Any], ...] = (
         groups.WorkloadObject,
         normalize_workload,
     ),
-    _group_kind(JOB, "jobs", ("v1",), groups.JobObject, normalize_job),
-    _group_kind(VOLCANO_JOB, "jobs", ("v1alpha1",), groups.VolcanoJobObject, normalize_volcano_job),
     *(
-        _group_kind(kind, "hyperjobs", ("v1alpha1",), groups.HyperJobObject, partial(normalize_hyper_job, kind=kind))
-        for kind in sorted(HYPER_JOBS)
-    ),
-    _group_kind(JOBSET, "jobsets", ("v1alpha2",), groups.JobSetObject, normalize_jobset),
-    _group_kind(RAY_CLUSTER, "rayclusters", ("v1",), groups.RayClusterObject, normalize_ray_cluster),
-    _group_kind(RAY_JOB, "rayjobs", ("v1",), groups.RayJobObject, normalize_ray_job),
-    _group_kind(
-        LEADER_WORKER_SET,
-        "leaderworkersets",
-        ("v1",),
-        groups.LeaderWorkerSetObject,
-        normalize_leader_worker_set,
-    ),
-    *(
-        _group_kind(
-            kind,
-            f"{kind.partition('.')[0].lower()}s",
-            ("v2beta1", "v1") if kind == MPI_JOB else ("v1",),
-            groups.KubeflowJob,
-            partial(normalize_kubeflow_job, kind=kind),
-        )
-        for kind in sorted(KUBEFLOW_JOBS)
+        _group_kind(one.kind, one.plural, one.versions, one.wire, one.normalize)
+        for one in WORKLOADS.values()
+        if one.wire is not None and one.normalize is not None
     ),
 )
 

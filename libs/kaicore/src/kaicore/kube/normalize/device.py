@@ -10,9 +10,8 @@ Features of a later Kubernetes that this version does not know are listed in `un
 import re
 from collections.abc import Iterable, Iterator
 
-from kaicore.errors import InvalidObject, InvalidQuantity
-from kaicore.kube.normalize.fields import node_terms, seconds
-from kaicore.kube.normalize.losses import Lost, unheard
+from kaicore.errors import InvalidObject, InvalidQuantity, Lost, unheard
+from kaicore.kube.normalize.fields import node_terms
 from kaicore.kube.wire.devices import (
     AllocationWire,
     AttributeWire,
@@ -29,7 +28,7 @@ from kaicore.kube.wire.devices import (
     TaintRuleObject,
     TolerationWire,
 )
-from kaicore.kube.wire.objects import NodeSelector, OwnerReference
+from kaicore.kube.wire.objects import NodeSelector
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.device import (
     ALL,
@@ -53,6 +52,7 @@ from kaicore.rules.model.device import (
     Thousandths,
 )
 from kaicore.rules.model.quantity import parse_thousandths
+from kaicore.rules.objects.wire import OwnerReference, seconds
 
 _MODES = (EXACT_COUNT, ALL)
 

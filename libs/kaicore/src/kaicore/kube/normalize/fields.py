@@ -7,21 +7,12 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from kaicore.errors import InvalidObject, InvalidQuantity
-from kaicore.kube.normalize.losses import Lost
-from kaicore.kube.wire.objects import (
-    LabelSelector,
-    NodeSelector,
-    NodeSelectorTerm,
-    ObjectMeta,
-    Quantities,
-    SelectorRequirement,
-)
-from kaicore.rules.model.pod import Amounts, Owner
+from kaicore.errors import InvalidObject, InvalidQuantity, Lost
+from kaicore.kube.wire.objects import NodeSelector, NodeSelectorTerm, Quantities
+from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import read_amount
 from kaicore.rules.model.selector import Requirement
-
-_INT32 = range(-(2**31), 2**31)
+from kaicore.rules.objects.wire import LabelSelector, ObjectMeta, SelectorRequirement
 
 
 def amount(text: str | float, *, resource: str, subject: str, field: str, lost: Lost) -> int:
@@ -47,19 +38,6 @@ def amounts(quantities: Quantities | None, *, subject: str, field: str, lost: Lo
     return amounts_by_name
 
 
-def int32(value: int, *, subject: str, field: str, lost: Lost) -> int:
-    """Return a number as the schemas of Kubernetes bound it: the nearest one of 32 bits."""
-    if value in _INT32:
-        return value
-    lost(InvalidObject(subject, field, value, "is no 32-bit integer"))
-    return _INT32[0] if value < 0 else _INT32[-1]
-
-
-def seconds(time: datetime | None) -> int | None:
-    """Return a time as whole seconds since the epoch."""
-    return None if time is None else int(time.timestamp())
-
-
 def changed_at(metadata: ObjectMeta) -> int:
     """Return when the object was last written by the API server's clock, microseconds since the epoch; 0 if unknown.
 
@@ -73,14 +51,6 @@ def changed_at(metadata: ObjectMeta) -> int:
     if written is None or written.tzinfo is None:
         return 0
     return int(written.timestamp()) * 1_000_000
-
-
-def controller(metadata: ObjectMeta) -> Owner | None:
-    """Return the owner that controls an object, None where there is none."""
-    for owner in metadata.owner_references or ():
-        if owner.controller:
-            return Owner(kind=owner.kind, name=owner.name, uid=owner.uid, api_version=owner.api_version)
-    return None
 
 
 _WITH_VALUES = ("In", "NotIn")

@@ -1,8 +1,7 @@
 """Network topologies from the wire into the model."""
 
-from kaicore.errors import InvalidObject, InvalidPattern
+from kaicore.errors import InvalidObject, InvalidPattern, Lost, unheard
 from kaicore.kube.normalize.fields import label_requirements
-from kaicore.kube.normalize.losses import Lost, unheard
 from kaicore.kube.wire.network_topologies import (
     ClusterNetworkTopologyObject,
     HyperNodeMemberSpec,

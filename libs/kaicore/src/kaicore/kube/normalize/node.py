@@ -18,9 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
-from kaicore.errors import InvalidObject, InvalidQuantity
-from kaicore.kube.normalize.fields import amount, amounts, int32
-from kaicore.kube.normalize.losses import Lost, unheard
+from kaicore.errors import InvalidObject, InvalidQuantity, Lost, unheard
+from kaicore.kube.normalize.fields import amount, amounts
 from kaicore.kube.wire.objects import (
     Attribute,
     NodeObject,
@@ -30,10 +29,11 @@ from kaicore.kube.wire.objects import (
     TopologyZone,
     ZoneCost,
 )
-from kaicore.kube.wire.resources import PartT, decode_part, subject_of
+from kaicore.kube.wire.resources import PartT, decode_part
 from kaicore.rules.model.node import Node, NodeTopology, Taint, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.rules.model.pod import PriorityClass
 from kaicore.rules.model.quantity import is_hugepages
+from kaicore.rules.objects.wire import int32, subject_of
 
 
 def normalize_node(wire: NodeObject, lost: Lost = unheard) -> Node:

@@ -24,20 +24,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from kaicore.errors import AbsurdQuantity, InvalidObject
-from kaicore.kube.normalize.fields import (
-    amounts,
-    controller,
-    int32,
-    label_requirements,
-    node_term,
-    node_terms,
-    seconds,
-    sorted_requirements,
-)
-from kaicore.kube.normalize.losses import Lost, unheard
+from kaicore.errors import AbsurdQuantity, InvalidObject, Lost, unheard
+from kaicore.kube.normalize.fields import amounts, label_requirements, node_term, node_terms, sorted_requirements
 from kaicore.kube.wire.objects import (
-    DEFAULT_SCHEDULER,
     Affinity,
     ContainerSpec,
     PodAffinityTerm,
@@ -51,7 +40,7 @@ from kaicore.kube.wire.objects import (
     TopologySpreadConstraint,
     Volume,
 )
-from kaicore.kube.wire.resources import subject_of
+from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION
 from kaicore.rules.model.pod import (
@@ -64,6 +53,7 @@ from kaicore.rules.model.pod import (
     QosClass,
     Toleration,
     WorkloadRef,
+    controller,
 )
 from kaicore.rules.model.pod_rules import (
     ClaimUse,
@@ -76,6 +66,7 @@ from kaicore.rules.model.pod_rules import (
 )
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.model.selector import PodSelector, Requirement
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, int32, seconds, subject_of
 
 _RESIZABLE = (CPU, MEMORY)
 
@@ -311,24 +302,18 @@ class _Reader:
 #: Annotations that are kept: those of kai-ledger and of the workload APIs that say how pods belong together, and by
 #: which uid the kubelet knows a static pod.
 ANNOTATION_PREFIXES = (
-    "batch.kubernetes.io/",
     "gang.",
     "gpu-",
     "grove.io/",
-    "jobset.sigs.k8s.io/",
     "kai.scheduler/",
-    "kubeflow.org/",
     MIRROR_ANNOTATION,
     "kueue.x-k8s.io/",
-    "leaderworkerset.",
     "network-topology",
     "pod-group",
-    "ray.io/",
     "run.ai/",
     "scheduling.",
     "topology.",
-    "training.kubeflow.org/",
-    "volcano.sh/",
+    *(prefix for dialect in DIALECTS for prefix in dialect.annotations),
 )
 
 #: Of those, what comes from the log and is not read: it stands with the decision.

@@ -2,9 +2,7 @@
 
 import json
 
-from kaicore.errors import InvalidObject
-from kaicore.kube.normalize.losses import Lost, unheard
-from kaicore.kube.normalize.owner import count, duration, group_source, preemptible
+from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.wire.groups import (
     KaiPodGroup,
     KaiSubGroup,
@@ -16,8 +14,7 @@ from kaicore.kube.wire.groups import (
     SigsPodGroup,
     WorkloadObject,
 )
-from kaicore.kube.wire.objects import KubernetesObject
-from kaicore.kube.wire.resources import subject_of
+from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
 from kaicore.rules.groups.labels import (
     KAI_POD_GROUP,
@@ -30,6 +27,7 @@ from kaicore.rules.groups.tree import check_minimums, ordered
 from kaicore.rules.model.group import MatchPolicy, PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY
+from kaicore.rules.objects.wire import KubernetesObject, subject_of
 
 #: A grace that is never over: Kubernetes ends no gang for being below its minimum (KEP-4671).
 _FOR_EVER = -1

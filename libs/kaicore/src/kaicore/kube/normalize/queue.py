@@ -5,11 +5,9 @@ ProvisioningRequests from the wire into the model.
 
 from collections.abc import Iterable
 
-from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity
-from kaicore.kube.normalize.fields import amount, int32, seconds
-from kaicore.kube.normalize.losses import Lost, unheard
+from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity, Lost, unheard
+from kaicore.kube.normalize.fields import amount
 from kaicore.kube.normalize.pod import normalize_toleration
-from kaicore.kube.wire.objects import LabelSelector
 from kaicore.kube.wire.queues import (
     ClusterQueueObject,
     CohortObject,
@@ -22,7 +20,7 @@ from kaicore.kube.wire.queues import (
     ProvisioningRequestObject,
     ResourceFlavorObject,
 )
-from kaicore.kube.wire.resources import named_subject, subject_of
+from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.provisioning import ProvisioningCondition, ProvisioningRequest
 from kaicore.rules.model.quantity import CPU, MEMORY, most_amount, parse_duration
@@ -35,6 +33,7 @@ from kaicore.rules.model.queue import (
     QueueShare,
     ResourceFlavor,
 )
+from kaicore.rules.objects.wire import LabelSelector, int32, seconds, subject_of
 from kaicore.rules.queues.resources import GPU
 
 KAI_QUEUE = "Queue.scheduling.run.ai"

@@ -2,9 +2,8 @@
 
 import msgspec
 
-from kaicore.errors import InvalidObject
-from kaicore.kube.normalize.fields import amount, int32, label_requirements, node_terms
-from kaicore.kube.normalize.losses import Lost, unheard
+from kaicore.errors import InvalidObject, Lost, unheard
+from kaicore.kube.normalize.fields import amount, label_requirements, node_terms
 from kaicore.kube.normalize.pod import normalize_toleration
 from kaicore.kube.wire.objects import (
     BudgetObject,
@@ -21,6 +20,7 @@ from kaicore.rules.model.pod_rules import PodDisruptionBudget
 from kaicore.rules.model.quantity import STORAGE
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.rules.objects.wire import int32
 
 #: On a namespace: tolerations, as JSON, that its pods get besides their own (Kubernetes 1.36, admission plugin
 #: PodTolerationRestriction).

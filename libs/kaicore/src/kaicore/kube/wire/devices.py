@@ -6,8 +6,9 @@ device under `basic`. Both places are read in every version.
 
 import msgspec
 
-from kaicore.kube.wire.objects import KubernetesObject, NodeSelector, Wire
+from kaicore.kube.wire.objects import NodeSelector
 from kaicore.kube.wire.resources import OptionalResource
+from kaicore.rules.objects.wire import KubernetesObject, Wire
 
 GROUP = "resource.k8s.io"
 #: Served versions that can be read, the one to prefer first.

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kaicore.kube.wire.objects import KubernetesObject, LabelSelector, Wire
+from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, Wire
 
 
 class LevelOfLabel(Wire):

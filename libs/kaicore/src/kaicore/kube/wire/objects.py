@@ -8,33 +8,11 @@ of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the c
 Node and pod constraints of a pod on the wire: see `kaicore.kube.wire.objects`.
 
 Volumes, namespaces and disruption budgets on the wire: see `kaicore.kube.wire.objects`.
-
-The base class of all objects that are decoded from JSON.
 """
-
-from datetime import datetime
-from typing import Annotated
 
 import msgspec
 
-
-class Wire(msgspec.Struct, gc=False, rename="camel"):
-    """Base of everything that comes as JSON; field names are in camel case there."""
-
-
-class SelectorRequirement(Wire):
-    """An expression over a label, or a field of a node."""
-
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class LabelSelector(Wire):
-    """Labels that all have to be there, and expressions that all have to hold; empty, it selects everything."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[SelectorRequirement] | None = None
+from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, SelectorRequirement, Time, Wire
 
 
 class NodeSelectorTerm(Wire):
@@ -134,48 +112,8 @@ class Volume(Wire):
     ephemeral: EphemeralSource | None = None
 
 
-#: A point in time as Kubernetes writes it, RFC 3339 with a zone.
-Time = Annotated[datetime, msgspec.Meta(tz=True)]
-
 #: A quantity by resource name. API servers write strings, people also numbers.
 Quantities = dict[str, str | int | float]
-
-
-class OwnerReference(Wire):
-    """Who an object belongs to; one owner at most is its controller."""
-
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    api_version: str = ""
-    controller: bool | None = None
-
-
-class ManagedFields(Wire):
-    """When the object was last changed: the API server's own clock, to the second."""
-
-    time: str | None = None
-
-
-class ObjectMeta(Wire):
-    """The metadata of any object."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    creation_timestamp: Time | None = None
-    deletion_timestamp: Time | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
-    managed_fields: list[ManagedFields] | None = None
-
-
-class KubernetesObject(Wire):
-    """What every object has."""
-
-    metadata: ObjectMeta
 
 
 class Identity(Wire):
@@ -310,10 +248,6 @@ class SchedulingGroup(Wire):
     """How a pod of Kubernetes 1.36 and later names its group."""
 
     pod_group_name: str | None = None
-
-
-#: Of pods that name none: the API server's (`k8s.io/api/core/v1`, `DefaultSchedulerName`).
-DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class PodSpec(Wire):

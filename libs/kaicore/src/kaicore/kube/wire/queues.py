@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from kaicore.kube.wire.objects import Condition, KubernetesObject, LabelSelector, NodeTaint, PodToleration, Wire
+from kaicore.kube.wire.objects import Condition, NodeTaint, PodToleration
 from kaicore.kube.wire.resources import OptionalResource
+from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, Wire
 
 
 class KaiQueueResource(Wire):

@@ -13,7 +13,6 @@ from kaicore.kube.wire.objects import (
     ClaimObject,
     Identified,
     Identity,
-    KubernetesObject,
     NamespaceObject,
     NodeObject,
     PodObject,
@@ -22,6 +21,7 @@ from kaicore.kube.wire.objects import (
     TopologyObject,
     VolumeObject,
 )
+from kaicore.rules.objects.wire import KubernetesObject, subject_of
 
 ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
 PartT = TypeVar("PartT")
@@ -176,11 +176,6 @@ def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: s
         inner, value, problem = _undecodable(data, error)
         value = value if inner else _value_at(data, "")
         raise InvalidObject(subject, f"{field}{inner}", value, problem) from error
-
-
-def subject_of(kind: str, namespace: str, name: str) -> str:
-    """Name an object in an error: `Pod default/train-0`, `Node n1`."""
-    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 def named_subject(kind: str, wire: KubernetesObject) -> str:

@@ -11,8 +11,7 @@ from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.groups.labels import JOB, KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL
-from kaicore.rules.groups.making import MIN_MEMBER_ANNOTATION
+from kaicore.rules.groups.labels import JOB, KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, MIN_MEMBER_ANNOTATION
 from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod

@@ -20,7 +20,10 @@ from kaicore.rules.groups.kueue import kueue_topology, pod_group_rank, pod_group
 from kaicore.rules.groups.labels import (
     KAI_POD_GROUP,
     KUEUE_WORKLOAD,
+    PREEMPTIBILITY_LABEL,
+    PRIORITY_CLASS_LABEL,
     SIGS_POD_GROUP,
+    VOLCANO_PREEMPTABLE,
     is_admitted,
     names_kai_queue,
     preemption_delay_problem,
@@ -38,11 +41,6 @@ from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 #: Source: KAI-Scheduler, `preemptibility` of PodGroup v2alpha2.
 NON_PREEMPTIBLE_PRIORITY = 100
 
-#: On a Job: how many of its pods start together.
-MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
-PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
-PRIORITY_CLASS_LABEL = "priorityClassName"
-VOLCANO_PREEMPTABLE = "volcano.sh/preemptable"
 
 _PREEMPTIBILITIES = {"preemptible": True, "non-preemptible": False}
 _VOLCANO_PREEMPTABLE = {"true": True, "false": False}

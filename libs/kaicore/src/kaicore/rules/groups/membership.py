@@ -10,31 +10,24 @@ Volcano, LeaderWorkerSet and JobSet by their labels, owners, Kueue's pod groups.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kaicore.rules.groups.dialects.dialect import SetName
+from kaicore.rules.groups.dialects.table import NAME_LABELS, OWNER_KINDS, WORKLOADS
 from kaicore.rules.groups.koordinator import GROUP_LABEL, NAME_ANNOTATION, gang_problem
 from kaicore.rules.groups.kueue import KUEUE_GROUP_LABEL, pod_group_problem
 from kaicore.rules.groups.labels import (
     HYPER_JOBS,
-    JOBSET,
     KAI_POD_GROUP,
-    KUBEFLOW_JOBS,
     KUEUE_WORKLOAD,
-    LEADER_WORKER_SET,
     NATIVE_POD_GROUP,
-    OWNER_KINDS,
-    RAY_CLUSTER,
-    RAY_JOB,
     SIGS_POD_GROUP,
     VOLCANO_JOB,
     VOLCANO_POD_GROUP,
     WORKLOAD,
     X_POD_GROUP,
     matches,
-    own_rank,
     preemption_delay_problem,
 )
 from kaicore.rules.groups.tree import leaves
-from kaicore.rules.groups.volcano import REST, job_of_hyper_job, volcano_set
-from kaicore.rules.model.group import RankSource
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.reasons.group import (
@@ -51,24 +44,10 @@ KAI_SUBGROUP_LABEL = "kai.scheduler/subgroup-name"
 SIGS_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 X_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 VOLCANO_GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
-REPLICA_TYPE_LABELS = ("training.kubeflow.org/replica-type", "replica-type")
-MPI_ROLE_LABELS = ("training.kubeflow.org/job-role", "mpi-job-role")
-RAY_GROUP_LABEL = "ray.io/group"
-JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
-REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
-LWS_NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
-LWS_GROUP_LABEL = "leaderworkerset.sigs.k8s.io/group-index"
-LWS_WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 
 #: Pods without any group are groups of their own, of this origin.
 POD = "Pod"
 
-#: Name of the set of the pod that submits a RayJob.
-SUBMITTER = "submitter"
-
-#: Name of the set of the workers that share the first segment with the leader of a LeaderWorkerSet, where it is besides
-#: them: the first so many as the set has at least.
-FIRST_WORKERS = "workers-0"
 
 #: Longest chain of owners that is followed.
 _MOST_OWNERS = 8
@@ -161,7 +140,7 @@ def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = 
 
 
 def _owned(pod: Pod, find: FindSource) -> Membership:
-    for name_label, kind in ((LWS_NAME_LABEL, LEADER_WORKER_SET), (JOBSET_NAME_LABEL, JOBSET)):
+    for name_label, kind in NAME_LABELS:
         if name := pod.labels.get(name_label):
             return _of_owner(pod, find, source_key(kind, pod.namespace, name), looked_at=())
     top = ""
@@ -194,18 +173,15 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
     An owner that is not there is about to be seen, or its pods are about to be deleted: they wait.
     """
     looked_at = looked_at or (key,)
-    kind = _kind(key)
     source = find(key)
     if source is None:
         unknown = OwnerNotFound(group=display_key(key))
         return Membership(key, source=key, problem=unknown, looked_at=looked_at)
-    instance = template = ""
-    if kind == LEADER_WORKER_SET:
-        instance = pod.labels.get(LWS_GROUP_LABEL, "")
-    elif kind == JOBSET:
-        instance = template = pod.labels.get(REPLICATED_JOB_LABEL, "")
-        if source.template(template) is None:
-            instance = template = ""
+    workload = WORKLOADS[_kind(key)]
+    template = pod.labels.get(workload.template_label, "")
+    if source.template(template) is None:
+        template = ""
+    instance = template or pod.labels.get(workload.instance_label, "")
     named_template = source.template(template) or source.templates[0]
     group = f"{key}:{instance}" if instance else key
     pod_set, problem = _pod_set(pod, key, named_template)
@@ -227,54 +203,23 @@ def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, Reason |
             values = [pod.labels.get(label) for label in rule.label_keys]
             if None not in values:
                 return ".".join((rule.name, *(value or "" for value in values or ("0",)))), None
-    kind = _kind(key)
-    rest, parted = REST, False
-    if kind in (VOLCANO_JOB, VOLCANO_POD_GROUP):
-        wanted, parted = volcano_set(pod, template.sets)
-    elif kind in HYPER_JOBS:
-        job = job_of_hyper_job(pod, key)
-        wanted, parted = volcano_set(pod, template.sets, job)
-        rest = f"{job}.{REST}"
-    elif kind == LEADER_WORKER_SET:
-        wanted = _set_of_leader_worker_set(pod, template)
-    else:
-        wanted = _set_name(pod, kind)
-    if wanted in names:
-        return wanted, None
-    if rest in names and not parted:
-        return rest, None
+    told = _named_set(pod, template, key)
+    if told.name in names:
+        return told.name, None
+    if told.others in names and not told.required:
+        return told.others, None
     there = ", ".join(sorted(names))
-    if not wanted:
+    if not told.name:
         return "", SubGroupNotNamed(group=display_key(key), sub_groups=there)
-    return "", SubGroupNotFound(group=display_key(key), sub_groups=f"{wanted}; it has {there}")
+    return "", SubGroupNotFound(group=display_key(key), sub_groups=f"{told.name}; it has {there}")
 
 
-def _set_name(pod: Pod, kind: str) -> str:
-    labels = pod.labels
+def _named_set(pod: Pod, template: GroupTemplate, key: str) -> SetName:
+    kind = _kind(key)
     if kind == KAI_POD_GROUP:
-        return labels.get(KAI_SUBGROUP_LABEL, "")
-    if kind in KUBEFLOW_JOBS:
-        keys = (*REPLICA_TYPE_LABELS, *MPI_ROLE_LABELS)
-        return next((labels[key].lower() for key in keys if labels.get(key)), "")
-    if kind == RAY_CLUSTER:
-        return labels.get(RAY_GROUP_LABEL, "")
-    if kind == RAY_JOB:
-        return labels.get(RAY_GROUP_LABEL, SUBMITTER)
-    if kind == JOBSET:
-        return labels.get(REPLICATED_JOB_LABEL, "")
-    return ""
-
-
-def _set_of_leader_worker_set(pod: Pod, template: GroupTemplate) -> str:
-    index = pod.labels.get(LWS_WORKER_LABEL, "")
-    if index == "0":
-        return "leader"
-    first = next((one for one in template.sets if one.name == FIRST_WORKERS), None)
-    if first is None:
-        return "workers"
-    rank = own_rank(pod, RankSource(LWS_WORKER_LABEL, 1))
-    within = 0 <= rank < first.min_pods or all(one.name != "workers" for one in template.sets)
-    return FIRST_WORKERS if within else "workers"
+        return SetName(pod.labels.get(KAI_SUBGROUP_LABEL, ""))
+    workload = WORKLOADS.get(kind)
+    return SetName("") if workload is None or workload.pod_set is None else workload.pod_set(pod, template, key)
 
 
 def _kind(key: str) -> str:

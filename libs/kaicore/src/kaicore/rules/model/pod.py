@@ -11,6 +11,7 @@ import msgspec
 from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.pod_rules import ClaimUse, PodRules
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.objects.wire import ObjectMeta
 
 #: Amounts by resource name, in canonical units (see `kaicore.rules.model.quantity`), as wide as a column.
 Amounts = dict[str, Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]]
@@ -64,6 +65,14 @@ class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     uid: str
     api_version: str = ""
+
+
+def controller(metadata: ObjectMeta) -> Owner | None:
+    """Return the owner that controls an object, None where there is none."""
+    for owner in metadata.owner_references or ():
+        if owner.controller:
+            return Owner(kind=owner.kind, name=owner.name, uid=owner.uid, api_version=owner.api_version)
+    return None
 
 
 class WorkloadRef(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,7 +14,7 @@ PodDisruptionBudgets: the number of further pods under each that a cycle may evi
 
 Failures that Jobs allow: an eviction may count as one, and our evictions must not make a Job fail unnoticed.
 
-An eviction counts unless the Job's pod failure policy ignores disruptions (`kaicore.kube.normalize.job_failures`). Each
+An eviction counts unless the Job's pod failure policy ignores disruptions (`kaicore.rules.groups.dialects.job`). Each
 Job is an account: the failures that its limit still allows, less the decided evictions that are not over yet. The Job
 may have counted one of those already; then the account is one too low until its pod is gone.
 """

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kube.kubelet_checkpoints import (
+from kaicore.kube.wire.kubelet_checkpoints import (
     CpuManagerState,
     DeviceEntry,
     DeviceManagerState,

@@ -1,56 +1,184 @@
-"""Volcano's PodGroups and Jobs from the wire into the model. A Job contains, task by task, what its PodGroup repeats.
+"""Volcano's Jobs and PodGroups, and HyperJobs: trees of Jobs. A Job contains, task by task, what its PodGroup repeats.
 
-Sources: Volcano 1.13, `pkg/scheduler/api/job_info.go` (what must start), `pkg/controllers/job` (the PodGroup of a Job),
-`pkg/webhooks/admission/jobs/mutate` (defaults of a Job).
-
-HyperJobs from the wire into the model: a tree of Jobs of Volcano, each with its tasks.
-
-Source: Volcano, `docs/design/Network Topology Aware Scheduling.md`, and `training/v1alpha1` of `volcano.sh/apis`.
-
-The tasks of a Volcano Job, and the partitions of a task, as a tree of pod sets.
-
-Sources: Volcano 1.13, `pkg/scheduler/api/job_info.go`; of partitions v1.16.0-alpha.1, `pkg/webhooks/admission/jobs`.
+Sources: Volcano 1.13, `pkg/scheduler/api/job_info.go` (what must start), `pkg/controllers/job` (the PodGroup and the
+pods of a Job), `pkg/webhooks/admission/jobs/mutate` (defaults of a Job); for partitions and HyperJobs v1.16.0-alpha.1,
+`docs/design/Network Topology Aware Scheduling.md`, and `training/v1alpha1` of `volcano.sh/apis`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
-from kaicore.errors import InvalidObject
-from kaicore.kube.normalize.job_failures import ended_well
-from kaicore.kube.normalize.losses import Lost, unheard
-from kaicore.kube.normalize.owner import count, group_source
-from kaicore.kube.wire.groups import (
-    HyperJobObject,
-    HyperReplicatedJob,
-    VolcanoJobObject,
-    VolcanoJobSpec,
-    VolcanoLifecyclePolicy,
-    VolcanoNetworkTopologies,
-    VolcanoPartitionPolicy,
-    VolcanoPodGroup,
-    VolcanoSubGroupPolicy,
-    VolcanoTask,
-    VolcanoTaskState,
-)
-from kaicore.kube.wire.objects import DEFAULT_SCHEDULER, KubernetesObject
-from kaicore.kube.wire.resources import subject_of
-from kaicore.rules.groups.labels import OPERATORS, VOLCANO_JOB, VOLCANO_POD_GROUP
-from kaicore.rules.groups.making import VOLCANO_PREEMPTABLE
+from kaicore.errors import InvalidObject, Lost, unheard
+from kaicore.rules.groups.dialects.dialect import REST, Dialect, SetName, WorkloadKind
+from kaicore.rules.groups.dialects.source import count, group_source, said_count
+from kaicore.rules.groups.labels import HYPER_JOBS, OPERATORS, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_PREEMPTABLE
 from kaicore.rules.groups.tree import check_minimums
-from kaicore.rules.groups.volcano import REST, TASK_INDEX, refused_tiers, tier_topology
+from kaicore.rules.groups.volcano import refused_tiers, tier_topology
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.group_source import SCHEDULER_NAMES, GroupSource, GroupTemplate, SetRule
+from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.objects.made import Made, list_in, made_object, pod_from
+from kaicore.rules.objects.mappings import Fields, Object, name_of, namespace_of, spec_of, status_of
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, KubernetesObject, LabelSelector, Wire, subject_of
+
+TASK_NAME = "volcano.sh/task-spec"
+TASK_INDEX = "volcano.sh/task-index"
+PARTITION_LABEL = "volcano.sh/partition-id"
+
+#: Python reads no number of thousands of digits.
+_MOST_DIGITS = 10
+
+
+class VolcanoNetworkTopology(Wire):
+    """Up to which tier of the network pods may be apart."""
+
+    mode: str | None = None
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str | None = None
+
+
+#: An object, or a list of one, as the examples of Volcano's design have it.
+VolcanoNetworkTopologies = VolcanoNetworkTopology | list[VolcanoNetworkTopology] | None
+
+
+class VolcanoPartitionPolicy(Wire):
+    """Parts of a task, each with a place of its own in the network."""
+
+    total_partitions: int | None = None
+    partition_size: int | None = None
+    min_partitions: int | None = None
+    network_topology: VolcanoNetworkTopology | None = None
+
+
+class VolcanoLifecyclePolicy(Wire):
+    """What is done about a job when something happens to one of its pods."""
+
+    action: str | None = None
+    event: str | None = None
+    events: list[str] | None = None
+
+
+class VolcanoPodSpec(Wire):
+    """Who schedules the pods of a task; empty where the Job says it."""
+
+    scheduler_name: str | None = None
+
+
+class VolcanoPodTemplate(Wire):
+    """What the pods of a task are made of."""
+
+    spec: VolcanoPodSpec | None = None
+
+
+class VolcanoTask(Wire):
+    """Pods of a Volcano Job that are alike."""
+
+    name: str = ""
+    template: VolcanoPodTemplate | None = None
+    replicas: int | None = None
+    min_available: int | None = None
+    policies: list[VolcanoLifecyclePolicy] | None = None
+    partition_policy: VolcanoPartitionPolicy | None = None
+
+
+class VolcanoJobSpec(Wire):
+    """The tasks of a Volcano Job."""
+
+    min_available: int | None = None
+    tasks: list[VolcanoTask] | None = None
+    policies: list[VolcanoLifecyclePolicy] | None = None
+    queue: str | None = None
+    scheduler_name: str | None = None
+    priority_class_name: str | None = None
+    network_topology: VolcanoNetworkTopologies = None
+
+
+class VolcanoTaskState(Wire):
+    """How many pods of a task are in which phase."""
+
+    phase: dict[str, int] | None = None
+
+
+class VolcanoJobStatus(Wire):
+    """What became of the pods of a Volcano Job."""
+
+    task_status_count: dict[str, VolcanoTaskState] | None = None
+
+
+class VolcanoJobObject(KubernetesObject):
+    """A `batch.volcano.sh/v1alpha1` Job."""
+
+    spec: VolcanoJobSpec = msgspec.field(default_factory=VolcanoJobSpec)
+    status: VolcanoJobStatus = msgspec.field(default_factory=VolcanoJobStatus)
+
+
+class VolcanoSubGroupPolicy(Wire):
+    """Sub-groups that arise from labels."""
+
+    name: str = ""
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    network_topology: VolcanoNetworkTopology | None = None
+
+
+class VolcanoPodGroupSpec(Wire):
+    """What is wanted of a `scheduling.volcano.sh` PodGroup."""
+
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    sub_group_policy: list[VolcanoSubGroupPolicy] | None = None
+    network_topology: VolcanoNetworkTopology | None = None
+
+
+class VolcanoPodGroup(KubernetesObject):
+    """A `scheduling.volcano.sh/v1beta1` PodGroup."""
+
+    spec: VolcanoPodGroupSpec = msgspec.field(default_factory=VolcanoPodGroupSpec)
+
+
+class HyperReplicatedJob(Wire):
+    """Jobs that are alike; `templateSpec` is what `training.volcano.sh` calls their template."""
+
+    name: str = ""
+    replicas: int | None = None
+    template: VolcanoJobSpec | None = None
+    template_spec: VolcanoJobSpec | None = None
+
+
+class HyperJobSpec(Wire):
+    """The Jobs of a HyperJob."""
+
+    min_available: int | None = None
+    replicated_jobs: list[HyperReplicatedJob] | None = None
+    network_topology: VolcanoNetworkTopologies = None
+
+
+class HyperJobObject(KubernetesObject):
+    """A HyperJob of `topology.volcano.sh` or `training.volcano.sh`."""
+
+    spec: HyperJobSpec = msgspec.field(default_factory=HyperJobSpec)
+
 
 #: Where pods tell which one of their task they are.
 TASK_RANK = RankSource(TASK_INDEX)
 
+
 #: Most partitions of a task that are believed.
 _MOST_PARTITIONS = 10_000
 
+
 #: Events of pods that an eviction brings about, and actions that end all pods of a job.
 _EVICTION_EVENTS = frozenset({"PodEvicted", "*"})
+
+
 _ENDING_ACTIONS = frozenset({"AbortJob", "CompleteJob", "RestartJob", "TerminateJob"})
 
 
@@ -89,7 +217,7 @@ def volcano_job_sets(
         name = task.name or f"default{index}"
         if name in tasks:
             raise InvalidObject(subject, f"{where}.name", name, "is the name of another task")
-        ended = ended_well((states[name].phase or {}).get("Succeeded")) if name in states else 0
+        ended = said_count((states[name].phase or {}).get("Succeeded")) if name in states else 0
         tasks[name] = _task_sets(task, name, ended, subject=subject, field=where)
     least = count(spec.min_available, 0, subject=subject, field=f"{field}.minAvailable")
     root = PodSet(
@@ -269,8 +397,10 @@ def _preemptable(wire: KubernetesObject) -> bool | None:
 
 _SOFT = "soft"
 
+
 #: The tier of the HyperNode that a Job has for itself where none is said.
 _OWN_TIER = 1
+
 
 #: Most pod sets that are believed.
 _MOST_SETS = 20_000
@@ -358,3 +488,170 @@ def _job(tree: tuple[PodSet, ...], name: str, place: TopologyConstraint | None) 
             for one in inside
         ),
     ]
+
+
+def _task_set(pod: Pod, sets: Sequence[PodSet], job: str = "") -> SetName:
+    """Return the set that a pod names: its task, or its partition of that.
+
+    A pod tells its partition by its label. One without it tells its number, and partitions are of equal size.
+
+    Args:
+        pod: the pod.
+        sets: the tree.
+        job: name of the job's own set where the tree is of several jobs; empty otherwise.
+    """
+    others = f"{job}.{REST}" if job else REST
+    task = pod.annotations.get(TASK_NAME, "")
+    name = ".".join(part for part in (job, task) if part)
+    size = next((one.min_pods for one in sets[1:] if one.parent == name), 0) if task else 0
+    if not size:
+        return SetName(name, others)
+    partition = pod.labels.get(PARTITION_LABEL, "")
+    index = pod.labels.get(TASK_INDEX) or pod.annotations.get(TASK_INDEX, "")
+    if not partition and index.isdecimal() and len(index) <= _MOST_DIGITS:
+        partition = str(int(index) // size)
+    return SetName(f"{name}.{partition}", others, required=True)
+
+
+def _job_of_hyper_job(pod: Pod, key: str) -> str:
+    """Return the name of the set of the Job that owns a pod: the Job's own, without that of its HyperJob.
+
+    Args:
+        pod: the pod.
+        key: of the HyperJob, `<kind>/<namespace>/<name>`.
+    """
+    hyper_job = key.split("/", 2)[2]
+    return pod.owner.name.removeprefix(f"{hyper_job}-") if pod.owner is not None else ""
+
+
+def _set_of_job(pod: Pod, template: GroupTemplate, _key: str) -> SetName:
+    return _task_set(pod, template.sets)
+
+
+def _set_of_hyper_job(pod: Pod, template: GroupTemplate, key: str) -> SetName:
+    return _task_set(pod, template.sets, _job_of_hyper_job(pod, key))
+
+
+_VOLCANO = "volcano.sh"
+
+
+_GROUP_NAME = "scheduling.k8s.io/group-name"
+
+
+_NUMA_POLICY = f"{_VOLCANO}/numa-topology-policy"
+
+
+#: Phases of a job that has no pods, or is about to have none.
+_OVER = ("Aborted", "Aborting", "Completed", "Completing", "Failed", "Terminated", "Terminating")
+
+
+def hyper_job_jobs(hyper_job: Object) -> list[Made]:
+    """Return the Jobs of a HyperJob, of each template in order of their index."""
+    name = name_of(hyper_job)
+    jobs = []
+    for item in spec_of(hyper_job).items("replicatedJobs"):
+        field = "templateSpec" if item.value.get("templateSpec") is not None else "template"
+        template = item.inside(field, required=True)
+        for index in range(item.pods("replicas", 1)):
+            marks = {
+                f"{_VOLCANO}/hyperjob-name": name,
+                f"{_VOLCANO}/hyperjob-replicatedjob-name": item.text("name"),
+                f"{_VOLCANO}/hyperjob-replicatedjob-index": str(index),
+            }
+            job = made_object(
+                hyper_job,
+                api_version="batch.volcano.sh/v1alpha1",
+                kind="Job",
+                name=f"{name}-{item.text('name')}-{index}",
+                metadata=Fields("", {"labels": marks}),
+            )
+            job["spec"] = item.copy(field)
+            jobs.append(Made(job, template.path))
+    return jobs
+
+
+def volcano_job_pods(job: Object) -> list[Made]:
+    """Return the pods of a job, task by task; those that wait for other tasks too, which are taken to be ready."""
+    spec, status = spec_of(job), status_of(job)
+    if status.inside("state").text("phase") in _OVER:
+        return []
+    return [
+        _pod(job, task, name=task.text("name") or f"default{index}", index=replica)
+        for index, task in enumerate(spec.items("tasks"))
+        for replica in range(task.pods("replicas", 0))
+    ]
+
+
+def _pod(job: Object, task: Fields, *, name: str, index: int) -> Made:
+    spec, status = spec_of(job), status_of(job)
+    metadata = Fields(name_of(job), job).inside("metadata")
+    queue, own = spec.text("queue"), {f"{_VOLCANO}/task-index": str(index), f"{_VOLCANO}/task-spec": name}
+    shared = {**own, f"{_VOLCANO}/job-name": name_of(job), f"{_VOLCANO}/queue-name": queue}
+    labels = {**shared, f"{_VOLCANO}/job-namespace": namespace_of(job)}
+    if size := task.inside("partitionPolicy").integer("partitionSize", 0):
+        labels[f"{_VOLCANO}/partition-id"] = str(index // size)
+    annotations = {
+        **shared,
+        _GROUP_NAME: f"{name_of(job)}-{job['metadata']['uid']}",
+        f"{_VOLCANO}/job-version": str(status.integer("version", 0)),
+        f"{_VOLCANO}/job-retry-count": str(status.integer("retryCount", 0)),
+        f"{_VOLCANO}/template-uid": f"{name_of(job)}-{name}",
+    }
+    if policy := task.text("topologyPolicy"):
+        annotations[_NUMA_POLICY] = policy
+    for map_name, into in (("labels", labels), ("annotations", annotations)):
+        if value := metadata.inside(map_name).text(VOLCANO_PREEMPTABLE):
+            into[VOLCANO_PREEMPTABLE] = value
+    pod = pod_from(
+        job,
+        task.inside("template", required=True),
+        name=f"{name_of(job)}-{name}-{index}",
+        labels=labels,
+        annotations=annotations,
+    )
+    for field in ("schedulerName", "priorityClassName"):
+        if value := spec.text(field):
+            pod.object["spec"].setdefault(field, value)
+    # Claims that the controller would make itself are not simulated.
+    for claim in filter(None, dict.fromkeys(volume.text("volumeClaimName") for volume in spec.items("volumes"))):
+        list_in(pod, "volumes").append({"name": claim, "persistentVolumeClaim": {"claimName": claim}})
+    return pod
+
+
+DIALECT = Dialect(
+    "Volcano",
+    (
+        WorkloadKind(
+            VOLCANO_POD_GROUP,
+            "podgroups",
+            ("v1beta1",),
+            VolcanoPodGroup,
+            normalize_volcano_pod_group,
+            pod_set=_set_of_job,
+            short_names=("pg",),
+        ),
+        WorkloadKind(
+            VOLCANO_JOB,
+            "jobs",
+            ("v1alpha1",),
+            VolcanoJobObject,
+            normalize_volcano_job,
+            volcano_job_pods,
+            pod_set=_set_of_job,
+        ),
+        *(
+            WorkloadKind(
+                kind,
+                "hyperjobs",
+                ("v1alpha1",),
+                HyperJobObject,
+                partial(normalize_hyper_job, kind=kind),
+                hyper_job_jobs,
+                pod_set=_set_of_hyper_job,
+                short_names=("hj",),
+            )
+            for kind in sorted(HYPER_JOBS)
+        ),
+    ),
+    annotations=("volcano.sh/",),
+)

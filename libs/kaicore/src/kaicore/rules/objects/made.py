@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import NamedTuple
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.workloads.objects import Fields, Object, controlled_by, derived_uid, generated_name, namespace_of
+from kaicore.rules.objects.mappings import Fields, Object, controlled_by, derived_uid, generated_name, namespace_of
 
 Texts = Mapping[str, str]
 

@@ -11,7 +11,7 @@ _SUFFIX = ".yaml"
 def shipped_crds() -> dict[str, str]:
     """The text of every file of `deploy/k8s/crds`, by its path there."""
     installed = resources.files("kaicore") / "_crds"
-    root = installed if installed.is_dir() else Path(__file__).parents[5] / "deploy" / "k8s" / "crds"
+    root = installed if installed.is_dir() else Path(__file__).parents[6] / "deploy" / "k8s" / "crds"
     return dict(sorted(_files(root, "")))
 
 

@@ -1,0 +1,1 @@
+"""Dialects of workloads: one module for each, and one line of `table` that registers it."""

@@ -1,0 +1,192 @@
+"""Objects that group pods as `GroupSource`s, and the parts of such objects that several dialects share.
+
+Source: the pod grouper of KAI-Scheduler 0.17 (`pkg/podgrouper/podgrouper/plugins`), with a sub-group for each kind of
+pods where it counts them all together.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from kaicore.errors import InvalidObject, Lost
+from kaicore.rules.groups.kai_topology import around_segments, kai_topology, misplaced_segments, names_segments
+from kaicore.rules.groups.labels import (
+    KAI_QUEUE_LABEL,
+    POD_GROUPS,
+    PREEMPTIBILITY_LABEL,
+    PREEMPTION_DELAY_ANNOTATION,
+    PRIORITY_CLASS_LABEL,
+    queue_name,
+)
+from kaicore.rules.model.group import PodSet, TopologyConstraint
+from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.network_topology import KAI_TOPOLOGY
+from kaicore.rules.model.pod import controller
+from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
+from kaicore.rules.model.quantity import parse_duration
+from kaicore.rules.objects.wire import KubernetesObject, Wire, int32, seconds, subject_of
+
+
+class TemplateMeta(Wire):
+    """The metadata of a template."""
+
+    annotations: dict[str, str] | None = None
+
+
+class PodTemplate(Wire):
+    """What pods are made of; how the pods belong together is said in its annotations."""
+
+    metadata: TemplateMeta | None = None
+
+
+def annotations_of(template: PodTemplate | None) -> dict[str, str]:
+    """Return the annotations of the pods that are made of a template; none where there is no template."""
+    metadata = template.metadata if template is not None else None
+    return (metadata.annotations if metadata is not None else None) or {}
+
+
+class PodCounts(Wire):
+    """How many pods have come to an end, those included that are deleted by now."""
+
+    succeeded: int | None = None
+    failed: int | None = None
+
+
+#: Largest count that is believed, as in the schemas of these kinds.
+_MOST = 2**31 - 1
+
+
+_PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
+
+
+def group_source(
+    wire: KubernetesObject, kind: str, templates: tuple[GroupTemplate, ...], *, lost: Lost, **given: Any
+) -> GroupSource:
+    """Return the source that an object is.
+
+    Args:
+        wire: the object; its labels and annotations may name queue, priority class, preemptibility, delay and topology.
+        kind: with its API group.
+        templates: the groups that it stands for.
+        lost: is called with labels and annotations that say nothing that there is; they count as not there.
+        given: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
+
+    Raises:
+        InvalidObject: it has no name.
+    """
+    metadata = wire.metadata
+    subject = subject_of(kind, metadata.namespace, metadata.name)
+    if not metadata.name:
+        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    labels, annotations = metadata.labels or {}, metadata.annotations or {}
+    fields: dict[str, Any] = {
+        "queue": queue_name(labels, annotations, namespace=metadata.namespace),
+        "priority_class": labels.get(PRIORITY_CLASS_LABEL, ""),
+        "preemptible": preemptible(
+            labels.get(PREEMPTIBILITY_LABEL),
+            subject=subject,
+            field=f"metadata.labels[{PREEMPTIBILITY_LABEL}]",
+            lost=lost,
+        ),
+        "preemption_delay_us": duration(
+            annotations.get(PREEMPTION_DELAY_ANNOTATION),
+            subject=subject,
+            field=f"metadata.annotations[{PREEMPTION_DELAY_ANNOTATION}]",
+            lost=lost,
+        ),
+        "kai": KAI_QUEUE_LABEL in labels,
+        "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
+        "suspended": _suspended(wire),
+    }
+    fields |= {name: value for name, value in given.items() if value not in (None, "")}
+    if "priority" in fields:
+        fields["priority"] = int32(fields["priority"], subject=subject, field="spec.priority", lost=lost)
+    return GroupSource(
+        kind=kind,
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        created_at=seconds(metadata.creation_timestamp) or 0,
+        owner=controller(metadata),
+        templates=_with_topology(templates, annotations, of_pods=kind not in POD_GROUPS),
+        **fields,
+    )
+
+
+def _suspended(wire: KubernetesObject) -> bool:
+    """Tell whether an owner says that its pods are not to be made yet: in its spec, or its run policy."""
+    spec = getattr(wire, "spec", None)
+    return any(getattr(part, "suspend", None) is True for part in (spec, getattr(spec, "run_policy", None)))
+
+
+def _with_topology(
+    templates: tuple[GroupTemplate, ...], annotations: Mapping[str, str], *, of_pods: bool
+) -> tuple[GroupTemplate, ...]:
+    """Return templates with what KAI's annotations say about all pods, where the objects themselves say nothing.
+
+    Args:
+        templates: the groups that an object stands for.
+        annotations: of the object.
+        of_pods: whether it makes pods, so that segments are of some of them; a PodGroup of KAI repeats what its owner
+            says.
+    """
+    constraint = kai_topology(annotations)
+    segmented = any(one.topology is not None for template in templates for one in template.sets)
+    if of_pods and names_segments(annotations) and not segmented:
+        constraint = misplaced_segments(annotations)
+    if constraint is None:
+        return templates
+    return tuple(replace(template, sets=_around(constraint, template.sets)) for template in templates)
+
+
+def _around(constraint: TopologyConstraint, sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+    root, *others = sets
+    own = root.topology
+    if own is None:
+        root = replace(root, topology=constraint)
+    elif own.kind == KAI_TOPOLOGY and own.slices and not own.required and not own.preferred:
+        root = replace(root, topology=around_segments(constraint, own))
+    return (root, *others)
+
+
+def preemptible(value: str | None, *, subject: str, field: str, lost: Lost) -> bool | None:
+    """Return whether a group may be preempted, None where neither of the two words there are is said."""
+    if (value or "") not in _PREEMPTIBILITIES:
+        lost(InvalidObject(subject, field, value, "is neither preemptible nor non-preemptible"))
+    return _PREEMPTIBILITIES.get(value or "")
+
+
+def duration(text: str | None, *, subject: str, field: str, lost: Lost) -> int | None:
+    """Return a duration in microseconds, None where none is said."""
+    if not text:
+        return None
+    try:
+        return parse_duration(text, subject=subject, field=field)
+    except InvalidObject as error:
+        lost(error)
+        return None
+
+
+def count(value: int | None, default: int, *, subject: str, field: str) -> int:
+    """Return how many; the default where nothing is said.
+
+    Raises:
+        InvalidObject: it is negative, or more than 32 bits hold.
+    """
+    if value is None:
+        return default
+    if not 0 <= value <= _MOST:
+        raise InvalidObject(subject, field, value, "is no count")
+    return value
+
+
+def source_subject(kind: str, wire: KubernetesObject) -> str:
+    """Name an object in an error."""
+    return subject_of(kind, wire.metadata.namespace, wire.metadata.name)
+
+
+def said_count(value: int | None) -> int:
+    """Return a count that a status says; what is no count says nothing."""
+    return min(max(value or 0, 0), _MOST)

@@ -1,0 +1,85 @@
+"""The table of dialects: a new one is its module and its line here.
+
+The order counts where a pod has name labels of several dialects: the first one has it.
+"""
+
+from collections.abc import Callable
+
+from kaicore.errors import InvalidObject
+from kaicore.rules.groups.dialects import apps, job, jobset, kubeflow, leader_worker_set, ray, volcano
+from kaicore.rules.groups.dialects.dialect import Dialect, NodesFor, WorkloadKind
+from kaicore.rules.objects.made import Made
+from kaicore.rules.objects.mappings import Object, group_of
+
+DIALECTS: tuple[Dialect, ...] = (
+    apps.DIALECT,
+    job.DIALECT,
+    volcano.DIALECT,
+    leader_worker_set.DIALECT,
+    jobset.DIALECT,
+    ray.DIALECT,
+    kubeflow.DIALECT,
+)
+
+
+#: Every kind of workloads, by its name with its API group.
+WORKLOADS: dict[str, WorkloadKind] = {one.kind: one for dialect in DIALECTS for one in dialect.workloads}
+
+
+#: Kinds of owners of pods, or of owners of pods, that are groups.
+OWNER_KINDS = frozenset(one.kind for one in WORKLOADS.values() if one.normalize is not None and one.made is not None)
+
+
+#: Labels by which pods name their object, and its kind.
+NAME_LABELS = tuple((one.name_label, one.kind) for one in WORKLOADS.values() if one.name_label)
+
+
+def workload_of(owner: Object) -> WorkloadKind | None:
+    """Return the kind of an object; None for one that is no workload."""
+    group = group_of(owner["apiVersion"])
+    return WORKLOADS.get(f"{owner['kind']}.{group}" if group else owner["kind"])
+
+
+def is_owner(api_version: str, kind: str) -> bool:
+    """Whether objects of a kind stand for pods that `expand` can make."""
+    workload = workload_of({"apiVersion": api_version, "kind": kind})
+    return workload is not None and (workload.made is not None or workload.made_per_node is not None)
+
+
+def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], None] = lambda _: None) -> list[Made]:
+    """Return the pods that the controllers would make for an owner, in the order in which they would.
+
+    Names and uids are made of the owner's, so the same owner always gives the same pods.
+
+    Args:
+        owner: an object whose kind `is_owner` knows, with name, namespace and uid; it stays as it is.
+        nodes_for: tells which nodes a pod of a DaemonSet may run on.
+        between: is given each object that is made on the way to the pods, such as the Jobs of a JobSet.
+
+    Raises:
+        InvalidObject: naming the field of the owner that says something impossible.
+    """
+    pods: list[Made] = []
+    for part in _made(owner, nodes_for):
+        if part.object["kind"] == "Pod":
+            if part.through is not None:
+                between(part.through)
+            pods.append(part)
+            continue
+        between(part.object)
+        try:
+            inner = expand(part.object, nodes_for=nodes_for, between=between)
+        except InvalidObject as error:
+            subject = f"{owner['kind']} {owner['metadata']['namespace']}/{owner['metadata']['name']}"
+            raise InvalidObject(subject, part.field_in_owner(error.field), error.value, error.problem) from error
+        pods += [Made(pod.object, part.field_in_owner(pod.spec_field)) for pod in inner]
+    return pods
+
+
+def _made(owner: Object, nodes_for: NodesFor) -> list[Made]:
+    workload = workload_of(owner)
+    assert workload is not None
+    if workload.made_per_node is not None:
+        return workload.made_per_node(owner, nodes_for)
+    assert workload.made is not None
+    return workload.made(owner)
