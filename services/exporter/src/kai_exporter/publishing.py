@@ -5,8 +5,8 @@ from pathlib import Path
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import KaiError
-from kaicore.runtime.agent.jitter import jitter
 from kaicore.runtime.agent.logs import Log
+from kaicore.runtime.agent.process import jitter
 
 from kai_exporter.kubelet import PodResourcesClient
 from kai_exporter.kubelet_config import read_kubelet_config

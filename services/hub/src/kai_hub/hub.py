@@ -19,8 +19,8 @@ from kaicore.errors import CorruptLog, LogUnavailable, UnfoldableEvent, UnknownE
 from kaicore.kube.dispatched_objects import Manifest
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
-from kaicore.ledger.log.hub_snapshot import KEEP_EVERY, restored_hub, take_hub
 from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.snapshots import KEEP_EVERY, restored_hub, take_hub
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason
 from kaicore.rules.events.quarantine import quarantine_text

@@ -22,7 +22,7 @@ from kaicore.backoff import backoff, jittered
 from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.ledger.log.snapshots import take_state
 from kaicore.ledger.log.trail import Trail
 from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import Proposal, decide, may_report, queue_report

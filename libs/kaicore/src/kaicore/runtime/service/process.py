@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.runtime.health import Health
-from kaicore.runtime.process_context import ProcessContext, allow_open_files, bound_to_parent, run_until_told
+from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_told
 from kaicore.runtime.service.health import with_health
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.logs import Logger, configure_logging, get_logger
