@@ -13,8 +13,7 @@ from kai_hub.metrics import HubMetrics
 from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.reports import Answer, Report
-from kai_relay.metrics import RelayMetrics
-from kai_relay.relay import Readiness, Relay, RelayOptions
+from kai_relay.relay import Readiness, Relay, RelayMetrics, RelayOptions
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Standby
 from kai_scheduler.scheduler import CyclePace, Scheduler

@@ -1,7 +1,11 @@
-"""`kai-api`: the API as a process."""
+"""`kai-api`: the API as a process.
+
+Metric of the log position that each kept state has reached.
+"""
 
 import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from kaicore.analysis.inquiry.queries import Inquiry
@@ -18,13 +22,29 @@ from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
 from prometheus_client import REGISTRY
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from pydantic import Field, IPvAnyNetwork
 
 from kai_api.app import make_app
-from kai_api.kept_states import KeptStates
 from kai_api.live import LiveLog
-from kai_api.long_answers import LongAnswers
-from kai_api.replays import keep_replaying
+from kai_api.long_answers import LongAnswers, keep_replaying
+
+
+class KeptStates(Collector):
+    """`kai_api_position` by cluster."""
+
+    def __init__(self, inquiry: Inquiry) -> None:
+        """Args: inquiry: it reads the states."""
+        self._inquiry = inquiry
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Return the metric as of now."""
+        family = GaugeMetricFamily("kai_api_position", "Position that the kept state has reached", labels=["cluster"])
+        for state in self._inquiry.states:
+            family.add_metric([state.cluster], state.position)
+        yield family
+
 
 #: The condition of readiness that the states of all clusters are there, so that questions do not wait for a fold; and
 #: seconds that they are waited for at most: where all instances begin on long logs, a late answer is better than none.

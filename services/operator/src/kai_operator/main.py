@@ -12,12 +12,9 @@ from kaicore.ledger.bus.leases import Lease
 from kaicore.runtime.service import ServiceContext, run_service
 from kaicore.runtime.service.leadership import LEADS, Leadership
 
-from kai_operator.carrying_out import Hands
+from kai_operator.carrying_out import Hands, OperatorMetrics
 from kai_operator.lease_store import KubeLeaseStore
-from kai_operator.metrics import OperatorMetrics
-from kai_operator.operator import API, Operator, what_is_given
-from kai_operator.settings import OperatorSettings
-from kai_operator.watching import watch
+from kai_operator.operator import API, Operator, OperatorSettings, watch, what_is_given
 
 #: The first part of the lease's name.
 _ROLE = "kai"

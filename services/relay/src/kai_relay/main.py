@@ -22,8 +22,7 @@ from kaicore.runtime.service.log_access import LOG, open_log
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from kai_relay.metrics import RelayMetrics
-from kai_relay.relay import BUS, Readiness, Relay, RelayOptions
+from kai_relay.relay import BUS, Readiness, Relay, RelayMetrics, RelayOptions
 from kai_relay.sealing import Sealer, SealMetrics
 
 

@@ -23,10 +23,9 @@ from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
-from kai_scheduler.collecting import Collecting, look_at_new
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Announcer, Standby
-from kai_scheduler.scheduler import CyclePace, Scheduler
+from kai_scheduler.scheduler import Collecting, CyclePace, Scheduler, look_at_new
 from kai_scheduler.shadowing import Shadow, read_schedulers
 
 #: A shard's and a replica's name: part of the names of streams, and of entries on NATS.

@@ -4,7 +4,7 @@ nats-py can reconnect for ever, but a caller that waits for an answer as the con
 After some errors its client is closed for good. Here everything under way ends with `BusUnavailable` as soon as the
 connection does, and a closed client is replaced. No exception of nats-py leaves this module.
 
-Urls of NATS servers, with our credentials and the trusted authority, as in the urls of Postgres.
+Urls of NATS servers have our credentials and the trusted authority, as the urls of Postgres have:
 
 ```
 nats://user:password@host:4222      a password is sent: only where nobody else can listen

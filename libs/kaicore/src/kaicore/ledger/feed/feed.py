@@ -7,7 +7,7 @@ yields, `Cursor.continued_by`; the source of an event only decides how soon it a
 A feed does nothing between two calls: it has no task of its own and holds no more than the bus's subscription does. A
 slow reader finds events late, and nothing piles up.
 
-Times of repeated attempts after failures.
+`Retry` has the times of repeated attempts after failures.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ import yaml
 from pydantic import AwareDatetime, Field, ValidationError
 
 from kaicore.errors import ConfigurationError, InvalidObject
-from kaicore.runtime.access.oidc import IssuerEntry, Strict
+from kaicore.runtime.access.issuers import IssuerEntry, Strict
 from kaicore.runtime.access.scopes import Caller, parse_scope
 from kaicore.runtime.service.logs import get_logger
 from kaicore.yaml_faults import place_of_fault
