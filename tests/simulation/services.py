@@ -24,7 +24,6 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import Members
 from kaicore.ledger.feed import EventFeed, FeedOptions
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.hub.steps import HubConfig
 from kaicore.runtime.service import Health, ServiceContext
 from prometheus_client import CollectorRegistry
 
@@ -88,7 +87,7 @@ class Pace:
 
 
 def context_of(role: str, tell: Callable[[str], None]) -> ServiceContext:
-    """What `run_service` gives a service."""
+    """The context that a process gives its service."""
     conditions = ("log", "bus", "api", "lists", "state", "projection")
     return ServiceContext(role, Health(*conditions), Silence(tell))
 
@@ -160,7 +159,11 @@ async def schedule(place: Place, pace: Pace, config: EngineConfig, now: Callable
         instance=process.name,
         context=place.context,
         metrics=SchedulerMetrics(CollectorRegistry()),
-        pace=CyclePace(period_s=pace.period_s, standby_s=pace.standby_s, snapshot_events=pace.snapshot_events),
+        pace=CyclePace(
+            period_ms=int(pace.period_s * 1000),
+            standby_ms=int(pace.standby_s * 1000),
+            snapshot_events=pace.snapshot_events,
+        ),
         clock=process.clock,
         monotonic=now,
     ).run()
@@ -202,7 +205,7 @@ async def hub(place: Place, pace: Pace) -> None:
         instance=process.name,
         clock=process.clock,
         monotonic=process.boot_us,
-        options=HubOptions(config=HubConfig(patience_us=int(pace.hub_patience_s * 1e6))),
+        options=HubOptions(patience_s=pace.hub_patience_s),
     ).run()
 
 

@@ -26,7 +26,8 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.kube.operands.names import OPERAND_KINDS
 from kaicore.kube.operands.plan import Given, plan
 from kaicore.kube.operands.templates import read_templates
-from kaicore.runtime.service import ServiceContext, ServiceSettings
+from kaicore.runtime.service import ServiceContext
+from kaicore.runtime.service.settings import KubeSettings
 from pydantic import Field
 
 from kai_operator.carrying_out import Hands
@@ -111,7 +112,7 @@ def _registry(source: AccessSource, changed: Callable[[], None]) -> kopf.Operato
     return registry
 
 
-class OperatorSettings(ServiceSettings):
+class OperatorSettings(KubeSettings):
     """Settings of `kai-operator`."""
 
     namespace: str = Field("kai-system", description="where the exporter and the schedulers are")
@@ -120,8 +121,6 @@ class OperatorSettings(ServiceSettings):
     templates_dir: Path | None = Field(
         None, description="directory with exporter.yaml and scheduler.yaml; by default those of deploy/k8s"
     )
-    kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
-    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
     lease_ms: int = Field(
         15_000, ge=1000, description="how long a leader may be silent before another instance takes over"
     )

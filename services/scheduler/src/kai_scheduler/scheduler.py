@@ -21,7 +21,6 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from kaicore.analysis.inquiry.log_states import refolded
@@ -41,6 +40,7 @@ from kaicore.rules.sharing.replicas import replica_shard, weight
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext
+from pydantic import BaseModel, Field
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Live, ReplicaList, Standby
@@ -121,19 +121,26 @@ _RETRY_S = 1.0
 _CONFLICT_S, _CONFLICT_MOST_S = 0.05, 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CyclePace:
-    """When to do what.
+class CyclePace(BaseModel):
+    """Settings of the times of cycles and snapshots."""
 
-    Attributes:
-        period_s: least time between the beginnings of two cycles.
-        standby_s: how long to leave a shard to another scheduler after its last cycle, where the bus tells nothing.
-        snapshot_events: how many events after the last snapshot to save the next.
-    """
+    period_ms: int = Field(default=200, ge=0, description="least time between two cycles")
+    standby_ms: int = Field(
+        default=3000,
+        ge=0,
+        description="how long to leave the shard to another scheduler of it, where the bus does not tell",
+    )
+    snapshot_events: int = Field(default=50_000, ge=1, description="how many events between two snapshots of the state")
 
-    period_s: float = 0.2
-    standby_s: float = 3.0
-    snapshot_events: int = 50_000
+    @property
+    def period_s(self) -> float:
+        """Least time between the beginnings of two cycles, seconds."""
+        return self.period_ms / 1000
+
+    @property
+    def standby_s(self) -> float:
+        """Time for which a shard is left to another scheduler after its last cycle, seconds."""
+        return self.standby_ms / 1000
 
 
 class Scheduler:

@@ -1,6 +1,7 @@
 """The webhook's route: the question of an API server (Kubernetes 1.36, `admission.k8s.io/v1`), and the answer.
 
-An object is judged by the rules with which the watcher and the scheduler read it. It is denied when the dialect's own project denies it as well, or when it cannot be meant for pods of ours.
+An object is judged by the rules with which the watcher and the scheduler read it. It is denied when the dialect's own
+project denies it as well, or when it cannot be meant for pods of ours.
 Everything else that will not work is a warning: the named object may be created later, or another scheduler may be
 meant.
 """

@@ -5,14 +5,13 @@ A fleet as a context: joined on entering, stopped on leaving. For `kai-fleet`, `
 
 import asyncio
 import gc
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service import Service, ServiceContext, ServiceSettings
 from kaicore.runtime.service.health import with_health
 from kaicore.runtime.service.http_server import HttpServer
 from prometheus_client import REGISTRY
@@ -145,10 +144,8 @@ async def run_fleet(context: ServiceContext, settings: FleetSettings) -> None:
         await serving
 
 
-def main() -> None:
-    """Run the process."""
-    sys.exit(run_service("fleet", FleetSettings, run_fleet, conditions=("nodes", "checkpoints"), serve_health=False))
-
+SERVICE = Service("fleet", FleetSettings, run_fleet, conditions=("nodes", "checkpoints"), serve_health=False)
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

@@ -44,7 +44,7 @@ def run_agent(
     conditions: tuple[str, ...] = (),
     argv: list[str] | None = None,
 ) -> int:
-    """Run `body` until it returns or the process is asked to stop; return the exit code, as `run_service` does.
+    """Run `body` until it returns or the process is asked to stop; return the exit code, as `Service.run` does.
 
     Args:
         name: the agent's name, in logs.
