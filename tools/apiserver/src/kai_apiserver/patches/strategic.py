@@ -1,6 +1,6 @@
 """Strategic merge patch: like a merge patch, but lists of named things merge by name.
 
-`types.merging` has the lists that merge, and their keys. A patch can also carry directives. `$patch` replaces or
+`kai_apiserver.types` has the lists that merge, and their keys. A patch can also carry directives. `$patch` replaces or
 deletes; `$deleteFromPrimitiveList/…` removes scalars from a set. `$setElementOrder/…` gives the order of a merged
 list; `$retainKeys` clears the other members of a union.
 
