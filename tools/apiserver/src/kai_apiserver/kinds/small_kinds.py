@@ -375,7 +375,7 @@ NO_RULES = Rules()
 RULES: dict[str, Rules] = {
     "configmaps": Rules(validate_update=validate_config_update),
     "cronjobs.batch": Rules(default=default_cron_job, admit=reset_status),
-    "customresourcecrd.apiextensions.k8s.io": Rules(
+    "customresourcedefinitions.apiextensions.k8s.io": Rules(
         default=crd.default_definition,
         admit=crd.admit_definition,
         validate=crd.validate_definition,
