@@ -21,17 +21,17 @@ import kaicore.runtime.service.http_limits
 import kubelets_reference
 import reasons_reference
 import settings_reference
-from kai_api import replays
-from kai_api.kept_states import KeptStates
+from kai_api import long_answers
+from kai_api.main import KeptStates
 from kai_binder.metrics import BinderMetrics
 from kai_cli.main import app as kai
 from kai_exporter.metrics import ExporterMetrics
 from kai_fleet.metrics import Metrics as FleetMetrics
 from kai_hub.metrics import HubMetrics
 from kai_ingest.metrics import IngestMetrics
-from kai_operator.metrics import OperatorMetrics
+from kai_operator.carrying_out import OperatorMetrics
 from kai_projector.metrics import ProjectorMetrics
-from kai_relay.metrics import RelayMetrics
+from kai_relay.relay import RelayMetrics
 from kai_relay.sealing import SealMetrics
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_watcher.metrics import WatcherMetrics
@@ -247,7 +247,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     collectors_by_service["`kai-api`"] = [
         kai_api.app._SECONDS,  # noqa: SLF001
         KeptStates(Inquiry(MemoryLog(clock=lambda: 0))),
-        *(replays.CYCLES, replays.DIFFERENCES, replays.FAILURES),
+        *(long_answers.CYCLES, long_answers.DIFFERENCES, long_answers.FAILURES),
     ]
     collectors_by_service["`kai-webhook`"] = [kai_webhook.app._REVIEWS]  # noqa: SLF001
     of("`kai-operator`", lambda registry: OperatorMetrics(registry=registry))

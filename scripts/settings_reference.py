@@ -11,7 +11,7 @@ from kai_exporter.settings import ExporterSettings
 from kai_fleet.main import FleetSettings
 from kai_hub.main import HubSettings
 from kai_ingest.main import IngestSettings
-from kai_operator.settings import OperatorSettings
+from kai_operator.operator import OperatorSettings
 from kai_projector.main import ProjectorSettings
 from kai_relay.main import RelaySettings
 from kai_scheduler.main import SchedulerSettings

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kai_apiserver.builtin import BUILTIN_RESOURCES
 
-TARGET = Path(__file__).parent.parent / "tools/apiserver/src/kai_apiserver/types/wire_types.json"
+TARGET = Path(__file__).parent.parent / "tools/apiserver/src/kai_apiserver/http/wire_types.json"
 MODULES = Path(os.environ.get("GOMODCACHE", Path.home() / "go/pkg/mod"))
 
 #: Types that have an encoding of their own.

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from kai_exporter import wire
-from kai_exporter.pod_messages import decode_pod
+from kai_exporter.kubelet import decode_pod
 from kaicore.kube.podresources import (
     AllocatableResourcesResponse,
     ContainerDevices,

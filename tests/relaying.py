@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kai_relay.metrics import RelayMetrics
-from kai_relay.relay import BUS, Readiness, Relay, RelayOptions
+from kai_relay.relay import BUS, Readiness, Relay, RelayMetrics, RelayOptions
 from kaicore.ledger.bus import MemoryBus
 from kaicore.ledger.bus.wire import from_message
 from kaicore.rules.events.envelope import Event

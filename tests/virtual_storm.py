@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from kai_fleet.agent import Agent, Decided, DeletePod, Instruction, PatchStatus, WakeAt
 from kai_fleet.kubelet import Kubelet, Pod
-from kai_fleet.kubelet.bitsets import members
+from kai_fleet.kubelet.machine import members
 from kai_fleet.nodes import NodeSpec, expand
 from kai_fleet.nrt import NrtBuilder
 from kai_fleet.profile import parse_profile

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from kai_scheduler.collecting import look_at_new
+from kai_scheduler.scheduler import look_at_new
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads

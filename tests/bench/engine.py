@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kai_scheduler.collecting import look_at_new
+from kai_scheduler.scheduler import look_at_new
 from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.deciding.remedies import StateRemedies
 from kaicore.rules.engine import cycle_record

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import yaml
 from aiohttp import web
-from kai_apiserver.http.tls import certificate_files
+from kai_apiserver.http.listeners import certificate_files
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.topology_publisher import PATH
 from kaicore.kube.api.access import plain_access

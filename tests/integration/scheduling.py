@@ -78,7 +78,7 @@ async def scheduling(
         instance=instance,
         context=context,
         metrics=SchedulerMetrics(CollectorRegistry()),
-        pace=pace or CyclePace(period_s=0.0, standby_s=0.2),
+        pace=pace or CyclePace(period_ms=0, standby_ms=200),
         clock=lambda: time.time_ns() // 1000 + ahead_s * 1_000_000,
     )
     task = asyncio.create_task(scheduler.run())

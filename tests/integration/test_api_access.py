@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 import yaml
+from kai_api.answering import HIDDEN, redacted
 from kai_api.app import make_app
-from kai_api.auth.redaction import HIDDEN, redacted
 from kai_api.long_answers import LongAnswers
 from kai_cli.keys import new
 from kaicore.analysis.inquiry.queries import Inquiry

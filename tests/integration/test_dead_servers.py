@@ -16,7 +16,7 @@ from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog, connections
 from kaicore.rules.events import payloads
 from kaicore.runtime.embedded import EmbeddedPostgres
-from kaicore.runtime.health import Health
+from kaicore.runtime.process_context import Health
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.logs import get_logger

@@ -17,7 +17,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import SpanAmount, ZoneAmount
 from kaicore.runtime.agent.logs import AgentLog
 from kaicore.runtime.agent.process import AgentContext
-from kaicore.runtime.health import Health
+from kaicore.runtime.process_context import Health
 
 from tests.factory import GI
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest

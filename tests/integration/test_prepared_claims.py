@@ -3,7 +3,7 @@
 import asyncio
 
 import msgspec
-from kai_fleet.following import PreparedClaims
+from kai_fleet.fleet import PreparedClaims
 from kai_fleet.wire import PodObject
 
 from tests.kube import PODS, Json, simulated

@@ -11,9 +11,15 @@ import yaml
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.api_server import ApiServer as ApiClient
 from kai_exporter.api_server import PodApiServer
-from kai_exporter.kubelet_config import KubeletConfig, read_kubelet_config
-from kai_exporter.node_topology import Machine, node_topology, pods_fingerprint, read_machine
-from kai_exporter.pod_messages import decode_allocatable
+from kai_exporter.kubelet import decode_allocatable
+from kai_exporter.node_topology import (
+    KubeletConfig,
+    Machine,
+    node_topology,
+    pods_fingerprint,
+    read_kubelet_config,
+    read_machine,
+)
 from kai_exporter.topology_publisher import DIGEST_ANNOTATION, PATH, Published, TopologyPublisher
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
 from kaicore.kube.api import service_account

@@ -4,8 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from kai_api.long_answers import LongAnswers
-from kai_api.replays import keep_replaying
+from kai_api.long_answers import LongAnswers, keep_replaying
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.events.payloads import PodPlaced

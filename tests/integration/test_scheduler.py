@@ -283,7 +283,7 @@ async def test_scheduler_leaves_a_trail_of_states_as_it_goes(
 async def test_two_of_one_shard_decide_once(postgres_log: EventLog, cluster_name: str) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(4)
-    eager = CyclePace(period_s=0.0, standby_s=0.0)
+    eager = CyclePace(period_ms=0, standby_ms=0)
     async with (
         scheduling(postgres_log, cluster_name, instance="one", pace=eager),
         scheduling(postgres_log, cluster_name, instance="two", pace=eager),

@@ -18,8 +18,8 @@ import pytest
 from cryptography import x509
 from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.bus import Limits, Message, NatsBus
+from kaicore.ledger.bus.connection import server_access
 from kaicore.ledger.bus.nkeys import Nkey, new_seed
-from kaicore.ledger.bus.server_urls import server_access
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.certificates import make_server_certificate

@@ -151,7 +151,7 @@ async def hub_on(log: PostgresLog) -> AsyncIterator[Hub]:
         instance="one",
         clock=lambda: time.time_ns() // 1000,
         monotonic=lambda: time.monotonic_ns() // 1000,
-        options=HubOptions(period_s=0.02),
+        options=HubOptions(period_ms=20),
     )
     task = asyncio.create_task(hub.run())
     try:

@@ -63,7 +63,7 @@ async def shadowing(
         instance=instance,
         context=context,
         metrics=SchedulerMetrics(CollectorRegistry()),
-        pace=CyclePace(period_s=0.0, standby_s=0.2),
+        pace=CyclePace(period_ms=0, standby_ms=200),
     )
     await shadow.begin()
     task = asyncio.create_task(shadow.run())

@@ -16,8 +16,7 @@ from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Filter, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.ledger.log.snapshots import DISCARDED, newest
-from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.ledger.log.snapshots import DISCARDED, newest, take_state
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
 

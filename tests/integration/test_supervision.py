@@ -14,9 +14,7 @@ from kai_cli.ports import Ports
 from kai_cli.processes import KeptServer, ProcessSpec, SupervisedProcess, Watch
 from kaicore.errors import EmbeddedServerError
 from kaicore.runtime.embedded import EmbeddedNats
-from kaicore.runtime.supervision.child import Child
-from kaicore.runtime.supervision.output import RotatedFile
-from kaicore.runtime.supervision.supervisor import Pauses
+from kaicore.runtime.supervision import Child, Pauses, RotatedFile
 
 #: Answers 200 until it is asked to fall silent or to end; each start leaves a line in the file `starts`.
 SERVICE = """

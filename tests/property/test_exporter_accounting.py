@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_exporter.node_pods import NodePods
 from kai_exporter.report import encode_report
-from kai_ingest.observation import reported_placement
+from kai_ingest.known_pod import reported_placement
 from kai_ingest.reports import decode_report, read_pod
 from kaicore.kube.podresources import PodResources
 from kaicore.rules.model.placement import Placement

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_fleet.kubelet import Kubelet
-from kai_fleet.kubelet.bitsets import members
 from kai_fleet.kubelet.inventory import allocatable, available
+from kai_fleet.kubelet.machine import members
 
 from tests.examples import examples
 from tests.fidelity.judge import Judge

@@ -10,14 +10,12 @@ from typing import Any
 import aiohttp
 import msgspec
 import yaml
-from kai_apiserver.auth.rbac import Authorizer
-from kai_apiserver.auth.reviews import Reviews
-from kai_apiserver.auth.rights_use import RightsUse
+from kai_apiserver.auth.rbac import Authorizer, Reviews, RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
 from kai_apiserver.builtin import BUILTIN_RESOURCES
 from kai_apiserver.controllers.garbage import GarbageCollector
 from kai_apiserver.controllers.jobs import JobController
-from kai_apiserver.crd.lifecycle import DefinitionLifecycle
+from kai_apiserver.crd_lifecycle import DefinitionLifecycle
 from kai_apiserver.errors import StatusError
 from kai_apiserver.faults import Faults
 from kai_apiserver.http.admission_webhooks import AdmissionWebhooks

@@ -5,8 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from kaicore.errors import BusUnavailable
-from kaicore.ledger.bus.leases import Entry, Members
-from kaicore.ledger.bus.leases.memory import MemoryLeaseStore
+from kaicore.ledger.bus.leases import Entry, Members, MemoryLeaseStore
 
 from tests.simulation.loop import Process
 from tests.simulation.network import Network, Server
@@ -18,7 +17,7 @@ _PATIENCE_S = 1.0
 
 
 class NetworkLeaseStore:
-    """See `kaicore.ledger.bus.leases.port.LeaseStore`."""
+    """See `kaicore.ledger.bus.leases.LeaseStore`."""
 
     def __init__(self, process: Process, network: Network, server: Server, store: MemoryLeaseStore) -> None:
         self._process, self._network, self._server, self._store = process, network, server, store

@@ -13,8 +13,7 @@ from kai_hub.metrics import HubMetrics
 from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
 from kai_ingest.reports import Answer, Report
-from kai_relay.metrics import RelayMetrics
-from kai_relay.relay import Readiness, Relay, RelayOptions
+from kai_relay.relay import Readiness, Relay, RelayMetrics, RelayOptions
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Standby
 from kai_scheduler.scheduler import CyclePace, Scheduler
@@ -25,7 +24,6 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import Members
 from kaicore.ledger.feed import EventFeed, FeedOptions
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.hub.steps import HubConfig
 from kaicore.runtime.service import Health, ServiceContext
 from prometheus_client import CollectorRegistry
 
@@ -89,7 +87,7 @@ class Pace:
 
 
 def context_of(role: str, tell: Callable[[str], None]) -> ServiceContext:
-    """What `run_service` gives a service."""
+    """The context that a process gives its service."""
     conditions = ("log", "bus", "api", "lists", "state", "projection")
     return ServiceContext(role, Health(*conditions), Silence(tell))
 
@@ -161,7 +159,11 @@ async def schedule(place: Place, pace: Pace, config: EngineConfig, now: Callable
         instance=process.name,
         context=place.context,
         metrics=SchedulerMetrics(CollectorRegistry()),
-        pace=CyclePace(period_s=pace.period_s, standby_s=pace.standby_s, snapshot_events=pace.snapshot_events),
+        pace=CyclePace(
+            period_ms=int(pace.period_s * 1000),
+            standby_ms=int(pace.standby_s * 1000),
+            snapshot_events=pace.snapshot_events,
+        ),
         clock=process.clock,
         monotonic=now,
     ).run()
@@ -203,7 +205,7 @@ async def hub(place: Place, pace: Pace) -> None:
         instance=process.name,
         clock=process.clock,
         monotonic=process.boot_us,
-        options=HubOptions(config=HubConfig(patience_us=int(pace.hub_patience_s * 1e6))),
+        options=HubOptions(patience_s=pace.hub_patience_s),
     ).run()
 
 

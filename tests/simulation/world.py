@@ -19,7 +19,7 @@ from kai_api import live
 from kai_binder import hub_side
 from kaicore.analysis.dispatching import hub_log
 from kaicore.errors import KaiError
-from kaicore.ledger.bus.leases.memory import MemoryLeaseStore
+from kaicore.ledger.bus.leases import MemoryLeaseStore
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
 from kaicore.rules.events.payloads import ClusterDrained, ClusterRegistered, ClusterResumed, HubPayload

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 import uvloop
-from kai_scheduler.collecting import look_at_new
+from kai_scheduler.scheduler import look_at_new
 from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.cluster_state import ClusterState

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kai_scheduler.collecting import look_at_new
+from kai_scheduler.scheduler import look_at_new
 
 from tests.bench.figures import Figure
 from tests.bench.scale.shapes import shape

@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from kai_apiserver.controllers.running import ControllerOptions
-from kai_operator.carrying_out import Hands
-from kai_operator.metrics import OperatorMetrics
-from kai_operator.operator import API, Operator, what_is_given
-from kai_operator.settings import OperatorSettings
-from kai_operator.watching import watch
+from kai_operator.carrying_out import Hands, OperatorMetrics
+from kai_operator.operator import API, Operator, OperatorSettings, watch, what_is_given
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient

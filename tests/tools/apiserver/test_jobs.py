@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kai_apiserver.controllers.job_rules import read_indexes, write_indexes
+from kai_apiserver.controllers.jobs import read_indexes, write_indexes
 from kai_apiserver.controllers.running import ControllerOptions
 from kai_apiserver.server import ApiServer, ApiServerOptions
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from kai_apiserver.controllers.running import ControllerOptions
 from kai_apiserver.server import ApiServer, ApiServerOptions
-from kai_apiserver.store.journal import Journal
+from kai_apiserver.store.records import Journal
 
 from tests.tools.apiserver.client import CONFIG_MAPS, PODS, Client, config_map, pod
 from tests.tools.apiserver.conftest import ServerFactory

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kai_apiserver.http.request_path import read_request_path
-from kai_apiserver.kinds.pod_spec import default_pull_policy
+from kai_apiserver.http.request import read_request_path
+from kai_apiserver.kinds.pods import default_pull_policy
 from kai_apiserver.objects import short_duration
-from kai_apiserver.tables.columns import find, ready, restarts, status_word
-from kai_apiserver.types.decoding import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
+from kai_apiserver.tables import find, ready, restarts, status_word
+from kai_apiserver.types import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
 from kai_fleet.quantity import canonical, exact_value
 from kaicore.kube.wire.builtin_fields import TYPES
 

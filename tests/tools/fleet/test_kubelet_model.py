@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_fleet.kubelet import Container, Device, Kubelet, KubeletConfig, Machine, Pod
-from kai_fleet.kubelet.bitsets import bits, from_cpulist, highest, lowest, members, to_cpulist
-from kai_fleet.kubelet.cpu_assignment import distributed, packed
+from kai_fleet.kubelet.cpus import distributed, packed
 from kai_fleet.kubelet.inventory import allocatable, available
-from kai_fleet.kubelet.machine import CpuTopology
+from kai_fleet.kubelet.machine import CpuTopology, bits, from_cpulist, highest, lowest, members, to_cpulist
 
 from tests.examples import examples
 

@@ -11,7 +11,7 @@ import pytest
 from kai_fleet import podresources_server
 from kai_fleet.fleet import Fleet
 from kai_fleet.kubelet import Kubelet
-from kai_fleet.kubelet.bitsets import from_cpulist
+from kai_fleet.kubelet.machine import from_cpulist
 from kai_fleet.nodes import expand
 from kai_fleet.podresources_server import list_pods as list_pods_of
 from kai_fleet.profile import load_profile, parse_profile

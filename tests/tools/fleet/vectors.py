@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kai_fleet.kubelet import Container, Device, Kubelet, KubeletConfig, Machine, Pod
-from kai_fleet.kubelet.bitsets import bits, from_cpulist, members, to_cpulist
 from kai_fleet.kubelet.hints import Hints
 from kai_fleet.kubelet.inventory import ZoneMap, allocatable, available, held_by
+from kai_fleet.kubelet.machine import bits, from_cpulist, members, to_cpulist
 
 from tests.shared_data import shared_path
 

@@ -15,7 +15,7 @@ from kai_cli.main import app
 from kai_exporter.settings import ExporterSettings
 from kaicore.kube.wire.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
 from kaicore.runtime.agent.settings import AgentSettings, read_agent_settings, settings_of
-from kaicore.runtime.service import ServiceSettings
+from kaicore.runtime.service import Service, ServiceSettings
 from kaicore.runtime.service.settings import read_settings
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -80,16 +80,20 @@ AnySettings = type[ServiceSettings] | type[AgentSettings]
 
 
 def settings_class(command: str, monkeypatch: pytest.MonkeyPatch) -> AnySettings:
-    """The settings that an entry point reads, as it hands them to `run_service` or `run_agent`."""
+    """The settings that an entry point reads: those of its `Service`, or as it hands them to `run_agent`."""
     (script,) = entry_points(group="console_scripts", name=command)
     module = importlib.import_module(script.module)
+    if hasattr(module, "SERVICE"):
+        service: Service[ServiceSettings] = module.SERVICE
+        assert script.load() == service.main
+        return service.settings
     seen: list[AnySettings] = []
 
     def run(_name: str, settings: AnySettings, *_: object, **__: object) -> int:
         seen.append(settings)
         return 0
 
-    monkeypatch.setattr(module, "run_service" if hasattr(module, "run_service") else "run_agent", run)
+    monkeypatch.setattr(module, "run_agent", run)
     with suppress(SystemExit):
         script.load()()
     return seen[0]

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from kai_ingest.observation import is_empty, reported_placement
+from kai_ingest.known_pod import is_empty, reported_placement
 from kai_ingest.reports import read_pod
 from kaicore.errors import InvalidObject
 from kaicore.rules.events.envelope import NewEvent

@@ -10,7 +10,7 @@ from kaicore.analysis.projections.building import Builder
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
-from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.ledger.log.snapshots import take_state
 from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Health, ServiceContext, get_logger

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kai_scheduler.collecting import Collecting
+from kai_scheduler.scheduler import Collecting
 from kaicore.rules.deciding import decide
 from kaicore.rules.engine.decisions import CycleResult
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kaicore.runtime.health import Health
+from kaicore.runtime.process_context import Health
 from kaicore.runtime.service.health import Later, with_health
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from kai_webhook.judging import Judgement, denials_and_warnings, judge
+from kai_webhook.app import Judgement, denials_and_warnings, judge
 from kaicore.rules.model.network_topology import (
     KAI_TOPOLOGY,
     HyperNode,

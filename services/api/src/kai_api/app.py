@@ -1,7 +1,7 @@
 """The API as an application: one router for each topic, included here in a line; every answer is of the log alone.
 
 A topic's module has `make_…_router(inquiry)` that returns an `AnswerRouter` (`kai_api.answering`). All routes need a
-caller who may see the whole cluster; `kai_api.auth.middleware.for_namespaces` opens one to callers with less.
+caller who may see the whole cluster; `kai_api.auth.for_namespaces` opens one to callers with less.
 """
 
 import time
@@ -20,11 +20,10 @@ from kaicore.runtime.service.http_errors import add_error_handlers, only_known_p
 from prometheus_client import Histogram
 
 from kai_api.answering import answer_errors, describe
-from kai_api.auth.middleware import authenticated, authorization
+from kai_api.auth import authenticated, authorization, make_login_router
 from kai_api.calibrating import Calibrations
 from kai_api.events import make_events_router
 from kai_api.live import LiveLog
-from kai_api.login import make_login_router
 from kai_api.long_answers import LongAnswers
 from kai_api.pages.router import make_pages
 from kai_api.routes import make_audit_router, make_history_router, make_long_router, make_router, make_submission_router

@@ -17,9 +17,8 @@ from kaicore.rules.events.envelope import Event
 from kaicore.runtime.access.scopes import View, current_caller, current_view
 from kaicore.spelling import did_you_mean
 
-from kai_api.answering import AnswerRouter, encoded
-from kai_api.auth.middleware import for_namespaces
-from kai_api.auth.redaction import redacted
+from kai_api.answering import AnswerRouter, encoded, redacted
+from kai_api.auth import for_namespaces
 from kai_api.live import LiveLog
 
 #: Most events in one answer, and most that are looked at for one.

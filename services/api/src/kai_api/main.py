@@ -1,7 +1,10 @@
-"""`kai-api`: the API as a process."""
+"""`kai-api`: the API as a process.
+
+Metric of the log position that each kept state has reached.
+"""
 
 import asyncio
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from kaicore.analysis.inquiry.queries import Inquiry
@@ -12,19 +15,36 @@ from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.sessions import EndedTokens, Sessions, SharedEndedTokens
 from kaicore.runtime.node_tokens import read_secret
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.health import Later
 from kaicore.runtime.service.http_limits import HttpLimits
-from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.process import listen
+from kaicore.runtime.service.settings import LogSettings, ProxySettings
 from prometheus_client import REGISTRY
-from pydantic import Field, IPvAnyNetwork
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from pydantic import Field
 
 from kai_api.app import make_app
-from kai_api.kept_states import KeptStates
 from kai_api.live import LiveLog
-from kai_api.long_answers import LongAnswers
-from kai_api.replays import keep_replaying
+from kai_api.long_answers import LongAnswers, keep_replaying
+
+
+class KeptStates(Collector):
+    """`kai_api_position` by cluster."""
+
+    def __init__(self, inquiry: Inquiry) -> None:
+        """Args: inquiry: it reads the states."""
+        self._inquiry = inquiry
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Return the metric as of now."""
+        family = GaugeMetricFamily("kai_api_position", "Position that the kept state has reached", labels=["cluster"])
+        for state in self._inquiry.states:
+            family.add_metric([state.cluster], state.position)
+        yield family
+
 
 #: The condition of readiness that the states of all clusters are there, so that questions do not wait for a fold; and
 #: seconds that they are waited for at most: where all instances begin on long logs, a late answer is better than none.
@@ -38,13 +58,12 @@ _SESSIONS_S = 2.0
 _LIMITS = HttpLimits(body_bytes=4 << 20)
 
 
-class ApiSettings(ServiceSettings):
+class ApiSettings(LogSettings, ProxySettings):
     """Settings of `kai-api`; `http_host` and `http_port` are where it answers.
 
     It does not start before it is settled who may ask: by `access_file`, or by `anonymous`.
     """
 
-    database_url: str = Field(description="postgresql://… of the event log")
     long_answers: int = Field(2, ge=1, description="replays and audits at a time, each in a process of its own")
     long_answer_s: float = Field(900, gt=0, description="seconds that a replay or an audit may take")
     replay_every_s: float = Field(
@@ -54,10 +73,6 @@ class ApiSettings(ServiceSettings):
     anonymous: Anonymous = Field("no", description="who may ask without a key: no (nobody), loopback or anywhere")
     session_secret_file: Path | None = Field(
         None, description="file with the secret that signs browsers' sessions; by default they end with the process"
-    )
-    trusted_proxy: list[IPvAnyNetwork] = Field(
-        [],
-        description="addresses or networks of proxies that say for whom they ask (X-Forwarded-For); by default nobody",
     )
     caller_per_s: float = Field(50, gt=0, description="requests that one caller may make in a second")
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")
@@ -93,15 +108,7 @@ async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     connections = Connections(settings.database_url, size=1, patience_s=_SESSIONS_S, application="kai-api sessions")
     access = open_access(settings, SharedEndedTokens(connections))
     app = Later(context.health)
-    server = HttpServer(
-        app,
-        host=settings.http_host,
-        port=settings.http_port,
-        fd=settings.http_fd,
-        limits=_LIMITS,
-        trusted_proxies=settings.trusted_proxy,
-    )
-    context.log.info("listening", address=server.address)
+    server = listen(context, settings, app, limits=_LIMITS)
     await server.run_beside(context.stopping, _answer(context, settings, access, app, connections))
 
 
@@ -139,10 +146,8 @@ async def _end_streams(context: ServiceContext, live: LiveLog) -> None:
     live.close()
 
 
-def main() -> None:
-    """Entry point of `kai-api`."""
-    sys.exit(run_service("api", ApiSettings, serve, conditions=(LOG, STATES), serve_health=False))
-
+SERVICE = Service("api", ApiSettings, serve, conditions=(LOG, STATES), serve_health=False)
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

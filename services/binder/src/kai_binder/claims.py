@@ -25,9 +25,8 @@ from kaicore.rules.model.device import ExtendedClaim, ResourceClaim
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
 from kai_binder.attempt import pod_path
-from kai_binder.claim_steps import Next, Refused
 from kai_binder.projection import PodBinding
-from kai_binder.resource_claims import FINALIZER, ClaimAllocation, ServedClaims, read_claim
+from kai_binder.resource_claims import FINALIZER, ClaimAllocation, Next, Refused, ServedClaims, read_claim
 
 #: On a claim that was made for extended resources.
 EXTENDED_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"

@@ -20,11 +20,12 @@ import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject, KaiError, LogUnavailable
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
-from kaicore.ledger.bus.leases.port import lease_clock
+from kaicore.rules.objects.dispatched import Manifest, ending_of, mark_of, marked
+from kaicore.ledger.bus.leases import lease_clock
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
-from kaicore.ledger.log.hub_snapshot import restored_hub
 from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.snapshots import restored_hub
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import (

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 import time
 
 from kaicore.errors import ConfigurationError
@@ -10,7 +9,7 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore
 from kaicore.ledger.feed import FeedMetrics
-from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.log_access import open_log
 
@@ -65,10 +64,8 @@ def _members(store: LeaseStore, settings: BinderSettings) -> Members:
     return Members(store, settings.cluster, "binder", member=settings.replica or "", ttl_s=ttl_s, about=about)
 
 
-def main() -> None:
-    """Entry point of `kai-binder`."""
-    sys.exit(run_service("binder", BinderSettings, serve, conditions=(LOG, API)))
-
+SERVICE = Service("binder", BinderSettings, serve, conditions=(LOG, API))
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

@@ -3,10 +3,14 @@
 As kube-scheduler does it: a finalizer keeps the claim while it has devices. Then its status names them and the pod
 that may use them. Every write names the version that was read. So nothing that is there is overwritten, and a write
 without an answer is found done.
+
+Steps that make the claims of a decision ready, one after the other.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -19,8 +23,26 @@ from kaicore.rules.model.device import AllocatedDevice, Allocation, ResourceClai
 from kaicore.rules.model.quantity import thousandths_text
 from kaicore.rules.model.selector import Requirement
 
-from kai_binder.claim_steps import Next, Refused
 from kai_binder.projection import PodBinding
+
+
+class Next(StrEnum):
+    """What to do about a claim."""
+
+    SELECT = "select"
+    WAIT = "wait"
+    DONE = "done"
+    GIVE_UP = "give up"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Exception):
+    """A claim cannot get ready, and its pod is given back."""
+
+    reason: str
+    message: str
+    code: int = 0
+
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 

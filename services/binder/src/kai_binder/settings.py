@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kaicore.runtime.service import ServiceSettings
+from kaicore.runtime.service.settings import FeedSettings, KubeSettings
 from pydantic import BaseModel, Field
 
 #: Whether statuses of topologies are written: always, never, or where no other controller has written them.
@@ -41,12 +41,10 @@ class BinderOptions(BaseModel):
     )
 
 
-class BinderSettings(ServiceSettings, BinderOptions):
+class BinderSettings(FeedSettings, KubeSettings, BinderOptions):
     """Settings of `kai-binder`."""
 
     cluster: str = Field(description="the cluster, as the log calls it")
-    database_url: str = Field(description="postgresql://… of the event log")
-    nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
     replica: str | None = Field(
         None,
         pattern=r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$",
@@ -54,5 +52,3 @@ class BinderSettings(ServiceSettings, BinderOptions):
         "carries out everything (docs/how-to/shards.md)",
     )
     member_ttl_ms: int = Field(2000, ge=300, description="how long a binder counts as live without a sign of life")
-    kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
-    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")

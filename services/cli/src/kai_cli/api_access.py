@@ -5,7 +5,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaicore.runtime.service.api_keys import key_hash, new_key
+from kaicore.runtime.access.access_file import key_hash, new_key
 
 
 @dataclass(frozen=True, slots=True)

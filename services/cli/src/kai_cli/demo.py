@@ -3,6 +3,8 @@
 When the examples have run, work of three teams keeps coming and going (`kai_cli.life`). With `--once` the same workload
 runs on an identical fleet that is scheduled blind to NUMA instead, a report compares the two, and the demonstration
 ends.
+
+Location of the manifests of the demonstration: beside the sources, or in an installed wheel.
 """
 
 import asyncio
@@ -29,7 +31,6 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PRESENT, Stage
 
 from kai_cli.catching_up import has_caught_up, listed_pods
-from kai_cli.example_manifests import example_manifests
 from kai_cli.hints import how_to_ask, kai
 from kai_cli.life import Life
 from kai_cli.load import Loader
@@ -39,6 +40,20 @@ from kai_cli.registered_clusters import RegisteredClusters
 from kai_cli.report import ClusterReport, DemoReport, PlacedDomains, groups_of, render
 from kai_cli.stack import ClusterSpec, Stack
 from kai_cli.up import interruption, print_line
+
+
+def example_manifests() -> Path:
+    """Return the folder of the demonstration's manifests.
+
+    Raises:
+        ConfigurationError: this installation has none.
+    """
+    package = Path(__file__).resolve().parent
+    for candidate in (package / "_examples", package.parents[3] / "examples"):
+        if candidate.is_dir():
+            return candidate
+    raise ConfigurationError("the examples are missing from this installation: name manifests with --examples")
+
 
 _SIGHTED, _BLIND = "demo", "demo-blind"
 _PROFILE = "demo24"

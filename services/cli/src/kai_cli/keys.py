@@ -8,7 +8,7 @@ import yaml
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.service.api_keys import key_hash, new_key
+from kaicore.runtime.access.access_file import key_hash, new_key
 from kaicore.yaml_faults import place_of_fault
 
 from kai_cli.api_access import write_secret

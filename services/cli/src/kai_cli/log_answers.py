@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from kaicore.analysis.inquiry.kept_state import KeptState
 from kaicore.analysis.inquiry.queries import Inquiry
 from kaicore.errors import KaiError
-from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.ledger.log.snapshots import take_state
 
 from kai_cli.log_access import open_log
 from kai_cli.progress import Progress

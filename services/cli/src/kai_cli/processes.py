@@ -17,9 +17,7 @@ from pathlib import Path
 import aiohttp
 from kaicore.errors import KaiError
 from kaicore.runtime.embedded.process import EmbeddedServer
-from kaicore.runtime.supervision.child import Child
-from kaicore.runtime.supervision.output import ProcessOutput, RotatedFile
-from kaicore.runtime.supervision.supervisor import Pauses, Supervisor
+from kaicore.runtime.supervision import Child, Pauses, ProcessOutput, RotatedFile, Supervisor
 
 #: Seconds between two looks at a process that is not ready yet.
 _LOOK_S = 0.05

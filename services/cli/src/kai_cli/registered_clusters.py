@@ -12,8 +12,8 @@ from pathlib import Path
 from kaicore.analysis.dispatching.hub_log import hub_of
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.feed import EventFeed
-from kaicore.ledger.log.hub_snapshot import restored_hub
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.snapshots import restored_hub
 from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, HubState
 

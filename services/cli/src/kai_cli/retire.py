@@ -66,8 +66,7 @@ async def _leave_states(log: PostgresLog, month: Month) -> None:
     """Leave each cluster's state at the month's end on its trail: then all that is left can be shown and replayed."""
     # Folding needs the engine and NumPy, which a refusal does not.
     from kaicore.analysis.inquiry.moments import Moment, position_of, state_at  # noqa: PLC0415
-    from kaicore.ledger.log.hub_snapshot import folded_hub, restored_hub, take_hub  # noqa: PLC0415
-    from kaicore.ledger.log.state_snapshot import take_state  # noqa: PLC0415
+    from kaicore.ledger.log.snapshots import folded_hub, restored_hub, take_hub, take_state  # noqa: PLC0415
 
     for cluster in await log.clusters():
         # A cluster without events in the month, or whose first ones are gone already, is left as it is.

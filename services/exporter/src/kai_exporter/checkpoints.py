@@ -24,8 +24,8 @@ from kaicore.kube.wire.kubelet_checkpoints import (
     decode_memory_state,
 )
 
-from kai_exporter.allocation import Allocation, PodAllocations
 from kai_exporter.cpu_topology import parse_cpulist
+from kai_exporter.holdings import Allocation, PodAllocations
 
 _State = TypeVar("_State")
 

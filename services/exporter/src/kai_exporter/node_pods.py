@@ -21,10 +21,9 @@ import msgspec
 from kaicore.backoff import backoff
 from kaicore.errors import InvalidObject
 
-from kai_exporter.allocation import PodAllocations, shown_by
 from kai_exporter.checkpoints import Allocations
-from kai_exporter.holdings import PodHoldings, UnknownCpus, init_holdings, pod_holdings
-from kai_exporter.pod_messages import decode_pod, pod_messages
+from kai_exporter.holdings import PodAllocations, PodHoldings, UnknownCpus, init_holdings, pod_holdings, shown_by
+from kai_exporter.kubelet import decode_pod, pod_messages
 from kai_exporter.wire import PodResources
 
 #: Namespace and name, all that podresources tells of a pod's identity.

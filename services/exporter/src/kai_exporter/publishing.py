@@ -5,14 +5,12 @@ from pathlib import Path
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import KaiError
-from kaicore.runtime.agent.jitter import jitter
 from kaicore.runtime.agent.logs import Log
+from kaicore.runtime.agent.process import jitter
 
-from kai_exporter.kubelet import PodResourcesClient
-from kai_exporter.kubelet_config import read_kubelet_config
+from kai_exporter.kubelet import PodResourcesClient, decode_allocatable, decode_pod, pod_messages
 from kai_exporter.metrics import ExporterMetrics
-from kai_exporter.node_topology import Json, Machine, node_topology, read_machine
-from kai_exporter.pod_messages import decode_allocatable, decode_pod, pod_messages
+from kai_exporter.node_topology import Json, Machine, node_topology, read_kubelet_config, read_machine
 from kai_exporter.topology_publisher import Published, TopologyPublisher
 
 _MAX_BACKOFF_S = 300.0

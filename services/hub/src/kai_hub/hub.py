@@ -10,7 +10,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import msgspec
 from kaicore.analysis.dispatching.trials import QueueSums, TriedDispatch, queue_sums, try_dispatches
@@ -18,12 +17,21 @@ from kaicore.analysis.inquiry.log_states import restored
 from kaicore.errors import CorruptLog, LogUnavailable, UnfoldableEvent, UnknownEvent
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
-from kaicore.ledger.log.hub_snapshot import KEEP_EVERY, restored_hub, take_hub
 from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.snapshots import KEEP_EVERY, restored_hub, take_hub
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason
 from kaicore.rules.events.quarantine import quarantine_text
-from kaicore.rules.hub.choosing import STARTS_NOW, ClusterRoom, choose, locality_part, over_bound, rescored, scored
+from kaicore.rules.hub.choosing import (
+    STARTS_NOW,
+    WEIGHTS,
+    ClusterRoom,
+    choose,
+    locality_part,
+    over_bound,
+    rescored,
+    scored,
+)
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState
 from kaicore.rules.hub.lease import LeaseWatch
 from kaicore.rules.hub.steps import HubConfig, bounds_of, give, recall, take_back, unfit_by_itself
@@ -31,6 +39,7 @@ from kaicore.rules.objects.dispatched import Manifest
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.runtime.service import ServiceContext
+from pydantic import BaseModel, Field
 
 from kai_hub.metrics import HubMetrics
 
@@ -115,19 +124,29 @@ _FIRST_READING_S = 10.0
 _manifests = msgspec.json.Decoder(list[Manifest])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubOptions:
-    """How a hub works.
+class HubOptions(BaseModel):
+    """Settings of the hub's work, apart from its servers and routes."""
 
-    Attributes:
-        config: how it decides.
-        period_s: least time between two rounds in which clusters are chosen.
-        batch: dispatches that are tried in one round at most.
-    """
+    period_ms: int = Field(default=200, ge=0, description="least time between two rounds in which clusters are chosen")
+    batch: int = Field(default=8, ge=1, le=1000, description="dispatches that are tried in one round at most")
+    patience_s: float = Field(
+        default=60.0, gt=0, description="how long a dispatch may wait in its cluster while it would start in another"
+    )
+    weight_capacity: int = Field(
+        default=WEIGHTS["capacity"], ge=0, description="weight of starting at once, with much left"
+    )
+    weight_locality: int = Field(default=WEIGHTS["locality"], ge=0, description="weight of data sets that are near")
+    weight_topology: int = Field(default=WEIGHTS["topology"], ge=0, description="weight of being close in the network")
+    weight_share: int = Field(
+        default=WEIGHTS["share"], ge=0, description="weight of the queue's room below its fair share"
+    )
+    weight_cost: int = Field(default=WEIGHTS["cost"], ge=0, description="weight of being cheap")
 
-    config: HubConfig = field(default_factory=HubConfig)
-    period_s: float = 0.2
-    batch: int = 8
+    @property
+    def config(self) -> HubConfig:
+        """How the hub decides."""
+        weights = {part: int(getattr(self, f"weight_{part}")) for part in WEIGHTS}
+        return HubConfig(patience_us=int(self.patience_s * 1e6), weights=weights)
 
 
 class Hub:
@@ -159,6 +178,7 @@ class Hub:
         self._actor = f"hub/{instance}"
         self._clock, self._monotonic = clock, monotonic
         self._options = options or HubOptions()
+        self._config, self._period_s = self._options.config, self._options.period_ms / 1000
         self._bus = bus
         self._feed = EventFeed(log, bus, HUB)
         self._news = asyncio.Event()
@@ -188,7 +208,7 @@ class Hub:
                 await self._append(
                     take_back(self.state, self._watch, now=self._monotonic(), clock=self._clock(), actor=self._actor)
                 )
-                if self._news.is_set() and asyncio.get_running_loop().time() - self._tried_at >= self._options.period_s:
+                if self._news.is_set() and asyncio.get_running_loop().time() - self._tried_at >= self._period_s:
                     await self._choose()
                 if self.state.position >= self._kept_at + KEEP_EVERY:
                     await self._keep()
@@ -210,7 +230,7 @@ class Hub:
         if not self._waiting():
             return _LOOK_S
         # A cluster's state may change at any time, and what waits is tried again then.
-        due = self._tried_at + self._options.period_s - asyncio.get_running_loop().time()
+        due = self._tried_at + self._period_s - asyncio.get_running_loop().time()
         return max(_SHORT_LOOK_S, min(due, _LOOK_S))
 
     def _fold(self, events: Sequence[Event]) -> bool:
@@ -242,7 +262,7 @@ class Hub:
 
     def _impatient(self) -> list[DispatchEntry]:
         """Return the dispatches that have waited in their clusters for too long."""
-        long_ago = self._clock() - self._options.config.patience_us
+        long_ago = self._clock() - self._config.patience_us
         return [
             entry
             for entry in self.state.dispatches.values()
@@ -292,7 +312,7 @@ class Hub:
             self._news.set()
 
     def _decide(self, entry: DispatchEntry, offers: tuple[Offer, ...], sums: QueueSums, *, given: bool) -> Unit | None:
-        submitted, config = entry.submitted, self._options.config
+        submitted, config = entry.submitted, self._config
         path = sums.path(submitted.queue)
         held_back = over_bound(path, self.state.bounds, sums.held, submitted.demand)
         unit = give(
@@ -318,7 +338,7 @@ class Hub:
         submitted = entry.submitted
         left = rescored(offers[entry.name], rooms, submitted.queue, submitted.demand)
         costs = {name: cluster.registered.cost for name, cluster in self.state.present()}
-        return scored(left, costs, self._options.config.weights)
+        return scored(left, costs, self._config.weights)
 
     async def _offers(
         self, tried: Sequence[DispatchEntry], now: int

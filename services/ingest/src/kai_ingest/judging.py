@@ -16,8 +16,7 @@ from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.state.agreement import MissCause, contradiction, falls_short
 
-from kai_ingest.known_pod import KnownPod, Miss, Unresolved
-from kai_ingest.observation import is_empty, reported_placement
+from kai_ingest.known_pod import KnownPod, Miss, Unresolved, is_empty, reported_placement
 from kai_ingest.projection import IngestProjection
 from kai_ingest.reports import Report, Unaccepted, read_pod
 

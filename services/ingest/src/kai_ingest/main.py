@@ -3,7 +3,6 @@
 Settings of ingest, each a flag and a `KAI_…` variable of the same name.
 """
 
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,12 +15,13 @@ from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.node_tokens import read_secret
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Later
 from kaicore.runtime.service.http_limits import HttpLimits
-from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.process import listen
+from kaicore.runtime.service.settings import FeedSettings, TlsSettings
 from pydantic import Field, model_validator
 
 from kai_ingest.app import PROJECTION, ReportRoutes, create_app
@@ -30,12 +30,10 @@ from kai_ingest.ingest import Ingest
 from kai_ingest.metrics import IngestMetrics
 
 
-class IngestSettings(ServiceSettings):
+class IngestSettings(FeedSettings, TlsSettings):
     """One ingest serves one cluster, and knows tokens from Kubernetes or from a shared secret, not both."""
 
     cluster: str = Field(min_length=1, description="the cluster of the nodes that report here")
-    database_url: str = Field(description="postgresql://… of the event log")
-    nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
     node_token_secret_file: Path | None = Field(None, description="secret that node tokens are made with")
     token_review: bool = Field(False, description="have Kubernetes review the tokens")
     kubeconfig: str = Field("", description="for token_review; default: the pod's own service account")
@@ -45,8 +43,6 @@ class IngestSettings(ServiceSettings):
         ["kai-system:kai-exporter"],
         description="for token_review: service accounts with tokens that count, as namespace:name",
     )
-    tls_cert_file: Path | None = Field(None, description="serve HTTPS with this certificate; default: HTTP")
-    tls_key_file: Path | None = Field(None, description="the certificate's key; default: in the same file")
     max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="size of a request's body at most")
     max_connections: int = Field(10_000, ge=1, description="connections at once; one for each node's exporter")
     snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the projection")
@@ -65,16 +61,8 @@ _PATIENCE_S = 10.0
 async def serve(context: ServiceContext, settings: IngestSettings) -> None:
     """Take reports until the process is to stop."""
     app = Later(context.health)
-    server = HttpServer(
-        app,
-        host=settings.http_host,
-        port=settings.http_port,
-        fd=settings.http_fd,
-        cert_file=settings.tls_cert_file,
-        key_file=settings.tls_key_file,
-        limits=HttpLimits(connections=settings.max_connections, body_bytes=settings.max_body_bytes),
-    )
-    context.log.info("listening", address=server.address)
+    limits = HttpLimits(connections=settings.max_connections, body_bytes=settings.max_body_bytes)
+    server = listen(context, settings, app, limits=limits)
     async with _authenticator(settings) as authenticator:
         await server.run_beside(context.stopping, _take_reports(context, settings, authenticator, app))
 
@@ -139,10 +127,8 @@ async def _authenticator(settings: IngestSettings) -> AsyncIterator[Authenticato
         )
 
 
-def main() -> None:
-    """Entry point of `kai-ingest`."""
-    sys.exit(run_service("ingest", IngestSettings, serve, conditions=(LOG, PROJECTION), serve_health=False))
-
+SERVICE = Service("ingest", IngestSettings, serve, conditions=(LOG, PROJECTION), serve_health=False)
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

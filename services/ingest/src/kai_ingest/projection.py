@@ -20,8 +20,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.held import impossible_holding, zone_limits
 from kaicore.rules.state.agreement import observation_charges
 
-from kai_ingest.known_pod import KnownPod, Miss, Unresolved, record_of
-from kai_ingest.observation import is_empty
+from kai_ingest.known_pod import KnownPod, Miss, Unresolved, is_empty, record_of
 
 #: The types of the events that matter here.
 EVENT_TYPES = (

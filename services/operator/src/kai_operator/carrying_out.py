@@ -1,4 +1,7 @@
-"""Reads the objects that exist, and carries a plan out, one request after the other."""
+"""Reads the objects that exist, and carries a plan out, one request after the other.
+
+Metrics of the operator.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -14,8 +17,26 @@ from kaicore.kube.operands.conditions import status_of
 from kaicore.kube.operands.names import API_VERSION, OPERAND_KINDS, OPERATOR, Key, Object, key_of, title_of
 from kaicore.kube.operands.plan import Part, PresentObjects
 from kaicore.runtime.service.logs import Logger
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-from kai_operator.metrics import OperatorMetrics
+
+class OperatorMetrics:
+    """Metrics of `kai-operator`."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self.writes = Counter(
+            "kai_operator_writes_total", "Operands made, restored or deleted", ["kind", "verb"], registry=registry
+        )
+        self.refused = Counter(
+            "kai_operator_refused_total", "Writes of operands that the API server refused", ["kind"], registry=registry
+        )
+        self.degraded = Gauge(
+            "kai_operator_degraded",
+            "1 while a Config or SchedulingShard is Degraded",
+            ["kind", "name"],
+            registry=registry,
+        )
+
 
 _OWNERS = {"Config": "configs", "SchedulingShard": "schedulingshards"}
 _APPLY = "application/apply-patch+yaml"

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 from kaicore.errors import ApiStatus, BusUnavailable, ClusterError
 from kaicore.kube.api.client import KubeClient
-from kaicore.ledger.bus.leases import Entry
-from kaicore.ledger.bus.leases.port import check_name, decode_record
+from kaicore.ledger.bus.leases import Entry, check_name, decode_record
 
 #: The entry as kai-ledger's leases write it.
 _RECORD = "kai.scheduler/lease"
@@ -21,7 +20,7 @@ _CONFLICT, _NOT_FOUND = 409, 404
 
 
 class KubeLeaseStore:
-    """Leases in one namespace; see `kaicore.ledger.bus.leases.port.LeaseStore`. A prefix is a whole name here."""
+    """Leases in one namespace; see `kaicore.ledger.bus.leases.LeaseStore`. A prefix is a whole name here."""
 
     def __init__(
         self, client: KubeClient, namespace: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)

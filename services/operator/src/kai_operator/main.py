@@ -1,7 +1,6 @@
 """`kai-operator`: one operator as a process."""
 
 import socket
-import sys
 from functools import partial
 from uuid import uuid4
 
@@ -9,15 +8,12 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.operands.names import OPERATOR
 from kaicore.ledger.bus.leases import Lease
-from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LEADS, Leadership
 
-from kai_operator.carrying_out import Hands
+from kai_operator.carrying_out import Hands, OperatorMetrics
 from kai_operator.lease_store import KubeLeaseStore
-from kai_operator.metrics import OperatorMetrics
-from kai_operator.operator import API, Operator, what_is_given
-from kai_operator.settings import OperatorSettings
-from kai_operator.watching import watch
+from kai_operator.operator import API, Operator, OperatorSettings, watch, what_is_given
 
 #: The first part of the lease's name.
 _ROLE = "kai"
@@ -46,10 +42,8 @@ async def serve(context: ServiceContext, settings: OperatorSettings) -> None:
         await leadership.lead_in_turn(operate)
 
 
-def main() -> None:
-    """Entry point of `kai-operator`."""
-    sys.exit(run_service("operator", OperatorSettings, serve, conditions=(API,)))
-
+SERVICE = Service("operator", OperatorSettings, serve, conditions=(API,))
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

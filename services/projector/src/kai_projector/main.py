@@ -1,7 +1,6 @@
 """`kai-projector`: the read models of all clusters of a log, as a process."""
 
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import without_hub
-from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
 from pydantic import Field
@@ -240,10 +239,8 @@ async def _send_spans(log: EventLog, builder: Builder, events: list[Event], send
         sender.take(encoded(builder.state.cluster, spans), len(spans))
 
 
-def main() -> None:
-    """Entry point of `kai-projector`."""
-    sys.exit(run_service("projector", ProjectorSettings, serve, conditions=(LOG, STATES)))
-
+SERVICE = Service("projector", ProjectorSettings, serve, conditions=(LOG, STATES))
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

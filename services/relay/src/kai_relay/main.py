@@ -6,7 +6,6 @@ Settings of `kai-relay`.
 import asyncio
 import gc
 import shutil
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -17,20 +16,19 @@ from kaicore.ledger.bus.port import stream_bytes
 from kaicore.ledger.log.anchors import Key, read_file
 from kaicore.ledger.log.deposits import FileDeposit, open_deposit
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.settings import LogSettings
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import NoDecode
 
-from kai_relay.metrics import RelayMetrics
-from kai_relay.relay import BUS, Readiness, Relay, RelayOptions
+from kai_relay.relay import BUS, Readiness, Relay, RelayMetrics, RelayOptions
 from kai_relay.sealing import Sealer, SealMetrics
 
 
-class RelaySettings(ServiceSettings):
+class RelaySettings(LogSettings):
     """Settings of `kai-relay`."""
 
-    database_url: str = Field(description="postgresql://… of the event log")
     nats_url: str = Field(description="nats://… of the bus; several with commas between them")
     clusters: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="clusters to relay, with commas between them; by default all that the log has"
@@ -159,10 +157,8 @@ def _room(settings: RelaySettings) -> Callable[[int], int] | None:
     return room
 
 
-def main() -> None:
-    """Entry point of `kai-relay`."""
-    sys.exit(run_service("relay", RelaySettings, serve, conditions=(LOG, BUS)))
-
+SERVICE = Service("relay", RelaySettings, serve, conditions=(LOG, BUS))
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

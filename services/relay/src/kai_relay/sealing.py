@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
-from kaicore.ledger.feed.retry import Retry
+from kaicore.ledger.feed.feed import Retry
 from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, read_anchors
 from kaicore.ledger.log.audit import Finding, verify_since
 from kaicore.ledger.log.deposits import Deposit, DepositTaken

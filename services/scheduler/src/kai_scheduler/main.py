@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,29 +15,27 @@ from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.leadership import LEADS, LeaseSettings, can_lease
 from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.settings import FeedSettings
 from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
-from kai_scheduler.collecting import Collecting, look_at_new
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Announcer, Standby
-from kai_scheduler.scheduler import CyclePace, Scheduler
+from kai_scheduler.scheduler import Collecting, CyclePace, Scheduler, look_at_new
 from kai_scheduler.shadowing import Shadow, read_schedulers
 
 #: A shard's and a replica's name: part of the names of streams, and of entries on NATS.
 _NAME = r"^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$"
 
 
-class SchedulerSettings(LeaseSettings):
+class SchedulerSettings(FeedSettings, LeaseSettings, CyclePace):
     """Settings of `kai-scheduler`."""
 
     cluster: str = Field(description="the cluster to schedule")
-    database_url: str = Field(description="postgresql://… of the event log")
-    nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
     shard: str = Field("default", pattern=_NAME, description="the shard's name")
     replica: str | None = Field(
         None,
@@ -57,11 +54,6 @@ class SchedulerSettings(LeaseSettings):
         description="decide on the pods of these other schedulers instead, by their schedulerName (NAME,NAME; * for "
         "all), and only record it (docs/how-to/shadow.md)",
     )
-    period_ms: int = Field(200, ge=0, description="least time between two cycles")
-    standby_ms: int = Field(
-        3000, ge=0, description="how long to leave the shard to another scheduler of it, where the bus does not tell"
-    )
-    snapshot_events: int = Field(50_000, ge=1, description="how many events between two snapshots of the state")
 
 
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
@@ -90,7 +82,7 @@ async def _schedule(
 ) -> None:
     state = await restored(log, settings.cluster)
     feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
-    instance, pace_s = uuid4().hex[:8], settings.standby_ms / 1000
+    instance = uuid4().hex[:8]
     # Names in the order of announcement: the first one decides, where none has a name of its own.
     member = settings.replica or f"{time.time_ns():020d}-{instance}"
     announcer = None
@@ -102,7 +94,9 @@ async def _schedule(
     standby = None
     if announcer is not None and not settings.replica:
         leads = LEADS.labels(settings.cluster, f"scheduler/{settings.shard}")
-        standby = Standby(standby_s=pace_s, monotonic=time.monotonic, live=announcer, member=member, told=leads.set)
+        standby = Standby(
+            standby_s=settings.standby_s, monotonic=time.monotonic, live=announcer, member=member, told=leads.set
+        )
     scheduler = Scheduler(
         log=log,
         feed=feed,
@@ -116,11 +110,7 @@ async def _schedule(
         context=context,
         metrics=SchedulerMetrics(),
         collecting=Collecting(),
-        pace=CyclePace(
-            period_s=settings.period_ms / 1000,
-            standby_s=pace_s,
-            snapshot_events=settings.snapshot_events,
-        ),
+        pace=settings,
     )
     stopping = asyncio.ensure_future(context.stopping.wait())
     stopping.add_done_callback(lambda _: scheduler.look())
@@ -140,11 +130,6 @@ async def _shadow(
 ) -> None:
     state = await restored(log, settings.cluster)
     feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
-    pace = CyclePace(
-        period_s=settings.period_ms / 1000,
-        standby_s=settings.standby_ms / 1000,
-        snapshot_events=settings.snapshot_events,
-    )
     shadow = Shadow(
         log=log,
         feed=feed,
@@ -154,7 +139,7 @@ async def _shadow(
         instance=uuid4().hex[:8],
         context=context,
         metrics=SchedulerMetrics(),
-        pace=pace,
+        pace=settings,
     )
     look_at_new()
     try:
@@ -180,10 +165,8 @@ def _announcer(settings: SchedulerSettings, url: str, member: str, *, changed: C
     return Announcer(store, members, changed=changed)
 
 
-def main() -> None:
-    """Entry point of `kai-scheduler`."""
-    sys.exit(run_service("scheduler", SchedulerSettings, serve, conditions=(LOG, "state")))
-
+SERVICE = Service("scheduler", SchedulerSettings, serve, conditions=(LOG, "state"))
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

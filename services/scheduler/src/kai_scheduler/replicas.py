@@ -22,8 +22,7 @@ from itertools import count
 from typing import Protocol
 
 from kaicore.errors import LogUnavailable, StaleExpectation
-from kaicore.ledger.bus.leases import LeaseStore, Members
-from kaicore.ledger.bus.leases.port import lease_clock
+from kaicore.ledger.bus.leases import LeaseStore, Members, lease_clock
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import ReplicasChanged

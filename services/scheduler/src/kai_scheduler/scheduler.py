@@ -9,12 +9,18 @@ once the log lists it, and about its own groups only; it keeps the list as `kai_
 its cycle were stale, other replicas were at the same nodes: it waits a moment before it decides about them again.
 
 The time by the clock that the log is recorded with.
+
+Settings of Python's garbage collector for a scheduler, which holds millions of objects and makes no cycles.
+
+The objects that remain after a cycle are the state: they are set aside (`gc.freeze`), which takes no time, and not
+looked at again. So the collector sees only what one cycle makes. An error, or a task that was given up, may leave
+objects that only the collector finds: once an hour, in an idle moment, it looks at all.
 """
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from kaicore.analysis.inquiry.log_states import refolded
@@ -22,7 +28,7 @@ from kaicore.backoff import backoff, jittered
 from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.ledger.log.snapshots import take_state
 from kaicore.ledger.log.trail import Trail
 from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import Proposal, decide, may_report, queue_report
@@ -34,10 +40,46 @@ from kaicore.rules.sharing.replicas import replica_shard, weight
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext
+from pydantic import BaseModel, Field
 
-from kai_scheduler.collecting import Collecting
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Live, ReplicaList, Standby
+
+#: After so many new containers those that are new are looked at: more than the cycles of a busy cluster make, so that
+#: what they make is set aside, or gone, before it is looked at.
+_THRESHOLDS = (200_000, 5, 100)
+_ALL_EVERY_S = 3600.0
+
+
+def look_at_new() -> None:
+    """Set aside what there is, and have the collector look at new objects when there are many."""
+    gc.set_threshold(*_THRESHOLDS)
+    gc.collect()
+    gc.freeze()
+
+
+class Collecting:
+    """The collector of a process that is a scheduler and nothing else."""
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Args:
+        monotonic: seconds that never jump.
+        """
+        self._monotonic = monotonic
+        look_at_new()
+        self._looked_at_s = monotonic()
+
+    def cycle_is_over(self) -> None:
+        """Set aside what is there."""
+        gc.freeze()
+
+    def idle(self) -> None:
+        """Look at all if that is due: some 15 us for each node and pod."""
+        if self._monotonic() - self._looked_at_s >= _ALL_EVERY_S:
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+            self._looked_at_s = self._monotonic()
 
 
 class LogClock:
@@ -79,19 +121,26 @@ _RETRY_S = 1.0
 _CONFLICT_S, _CONFLICT_MOST_S = 0.05, 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CyclePace:
-    """When to do what.
+class CyclePace(BaseModel):
+    """Settings of the times of cycles and snapshots."""
 
-    Attributes:
-        period_s: least time between the beginnings of two cycles.
-        standby_s: how long to leave a shard to another scheduler after its last cycle, where the bus tells nothing.
-        snapshot_events: how many events after the last snapshot to save the next.
-    """
+    period_ms: int = Field(default=200, ge=0, description="least time between two cycles")
+    standby_ms: int = Field(
+        default=3000,
+        ge=0,
+        description="how long to leave the shard to another scheduler of it, where the bus does not tell",
+    )
+    snapshot_events: int = Field(default=50_000, ge=1, description="how many events between two snapshots of the state")
 
-    period_s: float = 0.2
-    standby_s: float = 3.0
-    snapshot_events: int = 50_000
+    @property
+    def period_s(self) -> float:
+        """Least time between the beginnings of two cycles, seconds."""
+        return self.period_ms / 1000
+
+    @property
+    def standby_s(self) -> float:
+        """Time for which a shard is left to another scheduler after its last cycle, seconds."""
+        return self.standby_ms / 1000
 
 
 class Scheduler:

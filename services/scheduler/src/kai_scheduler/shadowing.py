@@ -16,7 +16,7 @@ from kaicore.analysis.inquiry.log_states import refolded
 from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.ledger.log.snapshots import take_state
 from kaicore.rules.deciding.shadow import decide_in_shadow, shadow_config, shadow_shard
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload

@@ -6,7 +6,6 @@ Settings of `kai-watcher`.
 import asyncio
 import os
 import socket
-import sys
 import time
 from contextlib import suppress
 from itertools import count
@@ -18,9 +17,10 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector import ReflectorOptions
 from kaicore.kube.kinds.table import KINDS
 from kaicore.kube.wire.resources import OptionalResource
-from kaicore.runtime.service import ServiceContext, run_service
+from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import open_log
+from kaicore.runtime.service.settings import KubeSettings, LogSettings
 from kaicore.spelling import did_you_mean
 from pydantic import Field
 
@@ -28,13 +28,10 @@ from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
 
 
-class WatcherSettings(LeaseSettings):
+class WatcherSettings(LogSettings, LeaseSettings, KubeSettings):
     """Settings of `kai-watcher`."""
 
     cluster: str = Field(description="the cluster, as the log is to call it")
-    database_url: str = Field(description="postgresql://… of the event log")
-    kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
-    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
     leave_out: str = Field(
         "",
         description="API groups that are not read (GROUP,GROUP), such as kueue.x-k8s.io where Kueue keeps the "
@@ -121,10 +118,8 @@ async def _ask_version(client: KubeClient) -> None:
         await client.get("/version")
 
 
-def main() -> None:
-    """Entry point of `kai-watcher`."""
-    sys.exit(run_service("watcher", WatcherSettings, serve, conditions=(LOG, API, LISTS)))
-
+SERVICE = Service("watcher", WatcherSettings, serve, conditions=(LOG, API, LISTS))
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

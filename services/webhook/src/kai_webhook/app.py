@@ -1,23 +1,166 @@
-"""Route of the webhook.
+"""The webhook's route: the question of an API server (Kubernetes 1.36, `admission.k8s.io/v1`), and the answer.
 
-The question of an API server, and the answer (Kubernetes 1.36, `admission.k8s.io/v1`).
+An object is judged by the rules with which the watcher and the scheduler read it. It is denied when the dialect's own
+project denies it as well, or when it cannot be meant for pods of ours.
+Everything else that will not work is a warning: the named object may be created later, or another scheduler may be
+meant.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import Response
-from kaicore.errors import InvalidObject
-from kaicore.rules.objects.wire import Wire
-from kaicore.rules.topology.book import TopologyBook
+from kaicore.errors import InvalidObject, OverlappingDomains
+from kaicore.kube.kinds.kind import Kind
+from kaicore.kube.kinds.table import group_kind, topology_kind
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, Wire
+from kaicore.rules.model import network_topology
+from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.network_topology import HYPER_NODE, HyperNode
+from kaicore.rules.reasons.topology import TopologyConstraintInvalid
+from kaicore.rules.topology.book import TopologyBook, TopologyKey
+from kaicore.rules.topology.paths import HyperNodePaths
+from kaicore.rules.topology.resolve import resolve
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers
+from msgspec.structs import replace
 from prometheus_client import Counter
 
-from kai_webhook.judging import Judgement, denials_and_warnings, judge
+#: Nodes of one HyperNode of which it is looked whether they are in others too, and such nodes that are shown.
+_MOST_NODES, _MOST_OVERLAPS = 500, 3
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What is wrong with an object.
+
+    Attributes:
+        denials: for which it is refused.
+        warnings: which its author is shown.
+    """
+
+    denials: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def judge(
+    api_version: str, kind: str, body: bytes, *, topologies: TopologyBook | None, scheduler_name: str
+) -> Judgement:
+    """Judge an object; nothing is wrong with one of a kind that is not read.
+
+    Args:
+        api_version: of the object.
+        kind: of the object.
+        body: the object as JSON.
+        topologies: those that there are; None where that is not known.
+        scheduler_name: of the pods that are ours.
+    """
+    if (row := topology_kind(api_version, kind)) is not None:
+        return _judge_topology(row, body, topologies)
+    if (row := group_kind(api_version, kind)) is not None:
+        return _judge_group(row, body, topologies, scheduler_name)
+    return Judgement()
+
+
+def _judge_topology(row: Kind[Any], body: bytes, topologies: TopologyBook | None) -> Judgement:
+    problems: list[InvalidObject] = []
+    left_out: list[InvalidObject] = []
+    model = None
+    try:
+        model = row.normalize(row.decode(body), left_out.append)
+    except InvalidObject as error:
+        problems.append(error)
+    judgement = Judgement()
+    match row.name:
+        case network_topology.HYPER_NODE:
+            judgement.denials += map(str, [*problems, *left_out])
+        case network_topology.CLUSTER_NETWORK_TOPOLOGY:
+            # Nothing of Koordinator's looks at one before it is used.
+            judgement.warnings += [f"{error}; the topology is not used" for error in problems]
+            judgement.warnings += [f"{error}; it is left out" for error in left_out]
+        case _:
+            judgement.denials += map(str, problems)
+            judgement.warnings += [f"{error}; it is left out" for error in left_out]
+    if isinstance(model, HyperNode) and topologies is not None and not judgement.denials:
+        judgement.warnings += _among_others(model, topologies)
+    return judgement
+
+
+def _among_others(hyper_node: HyperNode, topologies: TopologyBook) -> Iterator[str]:
+    """Yield what a HyperNode and the others contradict each other in."""
+    hyper_nodes = {**topologies.hyper_nodes, hyper_node.name: hyper_node}
+    paths = HyperNodePaths(hyper_nodes.values())
+    before = topologies.paths(TopologyKey(HYPER_NODE, "")).problems if topologies.hyper_nodes else ()
+    for problem in paths.wrong:
+        if problem.text not in before:
+            yield f"{problem.text}; no HyperNode is used until that is mended"
+    if not paths.wrong:
+        yield from _overlaps(hyper_node, paths, topologies)
+
+
+def _overlaps(hyper_node: HyperNode, paths: HyperNodePaths, topologies: TopologyBook) -> Iterator[str]:
+    members = tuple(member for member in hyper_node.members if not member.hyper_node)
+    alone = HyperNodePaths([replace(hyper_node, members=members)])
+    inside = overlaps = 0
+    for name, labels in topologies.nodes.items():
+        if not alone.path(name, labels):
+            continue
+        inside += 1
+        try:
+            paths.path(name, labels)
+        except OverlappingDomains as error:
+            overlaps += 1
+            yield f"{error}; it is in none of them until that is mended"
+        if inside >= _MOST_NODES or overlaps >= _MOST_OVERLAPS:
+            return
+
+
+def _judge_group(row: Kind[Any], body: bytes, topologies: TopologyBook | None, scheduler_name: str) -> Judgement:
+    names = set(_scheduler_names(msgspec.json.decode(body)))
+    if names and scheduler_name not in names:
+        return Judgement()
+    judgement = Judgement()
+    try:
+        source = row.normalize(row.decode(body), lambda error: judgement.warnings.append(f"{error}; it is left out"))
+    except InvalidObject as error:
+        judgement.warnings.append(f"{error}; its pods do not start")
+        return judgement
+    assert isinstance(source, GroupSource)
+    for template in source.templates:
+        group = f"{source.kind.partition('.')[0]} {source.namespace}/{source.name}"
+        reason = resolve(template.sets, topologies or TopologyBook(), group=group)
+        if isinstance(reason, TopologyConstraintInvalid) and names:
+            judgement.denials.append(str(reason))
+        elif isinstance(reason, TopologyConstraintInvalid) or (
+            topologies is not None and isinstance(reason, msgspec.Struct)
+        ):
+            judgement.warnings.append(f"{reason}; its pods do not start until that is mended")
+    return judgement
+
+
+def _scheduler_names(value: Any) -> Iterator[str]:
+    """Yield the scheduler of each pod template, wherever it is in an object."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _scheduler_names(item)
+    elif isinstance(value, dict):
+        if isinstance(value.get("containers"), list):
+            yield str(value.get("schedulerName") or DEFAULT_SCHEDULER)
+            return
+        for item in value.values():
+            yield from _scheduler_names(item)
+
+
+def denials_and_warnings(judgement: Judgement, before: Judgement) -> tuple[str, list[str]]:
+    """Return why a change is refused, and its warnings: what was wrong before stands in no change's way."""
+    denials = [text for text in judgement.denials if text not in before.denials]
+    warnings = [text for text in judgement.denials if text in before.denials]
+    return "; ".join(denials), [*warnings, *judgement.warnings]
+
 
 _API_VERSION, _KIND = "admission.k8s.io/v1", "AdmissionReview"
 

@@ -5,7 +5,6 @@ Settings of `kai-webhook`.
 The topologies of a cluster, followed in the log.
 """
 
-import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,18 @@ from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.topology.book import EVENT_TYPES, TopologyBook
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
-from kaicore.runtime.service.process import run_together
+from kaicore.runtime.service.process import listen, run_together
+from kaicore.runtime.service.settings import TlsSettings
 from pydantic import Field, model_validator
 
 from kai_webhook.app import MOST_BYTES, make_app
 
 
-class WebhookSettings(ServiceSettings):
+class WebhookSettings(TlsSettings):
     """Settings of `kai-webhook`; `http_host` and `http_port` are where it answers, health and metrics included."""
 
     tls_cert_file: Path = Field(description="certificate, PEM; read again when it changes")
@@ -101,16 +101,8 @@ async def serve(context: ServiceContext, settings: WebhookSettings) -> None:
     def topologies() -> TopologyBook | None:
         return known_topologies[0].book if known_topologies else None
 
-    server = HttpServer(
-        make_app(topologies, context.health, scheduler_name=settings.scheduler_name),
-        host=settings.http_host,
-        port=settings.http_port,
-        fd=settings.http_fd,
-        cert_file=settings.tls_cert_file,
-        key_file=settings.tls_key_file,
-        limits=HttpLimits(body_bytes=MOST_BYTES),
-    )
-    context.log.info("listening", address=server.address)
+    app = make_app(topologies, context.health, scheduler_name=settings.scheduler_name)
+    server = listen(context, settings, app, limits=HttpLimits(body_bytes=MOST_BYTES))
     bodies: list[Coroutine[Any, Any, None]] = [_keep_certificate(context, settings, server)]
     if settings.database_url:
         bodies.append(_know_topologies(context, settings, known_topologies))
@@ -158,10 +150,8 @@ def _versions(*files: Path) -> list[tuple[int, int, int]]:
     return versions
 
 
-def main() -> None:
-    """Entry point of `kai-webhook`."""
-    sys.exit(run_service("webhook", WebhookSettings, serve, conditions=(LOG,), serve_health=False))
-
+SERVICE = Service("webhook", WebhookSettings, serve, conditions=(LOG,), serve_health=False)
+main = SERVICE.main
 
 if __name__ == "__main__":
     main()

@@ -7,7 +7,7 @@ import gc
 from pathlib import Path
 
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.service import ServiceContext, ServiceSettings, run_service
+from kaicore.runtime.service import Service, ServiceContext, ServiceSettings
 from pydantic import Field
 
 from kai_apiserver.controllers.running import ControllerOptions
@@ -91,10 +91,8 @@ async def serve(context: ServiceContext, settings: ApiServerSettings) -> None:
         await context.stopping.wait()
 
 
-def main() -> int:
-    """Run the process; return its exit code."""
-    return run_service("apiserver", ApiServerSettings, serve, serve_health=False)
-
+SERVICE = Service("apiserver", ApiServerSettings, serve, serve_health=False)
+main = SERVICE.main
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

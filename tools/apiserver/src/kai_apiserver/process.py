@@ -9,8 +9,7 @@ from typing import Any, Self
 
 import yaml
 from kaicore.errors import KaiError
-from kaicore.runtime.supervision.child import Child
-from kaicore.runtime.supervision.output import ProcessOutput, RotatedFile
+from kaicore.runtime.supervision import Child, ProcessOutput, RotatedFile
 
 _STARTED = b"API server listening"
 _START_S = 120.0

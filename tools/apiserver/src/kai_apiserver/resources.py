@@ -58,7 +58,7 @@ class ResourceType:
         status_on_create: whether a client may set the status when creating (nodes).
         to_storage: turns an object of this version into the stored one, where that is more than its apiVersion.
         from_storage: the way back.
-        custom: the definition's version, for custom resources; see `crd.definitions`.
+        custom: the definition's version, for custom resources; see `kai_apiserver.crd`.
     """
 
     group: str

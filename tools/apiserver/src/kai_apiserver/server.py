@@ -11,27 +11,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from kai_apiserver.auth.rbac import Authorizer
-from kai_apiserver.auth.reviews import Reviews
-from kai_apiserver.auth.rights_use import RightsUse
+from kai_apiserver.auth.rbac import Authorizer, Reviews, RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
 from kai_apiserver.builtin import BUILTIN_RESOURCES
 from kai_apiserver.controllers.running import ControllerOptions, Controllers
-from kai_apiserver.crd.lifecycle import DefinitionLifecycle, serve
+from kai_apiserver.crd_lifecycle import DefinitionLifecycle, serve
 from kai_apiserver.demonstration import demonstrate
 from kai_apiserver.faults import Faults
 from kai_apiserver.http.handler import Handler
-from kai_apiserver.http.kubeconfig import write_kubeconfig
-from kai_apiserver.http.listeners import Listeners
+from kai_apiserver.http.listeners import Listeners, certificate_files, write_kubeconfig
 from kai_apiserver.http.resource_verbs import ResourceVerbs
-from kai_apiserver.http.tls import certificate_files
 from kai_apiserver.objects import Object
 from kai_apiserver.resources import Registry
 from kai_apiserver.rest.backend import Backend, Operation, Target
 from kai_apiserver.rest.watch_stream import Watches
 from kai_apiserver.rest.writing import create
 from kai_apiserver.store import Store
-from kai_apiserver.store.journal import Journal
+from kai_apiserver.store.records import Journal
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}

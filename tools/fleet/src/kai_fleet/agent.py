@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from kaicore.errors import InvalidObject
 
 from kai_fleet.kubelet import Kubelet, Rejection
-from kai_fleet.lifecycle import fate_of
 from kai_fleet.nodes import NodeSpec
 from kai_fleet.pod_conversion import convert_pod
 from kai_fleet.pod_status import StatusWriter
 from kai_fleet.profile import LagProfile
-from kai_fleet.tracked_pod import ACTIVE, OVER, Stage, TrackedPod
+from kai_fleet.tracked_pod import ACTIVE, OVER, Stage, TrackedPod, fate_of
 from kai_fleet.wire import PodObject
 
 

@@ -21,11 +21,10 @@ from kaicore.runtime.service import get_logger
 
 from kai_fleet.agent import Agent
 from kai_fleet.kubelet import Container, Pod, Rejection
-from kai_fleet.kubelet.bitsets import bits, from_cpulist, members, to_cpulist
 from kai_fleet.kubelet.hints import Affinity
+from kai_fleet.kubelet.machine import bits, from_cpulist, members, to_cpulist
 from kai_fleet.kubelet.memory import Block
-from kai_fleet.lifecycle import Fate
-from kai_fleet.tracked_pod import ACTIVE, OVER, Stage, TrackedPod
+from kai_fleet.tracked_pod import ACTIVE, OVER, Fate, Stage, TrackedPod
 from kai_fleet.wire import ContainerSpec, PodMeta, PodObject, PodSpec
 
 #: The journal is written anew when it is this many bytes longer than it was after it last was.

@@ -32,8 +32,8 @@ from pydantic.alias_generators import to_camel
 from starlette.routing import BaseRoute, Route
 
 from kai_fleet.fleet import Fleet
-from kai_fleet.kubelet.bitsets import members, to_cpulist
 from kai_fleet.kubelet.inventory import available, held_by
+from kai_fleet.kubelet.machine import members, to_cpulist
 from kai_fleet.node_runtime import NodeRuntime
 
 _AUTHENTICATION = "/apis/authentication.k8s.io/v1/tokenreviews"

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from kaicore.errors import ConfigurationError
 
 from kai_fleet.kubelet import Device, KubeletConfig, Machine
-from kai_fleet.kubelet.bitsets import bits, from_cpulist
-from kai_fleet.kubelet.cpu_assignment import packed
-from kai_fleet.kubelet.machine import HUGEPAGES_PREFIX
+from kai_fleet.kubelet.cpus import packed
+from kai_fleet.kubelet.machine import HUGEPAGES_PREFIX, bits, from_cpulist
 from kai_fleet.profile import DeviceProfile, NodeGroup, Profile, ZoneProfile
 
 #: SLIT distances of a zone to itself, to another of its socket, and to one of another socket.

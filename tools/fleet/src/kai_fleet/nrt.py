@@ -18,8 +18,8 @@ from typing import Any
 import xxhash
 
 from kai_fleet.kubelet import Kubelet, Pod
-from kai_fleet.kubelet.bitsets import members
 from kai_fleet.kubelet.inventory import Held, ZoneMap, allocatable, held_by, subtract_held
+from kai_fleet.kubelet.machine import members
 from kai_fleet.nodes import NodeSpec
 
 _SEED = 0

@@ -23,13 +23,11 @@ from kaicore.errors import InvalidObject, InvalidQuantity
 
 from kai_fleet import node_objects
 from kai_fleet.kubelet import Container, Device, Kubelet, KubeletConfig, Machine, Pod
-from kai_fleet.kubelet.bitsets import bits, members
-from kai_fleet.kubelet.cpu_assignment import packed
-from kai_fleet.kubelet.cpus import exclusive_cpus
+from kai_fleet.kubelet.cpus import exclusive_cpus, packed
 from kai_fleet.kubelet.hints import NO_AFFINITY, Affinity
 from kai_fleet.kubelet.inventory import Held, held_by
-from kai_fleet.kubelet.machine import MEMORY, TopologyPolicy, TopologyScope, is_memory_type
-from kai_fleet.kubelet.rejection import AdmissionError
+from kai_fleet.kubelet.machine import MEMORY, TopologyPolicy, TopologyScope, bits, is_memory_type, members
+from kai_fleet.kubelet.pod import AdmissionError
 from kai_fleet.nodes import NodeSpec, expand
 from kai_fleet.nrt import API_VERSION, NrtBuilder, legacy_policy
 from kai_fleet.pod_conversion import convert_pod

@@ -24,9 +24,9 @@ from kaicore.kube import podresources as api
 
 from kai_fleet.agent import Agent
 from kai_fleet.kubelet import Kubelet, Machine, Pod
-from kai_fleet.kubelet.bitsets import members, to_cpulist
 from kai_fleet.kubelet.devices import DevicePool
 from kai_fleet.kubelet.inventory import Held, allocatable_cpus, held_by
+from kai_fleet.kubelet.machine import members, to_cpulist
 from kai_fleet.node_runtime import NodeRuntime
 from kai_fleet.state_files import StateFiles
 

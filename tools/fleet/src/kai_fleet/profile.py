@@ -14,7 +14,7 @@ from kaicore.errors import ConfigurationError, InvalidQuantity
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from kai_fleet.kubelet.bitsets import from_cpulist
+from kai_fleet.kubelet.machine import from_cpulist
 from kai_fleet.quantity import parse_amount
 
 _DURATION = re.compile(

@@ -27,8 +27,8 @@ from kaicore.kube.wire.kubelet_checkpoints import (
 )
 
 from kai_fleet.kubelet import Kubelet
-from kai_fleet.kubelet.bitsets import members, to_cpulist
 from kai_fleet.kubelet.devices import DevicePool
+from kai_fleet.kubelet.machine import members, to_cpulist
 from kai_fleet.kubelet.memory import ZoneMemory
 
 #: How often a kubelet frees CPUs of pods that have ended (`cpuManagerReconcilePeriod`), in seconds.

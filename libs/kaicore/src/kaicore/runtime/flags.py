@@ -1,7 +1,12 @@
-"""Reading of a process's flags, and the message about unknown ones."""
+"""Reading of a process's flags, and the message about unknown ones.
 
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Sequence
+An agent's flags. Loaded only where there are any: argparse takes 0.4 MB, and a DaemonSet sets variables.
+"""
+
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, BooleanOptionalAction, Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
 from kaicore.errors import ConfigurationError
 from kaicore.spelling import did_you_mean
@@ -31,3 +36,45 @@ def parse_flags(
     }
     hint = f"; {before} takes no value: it is {' or '.join(switches[before])}" if before in switches else ""
     raise ConfigurationError(f"unexpected argument: {unknown[0]!r}{hint}")
+
+
+class Flag(Protocol):
+    """What a flag needs to know of its setting, which is one of `kaicore.runtime.agent.settings`."""
+
+    @property
+    def flag(self) -> str:
+        """As it is written."""
+        ...
+
+    @property
+    def kind(self) -> type:
+        """Of its value."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """For people."""
+        ...
+
+
+def read_flags(settings: Mapping[str, Flag], program: str, arguments: list[str]) -> dict[str, str | bool]:
+    """Return what flags say, by the names of settings.
+
+    Args:
+        settings: what an agent has.
+        program: how it was called, for `--help`.
+        arguments: without the program's name.
+
+    Raises:
+        ConfigurationError: there is no such flag, or its value is missing.
+    """
+    parser = ArgumentParser(prog=Path(program).name, argument_default=SUPPRESS, allow_abbrev=False, exit_on_error=False)
+    for setting in settings.values():
+        if setting.kind is bool:
+            parser.add_argument(setting.flag, action=BooleanOptionalAction, help=setting.description)
+        else:
+            parser.add_argument(setting.flag, metavar=setting.kind.__name__.lower(), help=setting.description)
+    try:
+        return vars(parse_flags(parser, arguments))
+    except ArgumentError as error:
+        raise ConfigurationError(str(error)) from None

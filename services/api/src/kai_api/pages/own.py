@@ -8,7 +8,7 @@ from kaicore.analysis.inquiry.listing import list_rows
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.access.scopes import View
 
-from kai_api.auth.redaction import redacted
+from kai_api.answering import redacted
 from kai_api.pages.story import Story
 from kai_api.pages.waiting import WaitingLine, waiting_line
 

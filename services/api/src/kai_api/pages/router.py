@@ -19,12 +19,11 @@ from kaicore.ledger.log.port import Filter
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.access.scopes import current_caller, current_view
 
-from kai_api.auth.middleware import check_kind, for_namespaces
+from kai_api.auth import check_kind, for_namespaces
 from kai_api.live import LiveLog
 from kai_api.pages.cycles import cycle_page, cycle_steps
 from kai_api.pages.devices import claim_lines
 from kai_api.pages.frame import Places
-from kai_api.pages.idle_segments import idle_segments
 from kai_api.pages.node_zones import node_page
 from kai_api.pages.overview import cluster_figures, overview
 from kai_api.pages.own import own_page, visible_line, visible_story, visible_why
@@ -34,7 +33,7 @@ from kai_api.pages.rendering import PageRoute, page, static_file
 from kai_api.pages.search import MOST_HITS, search
 from kai_api.pages.shadow import shadow_page
 from kai_api.pages.story import MOST_LANES, story
-from kai_api.pages.topology_map import domain_page, topology_map
+from kai_api.pages.topology_map import domain_page, idle_segments, topology_map
 from kai_api.pages.waiting import waiting_line
 
 #: Groups that are shown of the order of a cycle.

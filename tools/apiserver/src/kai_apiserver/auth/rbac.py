@@ -1,11 +1,21 @@
-"""RBAC over the stored roles and bindings, so that a service's manifests can be tried for what they forget."""
+"""RBAC over the stored roles and bindings, so that a service's manifests can be tried for what they forget.
 
+Reviews are resources that are created only, and have the answer in their status. `RightsUse` notes the rule that
+allowed each request, and the refused ones: it shows missing and unneeded rights. Impersonation (`kubectl --as`,
+`--as-group`, `--as-uid`) is for those who may (apiserver's filters/impersonation).
+"""
+
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+from urllib.parse import unquote
 
+from kai_apiserver.auth.tokens import ANONYMOUS, ISSUER, Tokens
+from kai_apiserver.errors import NamedResource, StatusError, forbidden, internal_error
+from kai_apiserver.http.request import Request
 from kai_apiserver.objects import Object
-from kai_apiserver.rest.backend import Backend, User
+from kai_apiserver.rest.backend import Backend, Operation, Target, User, read_object
 from kai_apiserver.store import Stored
 
 _REMEMBERED = 4096
@@ -151,3 +161,220 @@ def _permits(rule: Object, wanted: Attributes) -> bool:
         )
         and (not names or wanted.name in names)
     )
+
+
+class Reviews:
+    """Answers reviews."""
+
+    def __init__(self, backend: Backend, *, tokens: Tokens, authorizer: Authorizer) -> None:
+        self._backend = backend
+        self._tokens = tokens
+        self._authorizer = authorizer
+
+    def review(self, target: Target, *, given: Any, operation: Operation) -> Object:
+        """Answer a review.
+
+        Raises:
+            StatusError: 400, it cannot be read.
+        """
+        resource = target.resource
+        obj = read_object(resource, given, operation=operation)
+        spec: Object = obj.get("spec") or {}
+        match resource.kind:
+            case "SelfSubjectReview":
+                obj["metadata"] = {"creationTimestamp": self._backend.timestamp()}
+                obj["status"] = {"userInfo": _user_info(operation.user)}
+            case "TokenReview":
+                obj["status"] = self._token_status(spec)
+            case "SelfSubjectRulesReview":
+                obj["status"] = self._rules(operation.user, spec.get("namespace", ""))
+            case _:
+                user = operation.user if resource.kind == "SelfSubjectAccessReview" else _user_of(spec)
+                obj["status"] = self._access(user, spec, namespace=target.namespace)
+        return {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
+
+    def _token_status(self, spec: Object) -> Object:
+        audiences = tuple(spec.get("audiences") or ())
+        try:
+            user = self._tokens.user_of(spec.get("token", ""), audiences)
+        except StatusError:
+            return {"user": {}, "error": "[invalid bearer token, token lookup failed]"}
+        return {"authenticated": True, "user": _user_info(user), "audiences": list(audiences or (ISSUER,))}
+
+    def _access(self, user: User, spec: Object, *, namespace: str) -> Object:
+        path = spec.get("nonResourceAttributes")
+        if path is not None:
+            wanted = Attributes(path.get("verb", ""), path=path.get("path", ""))
+        else:
+            given = spec.get("resourceAttributes") or {}
+            wanted = Attributes(
+                given.get("verb", ""),
+                group=given.get("group", ""),
+                resource=given.get("resource", ""),
+                subresource=given.get("subresource", ""),
+                namespace=given.get("namespace", "") or namespace,
+                name=given.get("name", ""),
+            )
+        return {"allowed": self._authorizer.allows(user, wanted)}
+
+    def _rules(self, user: User, namespace: str) -> Object:
+        rules = [held.rule for held in self._authorizer.rules(user, namespace)]
+        if "system:masters" in user.groups:
+            rules = [
+                {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+                {"verbs": ["*"], "nonResourceURLs": ["*"]},
+            ]
+        return {
+            "resourceRules": [rule for rule in rules if "nonResourceURLs" not in rule],
+            "nonResourceRules": [rule for rule in rules if "nonResourceURLs" in rule],
+            "incomplete": False,
+        }
+
+
+def _user_info(user: User) -> Object:
+    info: Object = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.groups:
+        info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = user.extra
+    return info
+
+
+def _user_of(spec: Object) -> User:
+    return User(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), spec.get("extra") or {})
+
+
+_MOST = 100_000
+
+
+class RightsUse:
+    """Counts requests by user, by what they were for, and by the rule that allowed them.
+
+    Only RBAC's rules count: what the administrator does, and what every user may (discovery, asking for their own
+    rights), needs none. Objects' names are left out, namespaces are kept.
+    """
+
+    def __init__(self) -> None:
+        self._allowed: Counter[tuple[str, str, Attributes]] = Counter()
+        self._refused: Counter[tuple[str, Attributes]] = Counter()
+
+    def allowed(self, user: User, wanted: Attributes, rule: str) -> None:
+        """A request was allowed by a rule."""
+        if len(self._allowed) < _MOST:
+            self._allowed[user.name, rule, _without_name(wanted)] += 1
+
+    def refused(self, user: User, wanted: Attributes) -> None:
+        """A request was refused."""
+        if len(self._refused) < _MOST:
+            self._refused[user.name, _without_name(wanted)] += 1
+
+    def clear(self) -> None:
+        """Count from nothing again."""
+        self._allowed.clear()
+        self._refused.clear()
+
+    def report(self) -> Object:
+        """All of it as JSON: `allowed` and `refused`, each a list of requests that are alike, with how many."""
+        return {
+            "allowed": [
+                {"user": user, "rule": rule, **_shown(wanted), "requests": count}
+                for (user, rule, wanted), count in sorted(self._allowed.items(), key=repr)
+            ],
+            "refused": [
+                {"user": user, **_shown(wanted), "requests": count}
+                for (user, wanted), count in sorted(self._refused.items(), key=repr)
+            ],
+        }
+
+
+def _without_name(wanted: Attributes) -> Attributes:
+    if not wanted.name:
+        return wanted
+    return Attributes(
+        wanted.verb,
+        group=wanted.group,
+        resource=wanted.resource,
+        subresource=wanted.subresource,
+        namespace=wanted.namespace,
+    )
+
+
+def _shown(wanted: Attributes) -> Object:
+    if wanted.path:
+        return {"verb": wanted.verb, "path": wanted.path}
+    return {
+        "verb": wanted.verb,
+        "group": wanted.group,
+        "resource": f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource,
+        "namespace": wanted.namespace,
+    }
+
+
+_ALL, _EXTRA = b"impersonate-", "impersonate-extra-"
+_ACCOUNT = "system:serviceaccount:"
+_AUTHENTICATION = "authentication.k8s.io"
+
+
+def acting_user(http: Request, user: User, authorizer: Authorizer) -> User:
+    """Return the user that a request is made as: its own, or the one that the headers name.
+
+    Raises:
+        StatusError: 403, the user may not impersonate one of those named; 500, groups, a uid or extra fields are named
+            without a user, as the real server has it.
+    """
+    given: dict[str, list[str]] = {}
+    for header, value in http.headers_from(_ALL):
+        given.setdefault(header, []).append(value)
+    if not given:
+        return user
+    name, uid = (given.get(header, [""])[0] for header in ("impersonate-user", "impersonate-uid"))
+    groups = tuple(given.get("impersonate-group", ()))
+    extra = {unquote(header.removeprefix(_EXTRA)): given[header] for header in given if header.startswith(_EXTRA)}
+    if not (name or uid or groups or extra):
+        return user
+    if not name:
+        raise internal_error("requested groups, a uid or extra fields without impersonating a user")
+    for wanted in _wanted(name, uid, groups, extra):
+        if not authorizer.allows(user, wanted, counted=True):
+            where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+            resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
+            raise forbidden(
+                NamedResource(wanted.resource, wanted.group),
+                wanted.name,
+                why=f'User "{user.name}" cannot impersonate resource "{resource}" in API group "{wanted.group}" '
+                f"{where}",
+            )
+    return User(name, uid, _all_groups(name, groups), extra)
+
+
+def _wanted(name: str, uid: str, groups: tuple[str, ...], extra: dict[str, list[str]]) -> Iterator[Attributes]:
+    """What the user must be allowed to do, with verb `impersonate`."""
+    account = _account(name)
+    if account is not None:
+        yield Attributes("impersonate", resource="serviceaccounts", namespace=account[0], name=account[1])
+    else:
+        yield Attributes("impersonate", resource="users", name=name)
+    for group in groups:
+        yield Attributes("impersonate", resource="groups", name=group)
+    if uid:
+        yield Attributes("impersonate", group=_AUTHENTICATION, resource="uids", name=uid)
+    for key, values in extra.items():
+        for value in values:
+            yield Attributes("impersonate", group=_AUTHENTICATION, resource="userextras", subresource=key, name=value)
+
+
+def _account(name: str) -> tuple[str, str] | None:
+    """Namespace and name of the service account that a user name stands for."""
+    namespace, colon, account = name.removeprefix(_ACCOUNT).partition(":")
+    return (namespace, account) if name.startswith(_ACCOUNT) and colon and namespace and account else None
+
+
+def _all_groups(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+    """The groups named and those that all of the sort are in."""
+    account = _account(name)
+    if account is not None and not groups:
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{account[0]}")
+    authentication = "system:unauthenticated" if name == ANONYMOUS.name else "system:authenticated"
+    return groups if {"system:authenticated", "system:unauthenticated"} & {*groups} else (*groups, authentication)

@@ -15,7 +15,13 @@ from pathlib import Path
 
 import msgspec
 
-from kai_apiserver.errors import NamedResource, bad_request, conflict, not_found, unauthorized
+from kai_apiserver.errors import (
+    NamedResource,
+    bad_request,
+    conflict,
+    not_found,
+    unauthorized,
+)
 from kai_apiserver.objects import Object, timestamp
 from kai_apiserver.rest.backend import Backend, Target, User
 from kai_apiserver.store import Stored

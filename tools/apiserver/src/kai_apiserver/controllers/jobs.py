@@ -4,19 +4,198 @@ Pods are counted exactly once, also across a kill: a finished pod's uid goes int
 its tracking finalizer, then the counter moves and the uid leaves the status again.
 
 The pods a Job makes.
+
+Rules for the status of a Job: pure functions over the Job and its pods.
 """
 
-from kai_apiserver.controllers import job_rules
-from kai_apiserver.controllers.backoff import Backoffs
-from kai_apiserver.controllers.controlled import controlled_pod, owner_reference
-from kai_apiserver.controllers.job_rules import INDEX, TRACKING, End, Tally
-from kai_apiserver.controllers.reconciling import Controller
-from kai_apiserver.kinds.pod_spec import containers_of
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kai_apiserver.controllers.reconciling import Backoffs, Controller, controlled_pod, owner_reference
+from kai_apiserver.kinds.pods import containers_of
 from kai_apiserver.objects import Object, find_condition, parse_time, replace_condition
 from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.writing import commit, create
 from kai_apiserver.store import Collection, Event, EventType, Stored
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+TRACKING = "batch.kubernetes.io/job-tracking"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a Job ends: the condition that says so, and why."""
+
+    condition: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """A Job's pods, sorted.
+
+    Attributes:
+        active: neither finished nor being deleted.
+        terminating: being deleted, and not finished.
+        succeeded: finished well and not counted in the status yet.
+        failed: finished badly (or deleted on the way) and not counted yet.
+        ready: how many of the active ones are ready.
+    """
+
+    active: list[Object] = field(default_factory=list)
+    terminating: list[Object] = field(default_factory=list)
+    succeeded: list[Object] = field(default_factory=list)
+    failed: list[Object] = field(default_factory=list)
+
+    @property
+    def ready(self) -> int:
+        """How many of the active pods are ready."""
+        return sum(find_condition(pod, "Ready").get("status") == "True" for pod in self.active)
+
+
+def sort_pods(job: Object, pods: Iterable[Object]) -> Tally:
+    """Sort a Job's pods. Those without the tracking finalizer are counted already."""
+    tally = Tally()
+    replace_only_failed = job["spec"].get("podReplacementPolicy") == "Failed"
+    for pod in pods:
+        phase = pod["status"].get("phase")
+        going = bool(pod["metadata"].get("deletionTimestamp"))
+        tracked = TRACKING in (pod["metadata"].get("finalizers") or ())
+        if phase == "Succeeded":
+            if tracked:
+                tally.succeeded.append(pod)
+        elif phase == "Failed":
+            if tracked:
+                tally.failed.append(pod)
+        elif not going:
+            tally.active.append(pod)
+        else:
+            tally.terminating.append(pod)
+            if tracked and not replace_only_failed:
+                tally.failed.append(pod)
+    return tally
+
+
+def completion_index(pod: Object) -> int | None:
+    """The completion index that a pod works on."""
+    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
+    return int(text) if text.isdecimal() else None
+
+
+def read_indexes(text: str) -> set[int]:
+    """`0-2,5` as a set."""
+    indexes: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        indexes.update(range(int(first), int(last or first) + 1))
+    return indexes
+
+
+def write_indexes(indexes: Iterable[int]) -> str:
+    """A set as `0-2,5`: runs of three and more are joined."""
+    runs: list[list[int]] = []
+    for index in sorted(indexes):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    parts: list[str] = []
+    for first, last in runs:
+        if last - first > 1:
+            parts.append(f"{first}-{last}")
+        else:
+            parts += [str(index) for index in range(first, last + 1)]
+    return ",".join(parts)
+
+
+def is_finished(job: Object) -> bool:
+    """Whether a Job has ended, well or badly."""
+    return any(find_condition(job, kind).get("status") == "True" for kind in ("Complete", "Failed"))
+
+
+def wanted_active(job: Object, *, succeeded: int) -> int:
+    """How many pods should be active at once."""
+    spec = job["spec"]
+    parallelism: int = spec.get("parallelism", 1)
+    completions = spec.get("completions")
+    if completions is None:
+        return 0 if succeeded else parallelism
+    return max(0, min(parallelism, int(completions) - succeeded))
+
+
+def failure(job: Object, tally: Tally, *, failed: int, now: datetime) -> End | None:
+    """Why a Job has to fail now, if it has to."""
+    spec, status = job["spec"], job["status"]
+    started, deadline = status.get("startTime"), spec.get("activeDeadlineSeconds")
+    if started and deadline is not None and (now - parse_time(started)).total_seconds() >= deadline:
+        return End("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
+    for pod in tally.failed:
+        ended = policy_action(job, pod)
+        if ended[0] == "FailJob":
+            return End("Failed", "PodFailurePolicy", ended[1])
+    limit = spec.get("backoffLimit", 6)
+    if failed > limit:
+        return End("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    if spec["template"]["spec"].get("restartPolicy") == "OnFailure":
+        restarts = sum(
+            item.get("restartCount", 0)
+            for pod in tally.active
+            for item in [
+                *(pod["status"].get("containerStatuses") or ()),
+                *(pod["status"].get("initContainerStatuses") or ()),
+            ]
+        )
+        if restarts >= max(limit, 1):
+            return End("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    return None
+
+
+def success(job: Object, *, succeeded: int, active: int) -> End | None:
+    """Whether a Job has done what it was for."""
+    completions = job["spec"].get("completions")
+    done = succeeded > 0 and active == 0 if completions is None else succeeded >= completions
+    if not done:
+        return None
+    return End("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
+
+
+def policy_action(job: Object, pod: Object) -> tuple[str, str]:
+    """What the Job's pod failure policy says to a failed pod: `Count`, `Ignore` or `FailJob`, and a message.
+
+    `FailIndex` is taken for `Count`: limits per index are not simulated.
+    """
+    policy = job["spec"].get("podFailurePolicy") or {}
+    for place, rule in enumerate(policy.get("rules") or ()):
+        why = _exit_codes_match(rule.get("onExitCodes"), pod) or _conditions_match(rule.get("onPodConditions"), pod)
+        if why:
+            action, name = rule["action"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            message = f"{why} for pod {name} matching {action} rule at index {place}"
+            return ("Count" if action == "FailIndex" else action), message
+    return "Count", ""
+
+
+def _exit_codes_match(wanted: Object | None, pod: Object) -> str:
+    if not wanted:
+        return ""
+    for status in pod["status"].get("containerStatuses") or ():
+        ended = (status.get("state") or {}).get("terminated") or {}
+        code = ended.get("exitCode", 0)
+        if not code or wanted.get("containerName", status["name"]) != status["name"]:
+            continue
+        if (code in wanted.get("values", ())) is (wanted["operator"] == "In"):
+            return f"Container {status['name']} with exit code {code}"
+    return ""
+
+
+def _conditions_match(wanted: list[Object] | None, pod: Object) -> str:
+    for pattern in wanted or ():
+        if find_condition(pod, pattern["type"]).get("status") == pattern.get("status", "True"):
+            return f"Pod with condition {pattern['type']}"
+    return ""
+
 
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 
@@ -130,7 +309,7 @@ class JobController(Controller[str]):
             for pod in pods:
                 self._untrack(pod)
             return None
-        if job_rules.is_finished(job):
+        if is_finished(job):
             return self._expire(stored, job)
         return self._sync(stored, job, pods=pods)
 
@@ -188,11 +367,11 @@ class JobController(Controller[str]):
         status = job["status"]
         suspended = bool(job["spec"].get("suspend"))
         self._note_suspension(job, suspended=suspended)
-        tally = job_rules.sort_pods(job, pods)
+        tally = sort_pods(job, pods)
         stored = self._count(stored, job, tally=tally)
         failed, succeeded = status.get("failed", 0), status.get("succeeded", 0)
-        end = self._decided_end(job) or job_rules.failure(job, tally, failed=failed, now=self.backend.now())
-        end = end or job_rules.success(job, succeeded=succeeded, active=len(tally.active))
+        end = self._decided_end(job) or failure(job, tally, failed=failed, now=self.backend.now())
+        end = end or success(job, succeeded=succeeded, active=len(tally.active))
         again = self._deadline(job)
         if suspended or end is not None:
             self._delete_pods(tally.active, count=end is not None and end.condition == "Failed", job=job)
@@ -236,7 +415,7 @@ class JobController(Controller[str]):
                 if uid in waiting.get("succeeded", ()) or uid in waiting.get("failed", ()):
                     continue
                 self._note_outcome(job, succeeded=outcome == "succeeded")
-                if outcome == "failed" and job_rules.policy_action(job, pod)[0] == "Ignore":
+                if outcome == "failed" and policy_action(job, pod)[0] == "Ignore":
                     continue
                 waiting.setdefault(outcome, []).append(uid)
                 fresh = True
@@ -246,7 +425,7 @@ class JobController(Controller[str]):
         for pod in [*tally.succeeded, *tally.failed]:
             self._untrack(pod)
         if job["spec"].get("completionMode") == "Indexed":
-            counted = len(job_rules.read_indexes(status.get("completedIndexes", "")))
+            counted = len(read_indexes(status.get("completedIndexes", "")))
         else:
             counted = status.get("succeeded", 0) + len(waiting.get("succeeded", ()))
         if counted:
@@ -260,11 +439,11 @@ class JobController(Controller[str]):
     def _note_indexes(job: Object, tally: Tally) -> None:
         if job["spec"].get("completionMode") != "Indexed":
             return
-        done = job_rules.read_indexes(job["status"].get("completedIndexes", ""))
-        indexes = (job_rules.completion_index(pod) for pod in tally.succeeded)
+        done = read_indexes(job["status"].get("completedIndexes", ""))
+        indexes = (completion_index(pod) for pod in tally.succeeded)
         done |= {index for index in indexes if index is not None and index < job["spec"]["completions"]}
         if done:
-            job["status"]["completedIndexes"] = job_rules.write_indexes(done)
+            job["status"]["completedIndexes"] = write_indexes(done)
 
     def _note_outcome(self, job: Object, *, succeeded: bool) -> None:
         uid = job["metadata"]["uid"]
@@ -304,7 +483,7 @@ class JobController(Controller[str]):
 
     def _manage(self, job: Object, tally: Tally, *, succeeded: int) -> tuple[list[Object], float | None]:
         """Delete pods that are too many or make missing ones; return those made, and seconds to wait with the rest."""
-        wanted = job_rules.wanted_active(job, succeeded=succeeded)
+        wanted = wanted_active(job, succeeded=succeeded)
         standing = len(tally.active)
         if job["spec"].get("podReplacementPolicy") == "Failed":
             standing += len(tally.terminating)
@@ -328,10 +507,10 @@ class JobController(Controller[str]):
         """What the pods to be made work on: the lowest free indexes, or nothing in particular."""
         if job["spec"].get("completionMode") != "Indexed":
             return [None] * missing
-        taken = job_rules.read_indexes(job["status"].get("completedIndexes", ""))
-        taken |= {index for pod in tally.active if (index := job_rules.completion_index(pod)) is not None}
+        taken = read_indexes(job["status"].get("completedIndexes", ""))
+        taken |= {index for pod in tally.active if (index := completion_index(pod)) is not None}
         if job["spec"].get("podReplacementPolicy") == "Failed":
-            taken |= {index for pod in tally.terminating if (index := job_rules.completion_index(pod)) is not None}
+            taken |= {index for pod in tally.terminating if (index := completion_index(pod)) is not None}
         free: list[int | None] = [index for index in range(job["spec"]["completions"]) if index not in taken]
         return free[:missing]
 

@@ -3,17 +3,108 @@
 A controller's `reconcile` is synchronous: it looks at the state and changes it, within one turn of the event loop.
 Between two keys requests are served. Listeners of the store only put keys into the queue: all watchers must have a
 change before another change answers it.
+
+Objects that controllers make: each carries a reference to the object that it was made for.
+
+Delays before a controller replaces what failed: longer with each failure in a row.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from kaicore.backoff import backoff
 from kaicore.runtime.service import get_logger
 
 from kai_apiserver.errors import StatusError
+from kai_apiserver.objects import Object
 from kai_apiserver.rest.backend import Backend
+from kai_apiserver.store import Collection, Stored
+
+#: The longest wait, in first waits: ten minutes of ten seconds each in the real Job controller.
+_MOST = 60.0
+
+
+@dataclass(slots=True)
+class _Failures:
+    """Failures since the last success, and when the last was (seconds since 1970)."""
+
+    count: int = 0
+    last_s: float = 0.0
+
+
+class Backoffs:
+    """The waits of a controller's objects, by uid; forgotten on restart."""
+
+    def __init__(self, base_s: float) -> None:
+        """`base_s` is the first wait; it doubles with each failure."""
+        self._base_s = base_s
+        self._failures: dict[str, _Failures] = {}
+
+    def failed(self, uid: str, now_s: float) -> None:
+        """Something of the object has failed."""
+        failures = self._failures.setdefault(uid, _Failures())
+        failures.count += 1
+        failures.last_s = now_s
+
+    def forget(self, uid: str) -> None:
+        """Something of it has succeeded, or the object is gone."""
+        self._failures.pop(uid, None)
+
+    def count(self, uid: str) -> int:
+        """How often something of the object has failed since the last success."""
+        failures = self._failures.get(uid)
+        return failures.count if failures is not None else 0
+
+    def remaining(self, uid: str, now_s: float) -> float:
+        """Seconds left to wait; not positive if it is time."""
+        failures = self._failures.get(uid)
+        if failures is None:
+            return 0.0
+        return failures.last_s + backoff(failures.count, first=self._base_s, most=_MOST * self._base_s) - now_s
+
+
+_NAME_MOST = 57  # leaves room for a generated suffix within a DNS label
+
+
+def owner_reference(owner: Object, *, api_version: str, kind: str) -> Object:
+    """How an object refers to the one that it was made for."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def controlled_pod(owner: Object, reference: Object, *, name: str = "") -> Object:
+    """A new pod of `owner`'s template; its name begins with `name`, by default the owner's."""
+    template = deepcopy(owner["spec"]["template"])
+    given = template.get("metadata") or {}
+    base = (name or owner["metadata"]["name"])[:_NAME_MOST]
+    metadata: Object = {
+        "generateName": f"{base}-",
+        "namespace": owner["metadata"]["namespace"],
+        "labels": dict(given.get("labels") or {}),
+        "annotations": dict(given.get("annotations") or {}),
+        "ownerReferences": [reference],
+    }
+    if given.get("finalizers"):
+        metadata["finalizers"] = list(given["finalizers"])
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def has_failed(pod: Stored | None, collection: Collection) -> bool:
+    """Whether a pod of the pods' collection has failed; one that is not there has not."""
+    if pod is None:
+        return False
+    labels = [field.label for field in collection.resource.selectable]
+    return pod.fields[labels.index("status.phase")] == "Failed"
+
 
 KeyT = TypeVar("KeyT")
 

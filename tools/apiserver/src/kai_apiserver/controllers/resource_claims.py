@@ -9,7 +9,7 @@ its status, too.
 
 from collections.abc import Callable
 
-from kai_apiserver.controllers.device_taints import claim_names
+from kai_apiserver.controllers.nodes import claim_names
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object
 from kai_apiserver.resources import ResourceType

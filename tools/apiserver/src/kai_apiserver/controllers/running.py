@@ -8,19 +8,15 @@ from dataclasses import dataclass
 from kaicore.runtime.service import get_logger
 
 from kai_apiserver.controllers.default_scheduler import DefaultScheduler
-from kai_apiserver.controllers.deployments import DeploymentController
-from kai_apiserver.controllers.device_taints import DeviceTaintEviction
-from kai_apiserver.controllers.disruption import DisruptionController
-from kai_apiserver.controllers.events import EventExpiry
-from kai_apiserver.controllers.garbage import GarbageCollector
+from kai_apiserver.controllers.deployments import DeploymentController, ReplicaSetController
+from kai_apiserver.controllers.garbage import EventExpiry, GarbageCollector, NamespaceController
 from kai_apiserver.controllers.jobs import JobController
-from kai_apiserver.controllers.namespaces import NamespaceController
-from kai_apiserver.controllers.nodes import NodeLifecycleController
+from kai_apiserver.controllers.nodes import DeviceTaintEviction, NodeLifecycleController
 from kai_apiserver.controllers.reconciling import Controller
-from kai_apiserver.controllers.replica_sets import ReplicaSetController
 from kai_apiserver.controllers.resource_claims import ResourceClaimController
 from kai_apiserver.controllers.volumes import VolumeController
 from kai_apiserver.controllers.workloads import WorkloadController
+from kai_apiserver.disruption import DisruptionController
 from kai_apiserver.rest.backend import Backend
 
 

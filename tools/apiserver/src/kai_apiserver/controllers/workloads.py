@@ -6,9 +6,7 @@ between two writes nothing is made twice.
 
 from kaicore.errors import InvalidObject
 
-from kai_apiserver.controllers.backoff import Backoffs
-from kai_apiserver.controllers.controlled import has_failed
-from kai_apiserver.controllers.reconciling import Controller
+from kai_apiserver.controllers.reconciling import Backoffs, Controller, has_failed
 from kai_apiserver.controllers.workload_kinds import KINDS
 from kai_apiserver.controllers.workload_view import Plan, View
 from kai_apiserver.objects import Object

@@ -5,7 +5,7 @@ from importlib import resources
 import yaml
 from kaicore.kube.kinds.shipped_crds import shipped_crds
 
-from kai_apiserver.crd.definitions import DEFINITIONS
+from kai_apiserver.crd import DEFINITIONS
 from kai_apiserver.kinds.pods import DEFAULT_TOLERATIONS
 from kai_apiserver.objects import Object
 from kai_apiserver.rest.backend import Backend, Operation, Target

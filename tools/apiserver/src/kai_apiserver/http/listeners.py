@@ -1,14 +1,95 @@
-"""The two listeners: plain HTTP for our own services, HTTPS for `kubectl`, which sends tokens over nothing else."""
+"""The two listeners: plain HTTP for our own services, HTTPS for `kubectl`, which sends tokens over nothing else.
+
+Kubeconfigs for those who may do everything.
+
+A certificate authority of the server's own, and a certificate from it, made once per data directory and name.
+"""
 
 import asyncio
+import base64
+import ipaddress
+import os
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import yaml
+from cryptography import x509
+from kaicore.runtime.certificates import make_server_certificate
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 
 from kai_apiserver.http.handler import Handler
-from kai_apiserver.http.request_path import MAX_BODY_BYTES
+from kai_apiserver.http.request import MAX_BODY_BYTES
+
+_LIFE = timedelta(days=3650)
+_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+_ADDRESSES = ("127.0.0.1", "::1")
+
+
+def certificate_files(directory: Path, host: str) -> tuple[Path, Path, Path]:
+    """Paths of the CA's certificate, the server's and its key; made if they are not there, or not for that host."""
+    authority, certificate, key = (directory / name for name in ("ca.crt", "server.crt", "server.key"))
+    if not (authority.exists() and certificate.exists() and key.exists() and _is_for(certificate, host)):
+        _make(authority, certificate, key, host)
+    return authority, certificate, key
+
+
+def _is_for(certificate: Path, host: str) -> bool:
+    parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
+    return set(_alternatives(host)) <= set(parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+
+
+def _make(authority: Path, certificate: Path, key: Path, host: str) -> None:
+    authority.parent.mkdir(parents=True, exist_ok=True)
+    made = make_server_certificate(
+        _alternatives(host),
+        authority_name="kai-simulator-ca",
+        server_name="kai-apiserver",
+        now=datetime.now(UTC),
+        life=_LIFE,
+    )
+    key.touch(mode=0o600)
+    key.write_bytes(made.key)
+    authority.write_bytes(made.authority)
+    certificate.write_bytes(made.certificate)
+
+
+def _alternatives(host: str) -> list[x509.GeneralName]:
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in _NAMES]
+    addresses = [ipaddress.ip_address(address) for address in _ADDRESSES]
+    try:
+        given = ipaddress.ip_address(host)
+        if given not in addresses:
+            addresses.append(given)
+    except ValueError:
+        if host not in _NAMES:
+            names.append(x509.DNSName(host))
+    return names + [x509.IPAddress(address) for address in addresses]
+
+
+_NAME = "kai-simulator"
+
+
+def write_kubeconfig(path: Path, *, server: str, token: str, authority: bytes | None = None) -> None:
+    """Write a kubeconfig, readable by the owner only; a program that waits for the file sees it whole."""
+    cluster: dict[str, str] = {"server": server}
+    if authority is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": _NAME, "cluster": cluster}],
+        "users": [{"name": "admin", "user": {"token": token}}],
+        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": "admin", "namespace": "default"}}],
+        "current-context": _NAME,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.touch(mode=0o600)
+    temporary.write_text(yaml.safe_dump(config, sort_keys=False))
+    temporary.rename(path)
+
 
 _SHUTDOWN_S = 1.0
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from kai_apiserver.auth.reviews import Reviews
+from kai_apiserver.auth.rbac import Reviews
 from kai_apiserver.auth.tokens import Tokens
-from kai_apiserver.crd.definitions import DEFINITIONS
-from kai_apiserver.crd.lifecycle import DefinitionLifecycle
+from kai_apiserver.crd import DEFINITIONS
+from kai_apiserver.crd_lifecycle import DefinitionLifecycle
 from kai_apiserver.errors import (
     bad_request,
     method_not_allowed,
@@ -21,16 +21,14 @@ from kai_apiserver.faults import Subject
 from kai_apiserver.http.admission_webhooks import AdmissionWebhooks
 from kai_apiserver.http.answers import Answer, json_answer, object_answer, stream_answer, success
 from kai_apiserver.http.protobuf import MEDIA_TYPE, decode_protobuf
-from kai_apiserver.http.request import Request
-from kai_apiserver.http.request_path import RequestPath
+from kai_apiserver.http.request import Request, RequestPath
 from kai_apiserver.objects import Object, decode_json, is_true
-from kai_apiserver.patches.json_patches import apply_json_patch, merge_patch
+from kai_apiserver.patches.strategic import apply_json_patch, merge_patch
 from kai_apiserver.rest.backend import Backend, Operation, Target, shown
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.listing import Page, list_page
 from kai_apiserver.rest.patching import JSON_PATCH, Patch, patch
-from kai_apiserver.rest.pod_actions import bind, evict
-from kai_apiserver.rest.scale import scale_of, set_scale
+from kai_apiserver.rest.pod_actions import bind, evict, scale_of, set_scale
 from kai_apiserver.rest.views import View
 from kai_apiserver.rest.watch_stream import Watches
 from kai_apiserver.rest.writing import commit, create, replace

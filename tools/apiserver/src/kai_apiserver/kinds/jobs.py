@@ -3,8 +3,8 @@
 from typing import Any
 
 from kai_apiserver.errors import FieldError
-from kai_apiserver.kinds.pod_spec import default_pod_spec
 from kai_apiserver.kinds.pod_validation import validate_pod_spec
+from kai_apiserver.kinds.pods import default_pod_spec
 from kai_apiserver.kinds.rules import Cluster
 from kai_apiserver.objects import Object
 

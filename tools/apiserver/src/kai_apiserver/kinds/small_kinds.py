@@ -3,6 +3,8 @@
 Validation of nodes.
 
 Validation of Deployments and ReplicaSets.
+
+The table of kinds and their rules, by collection.
 """
 
 import base64
@@ -11,13 +13,14 @@ from typing import Any
 
 from kai_fleet.quantity import exact_value
 
+from kai_apiserver import crd
 from kai_apiserver.errors import FieldError
-from kai_apiserver.kinds.constraint_validation import validate_label_selector
+from kai_apiserver.kinds import jobs, pod_validation, pods
 from kai_apiserver.kinds.jobs import default_job
 from kai_apiserver.kinds.metadata import validate_labels
-from kai_apiserver.kinds.pod_spec import default_pod_spec
-from kai_apiserver.kinds.pod_validation import TAINT_EFFECTS, validate_pod_spec
-from kai_apiserver.kinds.rules import Cluster
+from kai_apiserver.kinds.pod_validation import TAINT_EFFECTS, validate_label_selector, validate_pod_spec
+from kai_apiserver.kinds.pods import default_pod_spec
+from kai_apiserver.kinds.rules import Cluster, Rules
 from kai_apiserver.objects import Object, is_qualified_name
 from kai_apiserver.selectors import selector_of
 
@@ -365,3 +368,63 @@ def validate_config_update(new: Object, old: Object) -> list[FieldError]:
         for field in ("data", "binaryData", "immutable")
         if new.get(field) != old.get(field)
     ]
+
+
+NO_RULES = Rules()
+
+RULES: dict[str, Rules] = {
+    "configmaps": Rules(validate_update=validate_config_update),
+    "cronjobs.batch": Rules(default=default_cron_job, admit=reset_status),
+    "customresourcedefinitions.apiextensions.k8s.io": Rules(
+        default=crd.default_definition,
+        admit=crd.admit_definition,
+        validate=crd.validate_definition,
+    ),
+    "daemonsets.apps": Rules(default=default_daemon_set),
+    "deployments.apps": Rules(
+        default=default_deployment,
+        admit=reset_status,
+        validate=validate_deployment,
+        validate_update=validate_replicated_update,
+    ),
+    "jobs.batch": Rules(
+        default=jobs.default_job,
+        admit=jobs.admit_job,
+        validate=jobs.validate_job,
+        validate_update=jobs.validate_job_update,
+    ),
+    "namespaces": Rules(
+        default=default_namespace,
+        admit=admit_namespace,
+        keep=keep_namespace_finalizers,
+    ),
+    "nodes": Rules(validate=validate_node, validate_status=validate_node_status),
+    "persistentvolumeclaims": Rules(default=default_claim, admit=admit_claim),
+    "persistentvolumes": Rules(default=default_volume, admit=admit_volume),
+    "poddisruptionbudgets.policy": Rules(admit=admit_disruption_budget, validate=validate_disruption_budget),
+    "pods": Rules(
+        default=pods.default_pod,
+        admit=pods.admit_pod,
+        validate=pod_validation.validate_pod,
+        keep_status=pods.keep_qos_class,
+        validate_update=pod_validation.validate_pod_update,
+    ),
+    "priorityclasses.scheduling.k8s.io": Rules(
+        default=default_priority_class,
+        validate=validate_priority_class,
+        validate_update=validate_priority_class_update,
+    ),
+    "replicasets.apps": Rules(
+        default=default_replica_set,
+        admit=admit_replica_set,
+        validate=validate_replicated,
+        validate_update=validate_replicated_update,
+    ),
+    "replicationcontrollers": Rules(default=default_replica_set),
+    "resourceclaims.resource.k8s.io": Rules(default=default_resource_claim),
+    "resourceclaimtemplates.resource.k8s.io": Rules(default=default_resource_claim_template),
+    "secrets": Rules(default=default_secret, validate_update=validate_config_update),
+    "services": Rules(default=default_service, admit=admit_service),
+    "statefulsets.apps": Rules(default=default_stateful_set),
+    "storageclasses.storage.k8s.io": Rules(default=default_storage_class),
+}

@@ -18,7 +18,7 @@ from typing import Any
 
 from kai_apiserver.errors import StatusError
 from kai_apiserver.objects import Object
-from kai_apiserver.patches.shapes import Shape
+from kai_apiserver.patches.strategic import Shape
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]

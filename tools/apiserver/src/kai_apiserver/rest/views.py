@@ -9,7 +9,7 @@ from kai_apiserver.resources import ResourceType
 from kai_apiserver.rest.backend import encode
 from kai_apiserver.rest.listing import Page
 from kai_apiserver.store import Event, EventType, Stored
-from kai_apiserver.tables.table import partial_metadata, table
+from kai_apiserver.tables import partial_metadata, table
 
 _META = "meta.k8s.io"
 

@@ -12,8 +12,7 @@ from kaicore.runtime.service import get_logger
 from kai_apiserver.objects import Object, decode_json
 from kai_apiserver.resources import Registry, ResourceType
 from kai_apiserver.store.collection import Collection
-from kai_apiserver.store.journal import Journal
-from kai_apiserver.store.records import Event, EventType, Stored
+from kai_apiserver.store.records import Event, EventType, Journal, Stored
 
 Listener = Callable[[Collection, Event], None]
 

@@ -7,7 +7,6 @@ memory groups, and what init containers lend.
 
 from kai_fleet.kubelet.kubelet import Kubelet
 from kai_fleet.kubelet.machine import Device, KubeletConfig, Machine
-from kai_fleet.kubelet.pod import Container, Pod
-from kai_fleet.kubelet.rejection import Rejection
+from kai_fleet.kubelet.pod import Container, Pod, Rejection
 
 __all__ = ["Container", "Device", "Kubelet", "KubeletConfig", "Machine", "Pod", "Rejection"]

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from kai_fleet.kubelet.bitsets import bits, highest, lowest, members, nonempty_subsets
 from kai_fleet.kubelet.hints import IMPOSSIBLE, Affinity, Hints
-from kai_fleet.kubelet.machine import Device, KubeletConfig, Machine
-from kai_fleet.kubelet.pod import Container, Pod
-from kai_fleet.kubelet.rejection import allocation_failed
+from kai_fleet.kubelet.machine import Device, KubeletConfig, Machine, bits, highest, lowest, members, nonempty_subsets
+from kai_fleet.kubelet.pod import Container, Pod, allocation_failed
 
 
 class DevicePool:

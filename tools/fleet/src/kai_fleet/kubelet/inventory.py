@@ -8,8 +8,8 @@ memory (facts row 1).
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kai_fleet.kubelet.bitsets import members
 from kai_fleet.kubelet.kubelet import Kubelet
+from kai_fleet.kubelet.machine import members
 from kai_fleet.kubelet.memory import Block
 from kai_fleet.kubelet.pod import Container, Pod
 

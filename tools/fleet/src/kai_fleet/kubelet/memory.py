@@ -9,11 +9,9 @@ the order of everything that happened.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kai_fleet.kubelet.bitsets import members, nonempty_subsets
 from kai_fleet.kubelet.hints import Affinity, Hints, narrow
-from kai_fleet.kubelet.machine import KubeletConfig, Machine, is_memory_type
-from kai_fleet.kubelet.pod import Container, Pod
-from kai_fleet.kubelet.rejection import allocation_failed
+from kai_fleet.kubelet.machine import KubeletConfig, Machine, is_memory_type, members, nonempty_subsets
+from kai_fleet.kubelet.pod import Container, Pod, allocation_failed
 
 
 @dataclass(slots=True)

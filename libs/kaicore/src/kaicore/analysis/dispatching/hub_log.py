@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from kaicore.errors import ConfigurationError, StaleExpectation
-from kaicore.ledger.log.hub_snapshot import folded_hub, restored_hub
 from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.snapshots import folded_hub, restored_hub
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import HubPayload
 from kaicore.rules.hub.hub_state import HUB, HubState

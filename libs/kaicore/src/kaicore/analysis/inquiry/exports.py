@@ -13,8 +13,7 @@ from kaicore.ledger.log.files.layout import Header
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.files.writer import LogFileWriter
 from kaicore.ledger.log.port import EventLog, Head, Snapshot
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content
-from kaicore.ledger.log.state_snapshot import read_state
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, read_state
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 

@@ -8,8 +8,8 @@ import asyncio
 from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy, HubClusterRow, HubStoryLine, OfferAnswer
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.errors import UnknownSubject
-from kaicore.ledger.log.hub_snapshot import folded_hub, restored_hub
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.snapshots import folded_hub, restored_hub
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event

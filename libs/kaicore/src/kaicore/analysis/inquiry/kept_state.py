@@ -10,7 +10,7 @@ from kaicore.analysis.inquiry.log_states import fold_on, restored
 from kaicore.analysis.inquiry.questions_first import QuestionsFirst
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.state_snapshot import take_state
+from kaicore.ledger.log.snapshots import take_state
 from kaicore.ledger.log.trail import Trail
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA

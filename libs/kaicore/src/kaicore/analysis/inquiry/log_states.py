@@ -7,8 +7,7 @@ from functools import partial
 
 from kaicore.errors import CorruptLog, EventsRetired, UnfoldableEvent
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest_kept
-from kaicore.ledger.log.state_snapshot import read_state
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest_kept, read_state
 from kaicore.ledger.log.trail import trail_of
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState

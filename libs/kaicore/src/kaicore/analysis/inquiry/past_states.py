@@ -14,8 +14,7 @@ from kaicore.analysis.inquiry.log_bounds import check_position
 from kaicore.analysis.inquiry.log_states import fold_on
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog, Snapshot
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content
-from kaicore.ledger.log.state_snapshot import read_state, take_state
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, read_state, take_state
 from kaicore.ledger.log.trail import Trail, trail_of
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA

@@ -302,7 +302,7 @@ def _leads_past(seal: Seal, snapshot: Snapshot, digest: bytes) -> bool:
     if snapshot.name != STATE_SNAPSHOT:
         return True
     # The rules and their columns: of all that is done with a log only this needs them.
-    from kaicore.ledger.log.state_snapshot import read_state  # noqa: PLC0415
+    from kaicore.ledger.log.snapshots import read_state  # noqa: PLC0415
     from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA  # noqa: PLC0415
 
     if snapshot.schema != SNAPSHOT_SCHEMA:

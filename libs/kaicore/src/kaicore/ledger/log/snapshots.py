@@ -5,6 +5,10 @@ fits. `newest` returns the decoded snapshot, or nothing, and then the reader rea
 part is gone with retired months, the snapshots that were kept with them replace it.
 
 Prometheus metrics of reading a log.
+
+Snapshots of the hub's state: a cache, as those of clusters' states are (`kaicore.ledger.log.snapshots`).
+
+Snapshots of the state: how they are taken and verified.
 """
 
 import logging
@@ -15,8 +19,11 @@ from typing import TypeVar
 import msgspec
 from prometheus_client import Counter
 
-from kaicore.errors import KaiError
+from kaicore.errors import CorruptLog, EventsRetired, KaiError
 from kaicore.ledger.log.port import EventLog, Snapshot
+from kaicore.rules.hub.hub_state import HUB, HubState
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
 
 DISCARDED = Counter(
     "kai_snapshots_discarded",
@@ -113,3 +120,67 @@ def content(cluster: str, snapshot: Snapshot, read: Callable[[Snapshot], _T], *,
     except _UNREADABLE as error:
         discard(cluster, snapshot, why="unreadable", error=f"{type(error).__name__}: {error}")
         return None
+
+
+#: Raised with every change of what the hub's state consists of, or of how it is folded.
+_SCHEMA = "hub-2"
+_NAME = "hub"
+#: Events read at once.
+_PAGE = 2000
+#: Events that a hub folds until it saves its state again: a few tenths of a second's folding.
+KEEP_EVERY = 2000
+
+_decoder = msgspec.msgpack.Decoder(HubState)
+
+
+def take_hub(state: HubState) -> Snapshot:
+    """Return a snapshot of the hub's state as it is now."""
+    return Snapshot(_NAME, state.position, _SCHEMA, msgspec.msgpack.encode(state))
+
+
+async def restored_hub(log: EventLog) -> HubState:
+    """Return the newest state of the hub that was saved, else the empty one.
+
+    Raises:
+        EventsRetired: there is none, and the log's first events are gone.
+        LogUnavailable: the log does not answer.
+    """
+    state = await newest(log, HUB, name=_NAME, schema=_SCHEMA, read=_read)
+    if state is None and (position := await log.retired(HUB)):
+        raise EventsRetired(HUB, position)
+    return HubState() if state is None else state
+
+
+async def folded_hub(log: EventLog, state: HubState) -> HubState:
+    """Fold a state of the hub on to its log's end, and return it."""
+    while page := await log.read(HUB, after=state.position, limit=_PAGE):
+        for event in page:
+            state.fold(event)
+    return state
+
+
+def _read(snapshot: Snapshot) -> HubState:
+    state = _decoder.decode(snapshot.body)
+    if state.position != snapshot.position:
+        raise CorruptLog(f"cluster {HUB}: the snapshot at {snapshot.position} holds position {state.position}")
+    return state
+
+
+def take_state(state: ClusterState) -> Snapshot:
+    """Return a snapshot of a state as it is now."""
+    return Snapshot(STATE_SNAPSHOT, state.position, SNAPSHOT_SCHEMA, encode_state(state))
+
+
+def read_state(cluster: str, snapshot: Snapshot) -> ClusterState:
+    """Return the state that a snapshot holds.
+
+    Raises:
+        msgspec.DecodeError: its bytes are no state.
+        CorruptLog: it is another cluster's, or of another position.
+    """
+    state = decode_state(snapshot.body)
+    if (state.cluster, state.position) != (cluster, snapshot.position):
+        raise CorruptLog(
+            f"cluster {cluster}: the snapshot at {snapshot.position} holds cluster {state.cluster} at {state.position}"
+        )
+    return state

@@ -6,7 +6,7 @@ and only the speed of the two clocks matters. Where each gains or loses less tha
 over after the lease is.
 
 The clocks are ones that are never set. A clock that stands still while a machine sleeps may serve the hub, but never
-the holder (see `kaicore.ledger.bus.leases.port`).
+the holder (see `kaicore.ledger.bus.leases`).
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,14 @@
-"""The access file: hashes of keys, each with scopes, and issuers of tokens. It is read again when it changes."""
+"""The access file: hashes of keys, each with scopes, and issuers of tokens. It is read again when it changes.
 
+Keys by which callers authenticate to the API.
+
+A key is 256 random bits, so its SHA-256 need not be salted or slow: nobody can try them all. The API has hashes only
+(`docs/how-to/api.md`), so a reader of its file learns no key.
+"""
+
+import hashlib
 import os
+import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,9 +18,25 @@ from pydantic import AwareDatetime, Field, ValidationError
 from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.runtime.access.issuers import IssuerEntry, Strict
 from kaicore.runtime.access.scopes import Caller, parse_scope
-from kaicore.runtime.service.api_keys import HASH_PREFIX, key_hash
 from kaicore.runtime.service.logs import get_logger
 from kaicore.yaml_faults import place_of_fault
+
+#: Begins every key, so that people and scanners of secrets see what it is.
+KEY_PREFIX = "kai_"
+
+#: Begins every hash of a key.
+HASH_PREFIX = "sha256:"
+
+
+def new_key() -> str:
+    """Return a new key."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def key_hash(key: str) -> str:
+    """Return a key's hash as an access file has it: `sha256:` and 64 hexadecimal digits."""
+    return HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()
+
 
 _logger = get_logger()
 

@@ -8,7 +8,7 @@ import h11
 
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.agent.metrics import CONTENT_TYPE, Registry
-from kaicore.runtime.health import Health
+from kaicore.runtime.process_context import Health
 
 #: Connections at once, seconds that one may be idle, and bytes of a request.
 _MOST, _IDLE_S, _REQUEST = 32, 30.0, 16 * 1024

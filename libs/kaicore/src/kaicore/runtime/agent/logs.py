@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kaicore.runtime.repeated_lines import RepeatedLines, StandardError
+from kaicore.runtime.rate_limit import RepeatedLines, StandardError
 
 
 class Log(Protocol):

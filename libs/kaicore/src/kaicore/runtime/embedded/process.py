@@ -26,8 +26,7 @@ from kaicore.errors import ConfigurationError, EmbeddedServerError
 from kaicore.runtime.embedded import launch
 from kaicore.runtime.embedded.places import ServerUser
 from kaicore.runtime.file_lock import FileLock
-from kaicore.runtime.supervision.child import Child
-from kaicore.runtime.supervision.output import last_lines_of
+from kaicore.runtime.supervision import Child, last_lines_of
 
 #: Seconds that a server has to get ready: recovery after a crash included.
 _START_S = 120.0

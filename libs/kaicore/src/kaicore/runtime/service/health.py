@@ -1,13 +1,22 @@
-"""Health and metrics of a service over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`."""
+"""Health and metrics of a service over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`.
+
+The one form of error bodies in our HTTP servers.
+"""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
 
+import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from kaicore.runtime.health import Health
-from kaicore.runtime.service.error_body import error_body
+from kaicore.runtime.process_context import Health
+
+
+def error_body(why: str) -> bytes:
+    """Return `{"error": why}`, encoded."""
+    return msgspec.json.encode({"error": why})
+
 
 _JSON = "application/json"
 #: The condition of a service that is given its application later.

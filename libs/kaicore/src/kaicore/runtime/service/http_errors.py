@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from kaicore.runtime.service.error_body import error_body
+from kaicore.runtime.service.health import error_body
 from kaicore.spelling import did_you_mean
 
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from prometheus_client import Counter
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from kaicore.runtime.service.error_body import error_body
+from kaicore.runtime.service.health import error_body
 
 _REFUSED = Counter("kai_http_refused", "Requests and connections refused before they were looked at", ["reason"])
 

@@ -16,7 +16,7 @@ from kaicore.optional_imports import without
 with without("rich"):
     import structlog
 
-from kaicore.runtime.repeated_lines import RepeatedLines, StandardError
+from kaicore.runtime.rate_limit import RepeatedLines, StandardError
 
 Logger = structlog.typing.FilteringBoundLogger
 

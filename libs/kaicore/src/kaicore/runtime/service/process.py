@@ -9,17 +9,18 @@ Several endless bodies of a service that stand and fall together.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, TypeVar
 
 import uvloop
 
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.runtime.health import Health
-from kaicore.runtime.process_context import ProcessContext, allow_open_files, bound_to_parent, run_until_told
-from kaicore.runtime.service.health import with_health
+from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_told
+from kaicore.runtime.service.health import Asgi, with_health
+from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.logs import Logger, configure_logging, get_logger
-from kaicore.runtime.service.settings import ServiceSettings, read_settings
+from kaicore.runtime.service.settings import ProxySettings, ServiceSettings, TlsSettings, read_settings
 from kaicore.version import version
 
 
@@ -50,47 +51,89 @@ class ServiceContext(ProcessContext[Logger]):
 _SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)
 
 
-def run_service(
-    name: str,
-    settings_class: type[_SettingsT],
-    body: Callable[[ServiceContext, _SettingsT], Awaitable[None]],
-    *,
-    conditions: tuple[str, ...] = (),
-    serve_health: bool = True,
-    argv: list[str] | None = None,
-) -> int:
-    """Run `body` until it returns or the process is asked to stop; return the exit code.
+@dataclass(frozen=True, slots=True)
+class Service(Generic[_SettingsT]):
+    """A service, as its process starts it.
 
-    `--version` only says it. The code is 0 after a clean end, 2 for settings that cannot work, 1 for any other failure.
+    Attributes:
+        name: in logs, and without `kai-` the name of its program.
+        settings: read from flags and environment before anything starts.
+        serve: the service; it is cancelled `STOP_GRACE_S` seconds after the context's `stopping` was set.
+        conditions: these must be met before `/readyz` says so.
+        serve_health: False for a service that serves the health routes itself.
+    """
+
+    name: str
+    settings: type[_SettingsT]
+    serve: Callable[[ServiceContext, _SettingsT], Awaitable[None]]
+    conditions: tuple[str, ...] = ()
+    serve_health: bool = True
+
+    def main(self) -> NoReturn:
+        """Entry point of the program: run with the process's arguments, and exit."""
+        sys.exit(self.run())
+
+    def run(self, argv: list[str] | None = None) -> int:
+        """Run until the service returns or the process is asked to stop; return the exit code.
+
+        `--version` only says it. The code is 0 after a clean end, 2 for settings that cannot work, 1 for any other
+        failure.
+
+        Args:
+            argv: arguments without the program's name; by default the process's.
+        """
+        if "--version" in (sys.argv[1:] if argv is None else argv):
+            sys.stdout.write(f"kai-{self.name} {version()}\n")
+            return 0
+        try:
+            settings = read_settings(self.settings, argv)
+        except ConfigurationError as error:
+            sys.stderr.write(f"kai-{self.name}: {error}\n")
+            return 2
+        if not bound_to_parent():
+            return 1
+        allow_open_files()
+        configure_logging(self.name, level=settings.log_level)
+        context = ServiceContext(name=self.name, health=Health(*self.conditions), log=get_logger())
+        try:
+            uvloop.run(_run(context, settings, self.serve, serve_health=self.serve_health))
+        except KaiError as error:
+            context.log.error("service failed", error=str(error), kind=type(error).__name__)
+            # A supervisor need not try again while the settings are the same.
+            return 2 if isinstance(error, ConfigurationError) else 1
+        return 0
+
+
+def listen(
+    context: ServiceContext, settings: ServiceSettings, app: Asgi, *, limits: HttpLimits | None = None, **fields: object
+) -> HttpServer:
+    """Begin to listen where the settings say, over TLS if they are `TlsSettings`; log the address.
 
     Args:
-        name: the service's name, in logs.
-        settings_class: read from flags and environment before anything starts.
-        body: the service; it is cancelled `STOP_GRACE_S` seconds after `stopping` was set.
-        conditions: what must be met before `/readyz` says so.
-        serve_health: False for a service that serves the health routes itself.
-        argv: arguments without the program's name; by default the process's.
+        context: of the service.
+        settings: of the service; `ProxySettings` name the proxies that are believed.
+        app: answers the requests.
+        limits: see `HttpServer`.
+        fields: more for the line in the log.
+
+    Raises:
+        ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
     """
-    if "--version" in (sys.argv[1:] if argv is None else argv):
-        sys.stdout.write(f"kai-{name} {version()}\n")
-        return 0
-    try:
-        settings = read_settings(settings_class, argv)
-    except ConfigurationError as error:
-        sys.stderr.write(f"kai-{name}: {error}\n")
-        return 2
-    if not bound_to_parent():
-        return 1
-    allow_open_files()
-    configure_logging(name, level=settings.log_level)
-    context = ServiceContext(name=name, health=Health(*conditions), log=get_logger())
-    try:
-        uvloop.run(_run(context, settings, body, serve_health=serve_health))
-    except KaiError as error:
-        context.log.error("service failed", error=str(error), kind=type(error).__name__)
-        # A supervisor need not try again while the settings are the same.
-        return 2 if isinstance(error, ConfigurationError) else 1
-    return 0
+    cert_file, key_file = (
+        (settings.tls_cert_file, settings.tls_key_file) if isinstance(settings, TlsSettings) else (None, None)
+    )
+    server = HttpServer(
+        app,
+        host=settings.http_host,
+        port=settings.http_port,
+        fd=settings.http_fd,
+        cert_file=cert_file,
+        key_file=key_file,
+        limits=limits,
+        trusted_proxies=settings.trusted_proxy if isinstance(settings, ProxySettings) else (),
+    )
+    context.log.info("listening", address=server.address, **fields)
+    return server
 
 
 async def _run(

@@ -5,9 +5,10 @@ Flags are spelled as in `kai` itself: `--kebab-case`, written out in full, and `
 
 import sys
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, IPvAnyNetwork, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
@@ -16,7 +17,7 @@ from kaicore.runtime.flags import parse_flags
 
 
 class ServiceSettings(BaseSettings):
-    """What every service understands; a service adds its own fields."""
+    """Settings of every service; a service adds its own fields."""
 
     model_config = SettingsConfigDict(
         env_prefix="KAI_",
@@ -33,6 +34,41 @@ class ServiceSettings(BaseSettings):
         None, ge=3, description="descriptor of a socket that listens already, instead of http_host and http_port"
     )
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="least level logged")
+
+
+class LogSettings(ServiceSettings):
+    """Settings of a service that reads or writes the log."""
+
+    database_url: str = Field(description="postgresql://… of the event log")
+
+
+class FeedSettings(LogSettings):
+    """Settings of a service that follows the log on the bus."""
+
+    nats_url: str | None = Field(None, description="nats://… of the bus; without it events come from the log alone")
+
+
+class KubeSettings(ServiceSettings):
+    """Settings of a client of the Kubernetes API."""
+
+    kubeconfig: str = Field("", description="path of a kubeconfig; by default the pod's service account")
+    kube_context: str = Field("", description="context of the kubeconfig; by default its current one")
+
+
+class TlsSettings(ServiceSettings):
+    """Settings of a service that can answer over HTTPS."""
+
+    tls_cert_file: Path | None = Field(None, description="serve HTTPS with this certificate; default: HTTP")
+    tls_key_file: Path | None = Field(None, description="the certificate's key; default: in the same file")
+
+
+class ProxySettings(ServiceSettings):
+    """Settings of a service that is asked through proxies."""
+
+    trusted_proxy: list[IPvAnyNetwork] = Field(
+        [],
+        description="addresses or networks of proxies that say for whom they ask (X-Forwarded-For); by default nobody",
+    )
 
 
 #: Endings of the names of settings that may hold passwords.

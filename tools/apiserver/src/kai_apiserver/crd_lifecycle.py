@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kai_apiserver.crd.definitions import DEFINITIONS, establish, reservations, resources_of
+from kai_apiserver.crd import DEFINITIONS, establish, reservations, resources_of
 from kai_apiserver.objects import Object
 from kai_apiserver.resources import Registry
 from kai_apiserver.rest.backend import Backend, Operation, Target

@@ -1,0 +1,229 @@
+"""Authentication of every request, and access checks of every route.
+
+The caller is known before anything else of a request is looked at. A route is closed to callers who may see a part of
+a cluster only, unless it is marked as able to answer them.
+
+A cluster of which a caller may see nothing does not exist for him: the answer is 404, in the words of a cluster that
+does not exist. His scopes alone decide whether a namespace is open to him (403), so the answer does not show whether
+the namespace exists.
+
+Logging in with a browser: `/login`, `/logout`, and tokens for addresses that log in by themselves.
+
+`kai up` and `kai dashboard` print `http://…/login#TOKEN`. What is behind `#` is sent to nobody; the page puts it into
+its form, and gets a cookie for it (HttpOnly, SameSite=Lax), once. A key can be pasted into the same form.
+"""
+
+import html
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, MutableMapping
+from hashlib import sha256
+from importlib.resources import files
+from string import Template
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, quote
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from kaicore.analysis.inquiry.answers import Answer
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.hub.hub_state import without_hub
+from kaicore.runtime.access.callers import HttpAccess, RequestRefused, check_same_site
+from kaicore.runtime.access.scopes import answering, current_caller, current_view, looking
+from kaicore.runtime.access.sessions import COOKIE, LOGIN_S, SESSION_S, CallerIdentity
+from kaicore.runtime.service.health import Asgi
+from kaicore.runtime.service.http_errors import error_response
+
+from kai_api.answering import AnswerRouter
+
+_PAGE = (files(__package__) / "login.html").read_text()
+_SCRIPT = _PAGE.partition("<script>")[2].partition("</script>")[0]
+_STYLE = _PAGE.partition("<style>")[2].partition("</style>")[0]
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class LoginToken(Answer, frozen=True, kw_only=True):
+    """A token that logs a browser in, once.
+
+    Attributes:
+        path: what to open: the address of the API, and this.
+        seconds: for which it can be used.
+    """
+
+    path: str
+    seconds: int
+
+
+class WhoAmI(Answer, frozen=True, kw_only=True):
+    """Who the API takes the caller for, and what he may see."""
+
+    name: str
+    scopes: list[str]
+
+
+def make_login_router(access: HttpAccess) -> APIRouter:
+    """Make the routes of logging in; only `/login` itself is for those who are not logged in."""
+    router = AnswerRouter()
+
+    @router.get("/login", include_in_schema=False)
+    async def login_page(next: str = "/") -> Response:  # noqa: A002
+        return _page(next, "")
+
+    @router.post("/login", include_in_schema=False)
+    async def login(request: Request) -> Response:
+        form = parse_qs((await request.body()).decode(errors="replace"))
+        token, target = form.get("token", [""])[0].strip(), form.get("next", ["/"])[0]
+        client = request.client.host if request.client else "?"
+        try:
+            # A page of another site could log a browser in as somebody who wants to see what it asks.
+            check_same_site(request)
+            identity = await access.prove(token, client, login=True)
+        except RequestRefused as error:
+            return _page(target, f"{error}.", status=error.status)
+        answer = RedirectResponse(_local(target), status_code=303, headers={"Cache-Control": "no-store"})
+        answer.set_cookie(
+            COOKIE,
+            access.sessions.cookie(identity),
+            max_age=SESSION_S,
+            httponly=True,
+            samesite="lax",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    @router.post("/logout", include_in_schema=False)
+    async def logout(request: Request) -> Response:
+        await access.sessions.end(request.cookies.get(COOKIE, ""))
+        answer = RedirectResponse("/login", status_code=303)
+        answer.delete_cookie(COOKIE, httponly=True, samesite="lax")
+        return answer
+
+    @router.post("/v1/login-tokens")
+    async def login_token(request: Request) -> LoginToken:
+        """Make a token with which a browser logs in as the caller, once."""
+        identity: CallerIdentity = request.scope["kai.identity"]
+        if not identity.proved:
+            raise HTTPException(400, "nobody has to log in here: it answers without a key")
+        return LoginToken(path=f"/login#{access.sessions.login_token(identity)}", seconds=LOGIN_S)
+
+    @router.get("/v1/whoami")
+    async def whoami(request: Request) -> WhoAmI:
+        """Say who the API takes the caller for."""
+        caller = request.scope["kai.identity"].caller
+        return WhoAmI(name=caller.name, scopes=[str(scope) for scope in caller.scopes])
+
+    return router
+
+
+def _page(target: str, why: str, *, status: int = 200) -> Response:
+    page = Template(_PAGE).substitute(next=html.escape(_local(target)), why=html.escape(why))
+    return HTMLResponse(page, status_code=status, headers=_HEADERS)
+
+
+def _local(target: str) -> str:
+    """Return a path of this site: whoever made the address cannot send the browser elsewhere."""
+    plain = target.startswith("/") and not target.startswith("//") and "\\" not in target and target.isprintable()
+    return target if plain else "/"
+
+
+#: Paths that are for everybody: the way in, what pages look like, and what can be asked.
+_PUBLIC = frozenset({"/login", "/openapi.json", "/favicon.ico"})
+_PUBLIC_BELOW = "/static/"
+
+#: Kinds that are in no namespace, or tell of others' work.
+_CLUSTER_WIDE = frozenset({"Node", "Queue", "ClusterQueue", "Cohort", "LocalQueue"})
+
+_FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
+
+
+def for_namespaces(endpoint: _FunctionT) -> _FunctionT:
+    """Mark a route as one that answers callers who may see some namespaces only.
+
+    Its path or query has `namespace`, which is checked here. Where it can be left out, the route itself leaves out what
+    `current_view()` does not see. Texts that name what is in other namespaces are seen to by `AnswerRouter`.
+    """
+    endpoint.__dict__["for_namespaces"] = True
+    return endpoint
+
+
+def check_kind(kind: str, namespace: str) -> None:
+    """Refuse to tell of what is in no namespace, or tells of others' work, unless the caller may see the whole cluster.
+
+    Raises:
+        HTTPException: 403.
+    """
+    if not current_view().whole and (not namespace or kind in _CLUSTER_WIDE):
+        raise HTTPException(403, f"{kind} without a namespace is for callers who may see all of the cluster")
+
+
+def authenticated(app: Asgi, access: HttpAccess) -> Asgi:
+    """Return an application that answers known callers only."""
+
+    async def known(
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path in _PUBLIC or path.startswith(_PUBLIC_BELOW):
+            await app(scope, receive, send)
+            return
+        request = Request(scope)
+        try:
+            identity = await access.identify(request)
+        except RequestRefused as error:
+            await _refusal(request, error)(scope, receive, send)
+            return
+        scope["kai.identity"] = identity
+        answering(identity.caller)
+        await app(scope, receive, send)
+
+    return known
+
+
+def _refusal(request: Request, error: RequestRefused) -> Asgi:
+    path = request.url.path
+    wants_page = "text/html" in request.headers.get("accept", "")
+    if error.status == 401 and wants_page and path == "/logout":
+        return RedirectResponse("/login", status_code=303)
+    if error.status == 401 and wants_page and request.method == "GET" and not path.startswith("/v1/"):
+        where = quote(f"{path}?{request.url.query}" if request.url.query else path, safe="")
+        return RedirectResponse(f"/login?next={where}", status_code=303)
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    if error.retry_s:
+        headers["Retry-After"] = str(error.retry_s)
+    return error_response(error.status, str(error), headers)
+
+
+def authorization(log: EventLog) -> Callable[[Request], Awaitable[None]]:
+    """Return the dependency of all routes that refuses what a caller may not see."""
+
+    async def authorize(request: Request) -> None:
+        cluster = request.path_params.get("cluster")
+        if cluster is None:
+            return
+        caller = current_caller()
+        view = caller.view(cluster)
+        if view is None or cluster not in without_hub(await log.clusters()):
+            raise HTTPException(404, f"no cluster {cluster!r} in the log")
+        if not view.whole:
+            if not getattr(request.scope["route"].endpoint, "for_namespaces", False):
+                raise HTTPException(403, f"this is for callers who may see all of cluster {cluster}")
+            namespace = request.path_params.get("namespace") or request.query_params.get("namespace", "")
+            if namespace and not view.sees(namespace):
+                raise HTTPException(403, f"{caller.name} may not see namespace {namespace!r} of cluster {cluster}")
+        looking(view)
+
+    return authorize

@@ -1,1 +1,0 @@
-"""Access control of the API: it decides what each caller may see (callers: `kaicore.runtime.access`)."""

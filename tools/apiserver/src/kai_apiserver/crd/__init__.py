@@ -1,1 +1,0 @@
-"""Custom resources: definitions, structural schemas (prune, default, validate)."""

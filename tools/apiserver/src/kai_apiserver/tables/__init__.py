@@ -1,1 +1,0 @@
-"""Tables that `kubectl get` prints: columns per kind, and rows of cells."""
