@@ -194,7 +194,7 @@ class NodeVictims:
         apart = sum(map(len, on_row)) == len({other.pod.uid for members in on_row for other in members})
 
         def fits(chosen: Sequence[int]) -> bool:
-            self._session.steps_left -= 1
+            self._session.count_tried()
             if kept is None or not apart:
                 return self._takes_without(chosen, pod_class, row, on_row)
             gone = tuple([number for index in chosen for number in numbers[index]])
