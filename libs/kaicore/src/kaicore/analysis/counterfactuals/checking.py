@@ -27,9 +27,9 @@ from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import Payload, PodDeleted
-from kaicore.rules.state.checkpoint import Checkpoint
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
+from kaicore.rules.state.restore_point import RestorePoint
 from kaicore.rules.state.unlogged import fold_unlogged
 
 #: What the rehearsal's own events are called; streams of this name have no version that any decision depends on.
@@ -76,7 +76,7 @@ class Rehearsal:
         """
         amendment = amendment or _NONE
         state = self._state()
-        checkpoint = Checkpoint(state, state.pods[uid].group)
+        restore_point = RestorePoint(state, state.pods[uid].group)
         undo, recorded_at = amendment.undo, state.recorded_at
         self._fold(state, amendment.facts)
         now = max(amendment.until, recorded_at)
@@ -89,7 +89,7 @@ class Rehearsal:
             self._copy = None
         else:
             self._fold(state, undo)
-            checkpoint.restore()
+            restore_point.restore()
         return start
 
     def _state(self) -> ClusterState:

@@ -65,9 +65,7 @@ class CyclePlacers:
 
     @property
     def due(self) -> int:
-        """When the first of the doubts ends for which a pod was refused a node, microseconds since the epoch; 0 for
-        none.
-        """
+        """The end of the first doubt for which a pod was refused a node, microseconds since the epoch; 0 for none."""
         return 0 if self._doubts is None else self._doubts.due
 
     def on(self, rows: Flags) -> Placer:

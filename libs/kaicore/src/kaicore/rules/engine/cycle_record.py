@@ -67,7 +67,7 @@ class CycleRecord:
 
     @property
     def batches(self) -> int:
-        """How many batches there are, which is the number of the next one."""
+        """The number of batches so far, which is the next one's number."""
         return len(self._batches)
 
     def place(

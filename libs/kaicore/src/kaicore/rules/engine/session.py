@@ -53,7 +53,7 @@ class PromisedStart(Protocol):
 
     @property
     def reason(self) -> WouldDelay:
-        """Why other groups wait for this one."""
+        """The reason for which other groups wait for this one."""
 
     @property
     def names(self) -> list[str]:

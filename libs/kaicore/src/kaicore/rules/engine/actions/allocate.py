@@ -277,7 +277,7 @@ class Allocate(CycleAction):
         return bool(steps) and self._start(steps)
 
     def _defer(self, steps: Steps) -> None:
-        """Leave groups for which there is room to a cycle after that of the replica whose nodes it is on."""
+        """Leave groups with room on the nodes of another replica to a cycle after that replica's."""
         for pending_group, _ in steps:
             pending_group.deferred = True
         self.session.record.wait_until(self.session.cycle_input.now + _DEFERRED_US)

@@ -14,12 +14,12 @@ from kaicore.rules.numa.zones import NodeZones
 
 @dataclass(frozen=True, slots=True)
 class EndingPods:
-    """What the pods of a node hold that may end at any moment.
+    """The holdings of a node's pods that may end at any moment.
 
     Attributes:
         amounts: by resource and zone.
-        until: when the first of the node's doubts is over though nothing is told, microseconds since the epoch; 0 where
-            there is none.
+        until: when the first of the node's doubts is over though nothing is reported, microseconds since the epoch; 0
+            where there is none.
     """
 
     amounts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -27,10 +27,10 @@ class EndingPods:
 
 
 class OpenMatters(Protocol):
-    """What the state does not know for certain of nodes."""
+    """The matters that the state does not know for certain of nodes."""
 
     def arrivals(self, row: int) -> tuple[Arrival, ...]:
-        """Return the pods of a row whose zones have not been observed yet, in the order of the decisions."""
+        """Return the pods of a row with zones that have not been observed yet, in the order of the decisions."""
         ...
 
     def ending(self, row: int) -> EndingPods:

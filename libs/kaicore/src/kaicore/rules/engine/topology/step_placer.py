@@ -35,7 +35,7 @@ class TopologyRefusal:
 
     @property
     def reason(self) -> TopologyHasNoRoom:
-        """Why they found none."""
+        """The reason for which they found none."""
         refused, topology = self.refused, self.topology
         pod_set = refused.set_name.rpartition(OF_GROUP)[2]
         constraint = topology.constraints.get(pod_set)
@@ -58,7 +58,7 @@ class TopologyRefusal:
 
 @dataclass(frozen=True, slots=True)
 class PlacingResult:
-    """What came of placing steps.
+    """The outcome of placing steps.
 
     Attributes:
         assignments: where pods went; charged.
@@ -190,7 +190,7 @@ class StepPlacer:
         return [trial for trial in trials if trial.asked.members], plain
 
     def shape(self, steps: Steps) -> object:
-        """Return a key that is equal for steps whose constraints are alike; empty without any."""
+        """Return a key that is equal for steps with constraints that are alike; empty without any."""
         parts: list[object] = []
         for workload, members in waiting_of(steps):
             topology = self._topologies.of(workload)

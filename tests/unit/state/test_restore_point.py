@@ -1,15 +1,15 @@
-"""A checkpoint of a state: facts that are tried, and then taken back by other facts, leave no trace."""
+"""A restore point of a state: facts that are tried, and then taken back by other facts, leave no trace."""
 
 from kaicore.rules.events.payloads import NodeObserved, PodRejected
-from kaicore.rules.state.checkpoint import Checkpoint
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.restore_point import RestorePoint
 
 from tests.factory import node, pod
 from tests.workloads import Workloads
 
 
 def _kept(state: ClusterState) -> tuple[object, ...]:
-    """Return what only a checkpoint restores."""
+    """Return what only a restore point restores."""
     return (
         state.context.clock,
         state.rejections.standing(),
@@ -31,7 +31,7 @@ def test_facts_that_are_taken_back_leave_a_restored_state_as_it_was() -> None:
     state = cluster.state
     before = _kept(state)
     assert before[1], "the rejection stands"
-    checkpoint = Checkpoint(state, state.pods[members[0].uid].group)
+    restore_point = RestorePoint(state, state.pods[members[0].uid].group)
     cluster.now += 60_000_000
     cluster.record("node/n2", NodeObserved(node("n2", cpu=8)))
     cluster.gang("gang", 0, least=2)
@@ -39,5 +39,5 @@ def test_facts_that_are_taken_back_leave_a_restored_state_as_it_was() -> None:
     cluster.gang("gang", 0, least=3)
     taken_back = _kept(state)
     assert all(one != other for one, other in zip(before, taken_back, strict=True))
-    checkpoint.restore()
+    restore_point.restore()
     assert _kept(state) == before

@@ -1,13 +1,13 @@
-"""A checkpoint of a state: facts that are folded for a trial, and then the facts that take these back, leave no trace.
+"""A restore point of a state: facts that are tried, and then taken back by other facts, leave no trace.
 
-The second facts restore what follows from the objects that there are. Times, counts of changes and the past of groups
+The other facts restore what follows from the objects that there are. Times, counts of changes and the past of groups
 do not follow from them. Each part that keeps such figures copies them and puts them back.
 """
 
 from kaicore.rules.state.cluster_state import ClusterState
 
 
-class Checkpoint:
+class RestorePoint:
     """The figures of a state that facts change for good, as they were when it was taken.
 
     Counters are not among them: no decision depends on these.
