@@ -55,6 +55,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     promise.run()
     Provision(session).run()
     cycle_input.accounts.undo(before)
+    # It has the session, which would be left to the collector.
+    session.promise = None
     return session.result()
 
 

@@ -28,7 +28,7 @@ from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.group import Group
-from kaicore.rules.queues.cycle_queues import CycleQueues, GroupRequests
+from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.reasons.promise import WouldDelay
 
 #: A pod without a limit is assumed to run for so long at least, microseconds.
@@ -93,10 +93,7 @@ class Promise:
         placer: on the nodes as they are by then.
         passed: what ends before.
         """
-        # The session has the promise, so this has its parts only.
-        self._input, self._accounts, self._gangs = session.cycle_input, session.accounts, session.gangs
-        self._placers, self._columns = session.placers, session.nodes.columns
-        self._steps, self._placer = steps, placer
+        self._session, self._steps, self._placer = session, steps, placer
         self._keys = {pending_group.key for pending_group, _ in steps}
         self.pending_group = steps[0][0]
         self.assignments = assignments
@@ -121,14 +118,14 @@ class Promise:
     @property
     def names(self) -> list[str]:
         """The nodes on which the group is to start, sorted."""
-        return sorted(self._columns.names[row] for row in self.rows)
+        return sorted(self._session.nodes.columns.names[row] for row in self.rows)
 
     @cached_property
     def elsewhere(self) -> Placer:
         """Places pods now on the nodes that the group does not need."""
-        rows = np.ones(len(self._columns.present), np.bool_)
+        rows = np.ones(len(self._session.nodes.columns.present), np.bool_)
         rows[list(self.rows)] = False
-        return self._placers.on(rows)
+        return self._session.placer_now_on(rows)
 
     def binds(self, steps: Steps) -> bool:
         """Tell whether steps may start only where they do not delay the group.
@@ -139,8 +136,8 @@ class Promise:
             return False
         if max(pending_group.group.priority for pending_group, _ in steps) > self.pending_group.group.priority:
             return False
-        left = self.starts_at - self._input.now
-        limits = [self._input.limit_us(member) for member in members_of(steps)]
+        left = self.starts_at - self._session.cycle_input.now
+        limits = [self._session.cycle_input.limit_us(member) for member in members_of(steps)]
         return not all(0 <= limit <= left for limit in limits)
 
     def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
@@ -170,14 +167,14 @@ class Promise:
 
     def _keeps_right(self, steps: Steps) -> bool:
         """Tell whether the group's queue still has a right to start it by then, with other steps started now."""
-        accounts = self._accounts
-        before = accounts.savepoint()
+        session = self._session
+        before = session.accounts.savepoint()
         for group, amounts in self._released:
-            accounts.release(group, amounts)
-        for group, request in self._gangs.requests_of(steps):
-            accounts.charge(group, request)
-        kept = has_right(accounts, self._gangs.requests_of(self._steps))
-        accounts.undo(before)
+            session.accounts.release(group, amounts)
+        for group, request in session.gangs.requests_of(steps):
+            session.accounts.charge(group, request)
+        kept = has_right(session, self._steps)
+        session.accounts.undo(before)
         return kept
 
 
@@ -189,7 +186,7 @@ class Outlook:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._placer = session.placers.ahead()
+        self._placer = session.placer_ahead()
         self._moments = list(_moments(session))
         #: The savepoints of the nodes and of the accounts before each moment that has passed.
         self._before: list[tuple[int, int]] = []
@@ -214,7 +211,7 @@ class Outlook:
             self._charged = -1
         first = self._first(steps)
         if first is None:
-            return GiveUpReason.NO_LONGER_FITS if self._has_right(steps) else GiveUpReason.NOT_OWED
+            return GiveUpReason.NO_LONGER_FITS if has_right(session, steps) else GiveUpReason.NOT_OWED
         for number in range(first, min(first + _MOST_FURTHER, len(self._moments)) + 1):
             self._go_to(number)
             self._charged = statement.savepoint()
@@ -243,10 +240,7 @@ class Outlook:
 
     def _possible(self, steps: Steps, number: int) -> bool:
         self._go_to(number)
-        return self._has_right(steps) and self._fits(steps)
-
-    def _has_right(self, steps: Steps) -> bool:
-        return has_right(self._session.accounts, self._session.gangs.requests_of(steps))
+        return has_right(self._session, steps) and self._fits(steps)
 
     def _fits(self, steps: Steps) -> bool:
         """Tell whether steps find room as the nodes are; of pods that are all alike they are only counted."""
@@ -283,8 +277,9 @@ class Outlook:
                 session.accounts.release(group, amounts)
 
 
-def has_right(accounts: CycleQueues, requests: GroupRequests) -> bool:
-    """Tell whether queues let steps with these requests start, and are owed what they ask for."""
+def has_right(session: Session, steps: Steps) -> bool:
+    """Tell whether queues let steps start, and are owed what they ask for."""
+    accounts, requests = session.accounts, session.gangs.requests_of(steps)
     before = accounts.savepoint()
     allowed = True
     for group, request in requests:

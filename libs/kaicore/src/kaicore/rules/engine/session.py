@@ -1,7 +1,7 @@
 """The session of one cycle, shared by its actions: the groups, the nodes, the accounts, and the decisions so far.
 
 No part of a session refers to it, and each is made of what was there before: a session ends when nobody has it any
-more, and its nodes, which are large, with it.
+more, and its nodes, which are large, with it. Only what is promised has the session, and is let go first.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +34,7 @@ from kaicore.rules.engine.victims.running_groups import RunningGroups
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.labels import NO_RANK
+from kaicore.rules.numa.columns import Flags
 from kaicore.rules.reasons.eviction import WaitsForVictims
 from kaicore.rules.reasons.node import NoNodes
 from kaicore.rules.reasons.promise import WouldDelay
@@ -215,6 +216,14 @@ class Session:
         """Count pods as evicted in what budgets allow and Jobs bear, or with `sign=-1` as not evicted."""
         self.budgets.take(members, sign=sign)
         self.failures.take(members, sign=sign)
+
+    def placer_now_on(self, rows: Flags) -> Placer:
+        """Return a placer on some of the nodes as they are now."""
+        return self.placers.on(rows)
+
+    def placer_ahead(self) -> Placer:
+        """Return a placer on another copy of the nodes as they are now, with all that is reserved."""
+        return self.placers.ahead()
 
     def count_tried(self) -> None:
         """Count one more set of victims as tried."""
