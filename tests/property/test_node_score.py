@@ -1,14 +1,17 @@
 """The score of a node: its bands in one integer, taken apart again; one row by itself scored as many at once."""
 
+from array import array
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.placement import placer
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_score import BANDS, NEVER, parts_of
 from kaicore.rules.model.pod import QosClass
+from kaicore.rules.state.recent_work import LEAST_PODS
 
 from tests.examples import examples
 from tests.factory import amounts, pod
@@ -16,6 +19,8 @@ from tests.workloads import Workloads
 
 PARTS = st.fixed_dictionaries({band.name: st.integers(band.least, band.most) for band in BANDS.values()})
 RUNNING = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 0, 1, 2]), st.sampled_from([1, 3, 8])), max_size=12)
+#: Pods that came lately: enough for the room that they need to matter, or none.
+SEEN = st.sampled_from([0, LEAST_PODS])
 
 
 def _rank(parts: dict[str, int]) -> int:
@@ -31,11 +36,16 @@ def test_ranks_of_two_nodes_differ_as_the_first_band_in_which_they_differ(
 
 
 @settings(max_examples=examples(40))
-@given(RUNNING, st.sampled_from([0, 1]), st.sampled_from(list(PlacementStrategy)), st.sampled_from(list(QosClass)))
+@example([(1, 1, 3)], 1, PlacementStrategy.BINPACK, QosClass.GUARANTEED, LEAST_PODS)
+@given(
+    RUNNING, st.sampled_from([0, 1]), st.sampled_from(list(PlacementStrategy)), st.sampled_from(list(QosClass)), SEEN
+)
 def test_row_by_itself_is_ranked_as_many_at_once_are(
-    running: list[tuple[int, int, int]], gpu: int, strategy: PlacementStrategy, qos: QosClass
+    running: list[tuple[int, int, int]], gpu: int, strategy: PlacementStrategy, qos: QosClass, seen: int
 ) -> None:
     cluster = Workloads()
+    for number in range(seen):
+        cluster.delete_pod(cluster.add_pod(pod(f"seen-{number}", cpu=4, memory=8, gpu=1, qos=qos)))
     for number, policy in enumerate(["restricted", "none", "best-effort", "single-numa-node"]):
         zone = amounts(cpu=16, memory=64, gpu=2)
         cluster.add_node(f"n{number}", zone, zone, policy=policy)
@@ -55,6 +65,10 @@ def test_row_by_itself_is_ranked_as_many_at_once_are(
             rows = np.flatnonzero(self._eligible)
             compared.append((self._evaluated(rows).tolist(), [self._rank(row) for row in rows.tolist()]))
             super()._look_at_all()
+            together = self._ranking.by_row.copy()
+            for row in rows.tolist():
+                self._look_again(array("q", [row]))
+            assert self._ranking.by_row.tolist() == together.tolist()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placer, "FeasibleNodes", Compared)

@@ -29,6 +29,7 @@ from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import Payload, PodDeleted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
+from kaicore.rules.state.restore_point import RestorePoint
 from kaicore.rules.state.unlogged import fold_unlogged
 
 #: What the rehearsal's own events are called; streams of this name have no version that any decision depends on.
@@ -75,10 +76,10 @@ class Rehearsal:
         """
         amendment = amendment or _NONE
         state = self._state()
-        before = _Remembered(state, uid)
-        undo = amendment.undo
+        restore_point = RestorePoint(state, state.pods[uid].group)
+        undo, recorded_at = amendment.undo, state.recorded_at
         self._fold(state, amendment.facts)
-        now = max(amendment.until, before.recorded_at)
+        now = max(amendment.until, recorded_at)
         try:
             start, spoilt = self._start(state, uid, now=now, evicts=amendment.evicts)
         except Exception:
@@ -88,7 +89,7 @@ class Rehearsal:
             self._copy = None
         else:
             self._fold(state, undo)
-            before.put_back(state)
+            restore_point.restore()
         return start
 
     def _state(self) -> ClusterState:
@@ -129,29 +130,6 @@ class Rehearsal:
             event_id = derived_id(_STREAM, str(state.position + 1))
             new = NewEvent(event_id, _STREAM, fact, actor=_STREAM, occurred_at=state.recorded_at)
             fold_unlogged(state, new, recorded_at=state.recorded_at)
-
-
-class _Remembered:
-    """What facts that are taken back leave behind, and what it was before."""
-
-    def __init__(self, state: ClusterState, uid: str) -> None:
-        context, index = state.context, state.workload_index
-        self.position, self.recorded_at, self.occurred_at = context.position, context.recorded_at, context.occurred_at
-        self._changes = dict(state.rejections.changes)
-        self._rejections = dict(state.rejections.by_node)
-        self._readiness = msgspec.msgpack.encode(state.node_readiness)
-        key = state.pods[uid].group
-        group = state.groups.get(key)
-        together = () if group is None else group.together
-        self._workloads = index.records({key, *together, *index.needed_by.get(key, ())})
-
-    def put_back(self, state: ClusterState) -> None:
-        context = state.context
-        context.position, context.recorded_at, context.occurred_at = self.position, self.recorded_at, self.occurred_at
-        state.rejections.changes, state.rejections.by_node = self._changes, self._rejections
-        state.node_readiness = msgspec.msgpack.decode(self._readiness, type=type(state.node_readiness))
-        there = state.workload_index.workloads
-        state.workload_index.restore([record for record in self._workloads if record.key in there])
 
 
 #: So many changes that help are enough.

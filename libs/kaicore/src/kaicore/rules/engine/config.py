@@ -26,21 +26,21 @@ MOST_RECENT_DAYS = 30
 
 
 class PlacementStrategy(StrEnum):
-    """Which of the nodes that can take a pod is preferred."""
+    """The order of preference among the nodes that can take a pod."""
 
     BINPACK = "binpack"
     SPREAD = "spread"
 
 
 class Evaluator(StrEnum):
-    """Which rule predicts what kubelets admit."""
+    """The rule that predicts the admissions of kubelets."""
 
     KUBELET = "kubelet"
     COUNTING = "counting"
 
 
 class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the kubelets of some nodes are set to, where they do not publish it, or not rightly.
+    """The settings of some nodes' kubelets, where they do not publish them, or not rightly.
 
     Attributes:
         match_labels: the nodes that have all these labels.
@@ -52,7 +52,7 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         threads_per_core: CPUs per core.
         zones_per_socket: zones per socket, which `align-by-socket` needs to know.
         memory_manager: whether the memory manager's policy is `Static`.
-        version: the version whose rules they follow, such as `1.36`, whatever they report.
+        version: the version with the rules that they follow, such as `1.36`, whatever they report.
         feature_gates: by name, which of the feature gates that matter here (`kubelet_versions.GATES`) are on or off.
     """
 
@@ -99,7 +99,7 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
 
 class Backfill(StrEnum):
-    """What may start before a group that came first and does not fit (decision 0660).
+    """The work that may start before a group that came first and does not fit (decision 0660).
 
     `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room.
     """
@@ -109,7 +109,7 @@ class Backfill(StrEnum):
 
 
 class Action(StrEnum):
-    """What a cycle does, one after the other.
+    """The actions of a cycle, one after the other.
 
     `ALLOCATE` starts what fits. `CONSOLIDATE` moves running pods so that something fits; each of them fits elsewhere.
     `RECLAIM` takes back what other queues use beyond their share. `PREEMPT` makes way for higher priority in the same
@@ -155,7 +155,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         consolidate_cooldown_us: how long a group that was moved is not moved again; a day at most.
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
-        nomination_us: how long room is reserved for a pod whose victims do not go.
+        nomination_us: how long room is reserved for a pod while its victims do not go.
         replace_failed_nodes: whether pods on failed nodes are placed anew beside the others of their group, for groups
             with a topology constraint (Kueue's gate TASFailedNodeReplacement).
         replace_on_pod_termination: whether a node that is not ready has failed as soon as pods of the group are

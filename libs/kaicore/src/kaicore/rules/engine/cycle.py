@@ -55,9 +55,9 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     promise.run()
     Provision(session).run()
     cycle_input.accounts.undo(before)
-    result = session.result()
-    session.end()
-    return result
+    # It has the session, which would be left to the collector.
+    session.promise = None
+    return session.result()
 
 
 def _actions(session: Session) -> Iterator[CycleAction]:

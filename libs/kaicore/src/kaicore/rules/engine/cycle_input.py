@@ -36,7 +36,7 @@ class MisalignedPod:
 
 
 class NodeFailure(StrEnum):
-    """Why a node counts as failed."""
+    """The failure of a node."""
 
     DELETED = "Deleted"
     NOT_READY = "NotReady"
@@ -89,7 +89,7 @@ class GivenDevices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CycleInput:
-    """What a cycle decides on; nothing of it is changed.
+    """The input of one cycle; nothing of it is changed.
 
     Attributes:
         columns: all nodes; the cycle copies what it changes.

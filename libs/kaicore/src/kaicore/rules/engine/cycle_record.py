@@ -1,6 +1,6 @@
 """The record of a cycle's decisions so far, batch by batch, in the form of the log."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kaicore.rules.engine.constraints.supplies import PodDevices
 from kaicore.rules.engine.cycle_input import CycleInput, MisalignedPod
@@ -32,6 +32,9 @@ from kaicore.rules.reasons.reason import Reason
 _NO_VOLUMES: dict[str, str] = {}
 _NO_DEVICES = PodDevices({})
 
+#: The rank of a pod, and the domains of its node; see `PodPlaced`.
+TopologyPlace = tuple[int, dict[str, str]]
+
 
 class CycleRecord:
     """Writes down decisions in the order in which they are made.
@@ -46,20 +49,17 @@ class CycleRecord:
         *,
         pods: CyclePods,
         nodes: Sequence[str],
-        topology_place: Callable[[Assignment], tuple[int, dict[str, str]]],
     ) -> None:
         """Args:
         cycle_input: what the cycle decides on.
         pods: looks up the cycle's pods.
         nodes: names of the nodes, by row.
-        topology_place: returns the rank of a pod, and its node's domains; see `PodPlaced`.
         """
         self.evicted: dict[str, EvictionDecided] = {}
         self._input = cycle_input
         self._cycle = cycle_input.cycle
         self._pods = pods
         self._nodes = nodes
-        self._topology_place = topology_place
         self._batches: list[DecisionBatch] = []
         #: Volumes that this cycle has given to claims, by `namespace/name`.
         self._volumes: dict[str, str] = {}
@@ -67,20 +67,26 @@ class CycleRecord:
 
     @property
     def batches(self) -> int:
-        """How many batches there are, which is the number of the next one."""
+        """The number of batches so far, which is the next one's number."""
         return len(self._batches)
 
     def place(
-        self, assignments: Sequence[Assignment], cleared: Sequence[NominationCleared], *, depends_on: int
+        self,
+        assignments: Sequence[Assignment],
+        cleared: Sequence[NominationCleared],
+        places: Sequence[TopologyPlace],
+        *,
+        depends_on: int,
     ) -> None:
         """Record that pods are placed, and which nominations that clears.
 
         Args:
             assignments: where the pods go.
             cleared: the nominations.
+            places: of each assignment in its group's topology.
             depends_on: number of the batch without which this does not hold; -1 if there is none.
         """
-        placed = [self._placed(assignment) for assignment in assignments]
+        placed = [self._placed(assignment, place) for assignment, place in zip(assignments, places, strict=True)]
         self._add([*cleared, *placed], depends_on=depends_on)
 
     def nominate(
@@ -96,6 +102,10 @@ class CycleRecord:
     def evict(self, evictions: Sequence[EvictionDecided]) -> None:
         """Record that pods are evicted although no other pod gets their room."""
         self._add(evictions)
+
+    def count_evicted(self, eviction: EvictionDecided) -> None:
+        """Count a pod as evicted; its batch is recorded once all of it is decided."""
+        self.evicted[eviction.uid] = eviction
 
     def clear(self, cleared: Sequence[NominationCleared]) -> None:
         """Record that room is no longer reserved."""
@@ -209,7 +219,7 @@ class CycleRecord:
     def _add(self, decisions: Iterable[Decision], *, depends_on: int = -1) -> None:
         self._batches.append(DecisionBatch(tuple(decisions), depends_on))
 
-    def _placed(self, assignment: Assignment) -> PodPlaced:
+    def _placed(self, assignment: Assignment, place: TopologyPlace) -> PodPlaced:
         pod, node = assignment.member.pod, self._nodes[assignment.row]
         pod_class = assignment.pod_class.key
         claims: tuple[str, ...] = ()
@@ -221,7 +231,7 @@ class CycleRecord:
         devices = _NO_DEVICES
         if pod.resource_claims or assignment.devices:
             devices = self._input.given_devices(pod, assignment.devices)
-        rank, domains = self._topology_place(assignment)
+        rank, domains = place
         provisioning = self._input.provisioning
         request = provisioning.get(assignment.member.group) if provisioning else None
         consumed = request if request is not None and request.answered else None

@@ -31,7 +31,7 @@ _Kind = TypeVar("_Kind", PodPlaced, PodNominated, NominationCleared, EvictionDec
 
 
 class EvictionReason(StrEnum):
-    """Why a running pod is evicted."""
+    """The reason for which a running pod is evicted."""
 
     CONSOLIDATED = "Consolidated"
     RECLAIMED = "Reclaimed"
@@ -42,7 +42,7 @@ class EvictionReason(StrEnum):
 
 
 class ClearReason(StrEnum):
-    """Why room is no longer reserved for a pod: its own, or that of a pod without which its group cannot start."""
+    """The reason for which room is no longer reserved for a pod, or for one without which its group cannot start."""
 
     TAKEN = "TakenByHigherPriority"
     NO_LONGER_FITS = "NoLongerFits"
@@ -51,7 +51,7 @@ class ClearReason(StrEnum):
 
 
 class GiveUpReason(StrEnum):
-    """Why room is no longer promised to a group that still waits."""
+    """The reason for which room is no longer promised to a group that still waits."""
 
     NOT_OWED = "its queue no longer has a right to so much"
     NO_LONGER_FITS = "it would not fit on the nodes that there are, whatever ends"
@@ -64,7 +64,7 @@ class GiveUpReason(StrEnum):
 
 
 class WithdrawalReason(StrEnum):
-    """Why a ProvisioningRequest is of no use any more."""
+    """The reason for which a ProvisioningRequest is of no use any more."""
 
     STARTED = "Started"
     GONE = "Gone"
@@ -86,7 +86,7 @@ class DecisionBatch(msgspec.Struct, frozen=True):
 
 
 class CycleResult(msgspec.Struct, frozen=True):
-    """What a cycle decided.
+    """The decisions of a cycle, and the reasons of what it left.
 
     Attributes:
         batches: in the order in which they were decided.

@@ -50,6 +50,9 @@ class GangPlanner:
         self._class_reasons = class_reasons
         #: How many pods this cycle decided to evict, by group and leaf.
         self._evicted: dict[str, dict[str, int]] = {}
+        #: By group, the step that they were worked out for, and how many pods it has by class, and its requests.
+        self._class_counts: dict[str, tuple[Step, Counter[str]]] = {}
+        self._requests: dict[str, tuple[Step, Amounts]] = {}
 
     def joint_steps(self, pending_group: PendingGroup) -> tuple[list[tuple[PendingGroup, Step]], tuple[Reason, ...]]:
         """Return what must start at once for a group to go on, or why it cannot."""
@@ -90,6 +93,11 @@ class GangPlanner:
                 keys += [other for other in workload.group.together if other not in keys]
         return keys
 
+    def companions(self, workload: Workload) -> list[Workload]:
+        """Return the groups with pods that start together with a group, itself included."""
+        workloads = self._input.workloads
+        return [workloads[key] for key in self.started_with([workload.group.key]) if key in workloads]
+
     def lacking_with(self, pending_group: PendingGroup) -> list[str]:
         """Return the keys of the other groups without their minimum that a group can only start at once with."""
         if not pending_group.step().gang:
@@ -123,15 +131,18 @@ class GangPlanner:
 
     def request_of(self, pending_group: PendingGroup) -> Amounts:
         """Return what the next step of a group requests; not to be changed."""
-        if pending_group.request is None:
-            pending_group.request = self._pods.requests_of_classes(self.class_counts_of(pending_group))
-        return pending_group.request
+        step, known = pending_group.step(), self._requests.get(pending_group.key)
+        if known is None or known[0] is not step:
+            known = step, self._pods.requests_of_classes(self.class_counts_of(pending_group))
+            self._requests[pending_group.key] = known
+        return known[1]
 
     def class_counts_of(self, pending_group: PendingGroup) -> Counter[str]:
         """Return how many pods of each class the next step of a group has; not to be changed."""
-        if pending_group.class_counts is None:
-            pending_group.class_counts = self._pods.class_counts(pending_group.step().members)
-        return pending_group.class_counts
+        step, known = pending_group.step(), self._class_counts.get(pending_group.key)
+        if known is None or known[0] is not step:
+            known = self._class_counts[pending_group.key] = step, self._pods.class_counts(step.members)
+        return known[1]
 
     def requests_of(self, steps: Steps) -> list[tuple[Group, Amounts]]:
         """Return what steps request of the queues, by group."""

@@ -1,11 +1,9 @@
 """A group in a cycle: the pods that may still start, and the cycle's decisions about it so far."""
 
-from collections import Counter
 from collections.abc import Iterable
 
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.workload import Member, Step, Workload
-from kaicore.rules.model.pod import Amounts
 from kaicore.rules.reasons.reason import Reason
 
 
@@ -26,15 +24,12 @@ class PendingGroup:
         reasons: why it goes no further.
         blocked: whether this cycle is done with it.
         deferred: whether it fits where another replica is to decide first, and waits for that.
-        class_counts: how many pods of each class its next step has; None until it is worked out.
-        request: what its next step asks for; None until it is worked out.
     """
 
     __slots__ = (
         "_step",
         "assignments",
         "blocked",
-        "class_counts",
         "counts",
         "deferred",
         "group",
@@ -42,7 +37,6 @@ class PendingGroup:
         "key",
         "nominated",
         "reasons",
-        "request",
         "started_by",
         "waiting",
         "workload",
@@ -62,8 +56,6 @@ class PendingGroup:
         self.blocked = False
         self.deferred = False
         self._step: Step | None = None
-        self.class_counts: Counter[str] | None = None
-        self.request: Amounts | None = None
 
     def step(self) -> Step:
         """Return what is to start next."""
@@ -73,7 +65,7 @@ class PendingGroup:
 
     def forget_step(self) -> None:
         """Work out the next step anew, since the group's pods have changed."""
-        self._step = self.class_counts = self.request = None
+        self._step = None
 
     def take(self, members: Iterable[Member]) -> None:
         """Count pods of a step as started, or as nominated."""

@@ -79,5 +79,5 @@ class StandingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def answered(self) -> bool:
-        """Whether an autoscaler is at it: nodes that come may be its, some time before they are told to be."""
+        """Whether an autoscaler is at it: nodes that come may be its, some time before they are reported as such."""
         return self.stage in ("accepted", "provisioned") and not self.ended

@@ -5,7 +5,7 @@ may still take it: the reservation is suspended while the group is tried, and re
 groups that start together room is reserved for all or for none: they are searched for victims together.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 
@@ -16,10 +16,11 @@ from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.cycle_record import CycleRecord
 from kaicore.rules.engine.decisions import ClearReason
-from kaicore.rules.engine.gang_planner import Steps
+from kaicore.rules.engine.gang_planner import GangPlanner, Steps
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.topology.step_placer import StepPlacer
 from kaicore.rules.engine.workload import Member, Nomination
 from kaicore.rules.events.payloads import NominationCleared
 
@@ -39,8 +40,9 @@ class Reservations:
         nodes: NodeTimeline,
         pending_groups: Mapping[str, PendingGroup],
         record: CycleRecord,
-        are_allowed: Callable[[str, Mapping[str, int]], bool],
-        lacking_with: Callable[[PendingGroup], Iterable[str]],
+        reserved: dict[str, list[Assignment]],
+        step_placer: StepPlacer,
+        gangs: GangPlanner,
     ) -> None:
         """Args:
         cycle_input: what the cycle decides on.
@@ -49,8 +51,9 @@ class Reservations:
         nodes: now and in the future.
         pending_groups: groups with waiting pods, by key.
         record: what was decided so far.
-        are_allowed: tells whether a group, by its key, lets pods, by their uids, be on rows by its constraints.
-        lacking_with: returns the keys of the groups without their minimum that a group can only start at once with.
+        reserved: empty, for the reservations by group; others may read it.
+        step_placer: knows where the constraints of groups let their pods be.
+        gangs: plans what starts at once.
         """
         self._input = cycle_input
         self._config = config
@@ -59,9 +62,9 @@ class Reservations:
         self._nodes = nodes
         self._pending_groups = pending_groups
         self._record = record
-        self._are_allowed = are_allowed
-        self._lacking_with = lacking_with
-        self._by_group: dict[str, list[Assignment]] = {}
+        self._step_placer = step_placer
+        self._gangs = gangs
+        self._by_group = reserved
         #: Keys of groups for which this cycle has decided to reserve room.
         self._new: set[str] = set()
         #: Groups for which another scheduler reserved room where no pod is leaving.
@@ -104,7 +107,7 @@ class Reservations:
             pending_group = self._pending_groups[key]
             if not pending_group.group.together or key in self._new:
                 continue
-            lacking = [one for one in self._lacking_with(pending_group) if one not in self._by_group]
+            lacking = [one for one in self._gangs.lacking_with(pending_group) if one not in self._by_group]
             if any(not by or one in by for one in lacking):
                 self.suspend([pending_group])
                 if self._nodes.has_future:
@@ -346,6 +349,10 @@ class Reservations:
         assignment = future.place_on(member, row)
         future.statement.rollback(savepoint)
         return assignment
+
+    def _are_allowed(self, key: str, rows: Mapping[str, int]) -> bool:
+        """Tell whether a group, by its key, lets pods, by their uids, be on rows by its constraints."""
+        return self._step_placer.are_allowed(key, rows, self._nodes.now)
 
     @cached_property
     def _rows_with_leaving(self) -> set[int]:

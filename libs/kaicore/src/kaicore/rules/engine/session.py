@@ -1,36 +1,37 @@
-"""The session of one cycle, shared by its actions: the groups, the nodes, the accounts, and the decisions so far."""
+"""The session of one cycle, shared by its actions: the groups, the nodes, the accounts, and the decisions so far.
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+No part of a session refers to it, and each is made of what was there before: a session ends when nobody has it any
+more, and its nodes, which are large, with it. Only what is promised has the session, and is let go first.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Protocol
 
 import msgspec
-import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.doubts import Doubts, TrustingDoubts
 from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.constraints.numa_verdicts import configure_kubelets
 from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.cycle_placers import CyclePlacers
 from kaicore.rules.engine.cycle_pods import CyclePods
-from kaicore.rules.engine.cycle_record import CycleRecord
+from kaicore.rules.engine.cycle_record import CycleRecord, TopologyPlace
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
+from kaicore.rules.engine.gang_planner import GangPlanner, Steps
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
-from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, Placer, PlacingObserver
+from kaicore.rules.engine.placement.placer import Assignment, Placer, PlacingObserver
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.placement.room_for_work import RoomForWork
-from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.readiness import pending_groups
 from kaicore.rules.engine.reservations import Reservations, Suspended
 from kaicore.rules.engine.topology.cycle_topologies import CycleTopologies
 from kaicore.rules.engine.topology.step_placer import StepPlacer
 from kaicore.rules.engine.victims.eviction_cost import FailureAccounts
 from kaicore.rules.engine.victims.running_groups import RunningGroups
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.workload import Member
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.numa.columns import Flags
@@ -41,15 +42,6 @@ from kaicore.rules.reasons.reason import Reason
 
 #: Of pods without topology constraints; one for all of them, never changed.
 _NO_DOMAINS: dict[str, str] = {}
-
-#: For so long after its creation a pod is left to wait for a replica that may be filling the nodes that it would get.
-_PATIENCE_US = 2_000_000
-
-#: A replica that has not decided about a pod so long after its creation is not waited for by pods that are older.
-_STUCK_US = 60_000_000
-
-#: Instead of a number of other replicas' claims: all, also of those that are stuck.
-_ALL = -1
 
 
 class PromisedStart(Protocol):
@@ -62,7 +54,7 @@ class PromisedStart(Protocol):
 
     @property
     def reason(self) -> WouldDelay:
-        """Why other groups wait for this one."""
+        """The reason for which other groups wait for this one."""
 
     @property
     def names(self) -> list[str]:
@@ -90,6 +82,7 @@ class Session:
         failures: how many failures Jobs still bear.
         pods: looks up pods.
         pending_groups: groups with waiting pods, by key.
+        placers: on the nodes as they are now, some or all of them.
         nodes: the nodes now and in the future.
         gangs: plans what starts at once.
         reservations: the room that is reserved for nominated pods.
@@ -98,7 +91,7 @@ class Session:
         record: what was decided so far.
         class_reasons: why no node is for a class, by its key, once a pod of it found none.
         observer: looks on; None for nobody.
-        steps_left: how many more sets of victims the searches may try.
+        steps_left: how many more sets of victims the searches may try (`count_tried`).
         promise: the start that is promised to a group, which others must not delay; None where there is none.
     """
 
@@ -111,23 +104,13 @@ class Session:
         self.accounts = cycle_input.accounts
         self.budgets = cycle_input.budgets.copy()
         self.failures = FailureAccounts(cycle_input.failures_left, cycle_input.leaving)
+        self.steps_left = config.search_steps
+        self.class_reasons: dict[str, tuple[Reason, ...]] = {}
+        self.promise: PromisedStart | None = None
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
-        self._doubts: Doubts | None = None
-        self._left_by_claims: dict[int, Flags | None] = {}
-        self._beside_by_claims: dict[int, Placer | None] = {}
-        columns = cycle_input.columns.copy()
-        if config.node_pool is not None:
-            columns.present = columns.present & in_pool(columns, config)
-        configure_kubelets(columns, config)
-        for class_key in sorted(self.pods.classes):
-            columns.vector(self.pods.classes[class_key].requests)
-        self._room = self._room_for_work(columns)
-        self.nodes = NodeTimeline(columns, now=self._placer_now, placer=self._placer, leaving=self._leaving)
-        self.class_reasons: dict[str, tuple[Reason, ...]] = {}
-        self.steps_left = config.search_steps
-        self.promise: PromisedStart | None = None
-        self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, topology_place=self._topology_place)
+        columns = _nodes_of(cycle_input, config, self.pods)
+        self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names)
         self.gangs = GangPlanner(
             cycle_input,
             config,
@@ -135,6 +118,21 @@ class Session:
             pending_groups=self.pending_groups,
             class_reasons=self.class_reasons,
         )
+        #: Written by the reservations only.
+        reserved: dict[str, list[Assignment]] = {}
+        self.topologies = CycleTopologies(
+            cycle_input, pending_groups=self.pending_groups, reserved=reserved, evicted=self.record.evicted
+        )
+        self.step_placer = StepPlacer(
+            topologies=self.topologies,
+            gangs=self.gangs,
+            pending_groups=self.pending_groups,
+            class_key=self.pods.key_of,
+            strategy=config.topology_strategy,
+        )
+        self.placers = CyclePlacers(cycle_input, config, columns, pods=self.pods, observer=observer)
+        leaving = partial(_leaving, cycle_input, self.pods, self.pending_groups, self.record.evicted)
+        self.nodes = NodeTimeline(self.placers.now, placer=self.placers.certain, leaving=leaving)
         self.reservations = Reservations(
             cycle_input,
             config,
@@ -142,39 +140,10 @@ class Session:
             nodes=self.nodes,
             pending_groups=self.pending_groups,
             record=self.record,
-            are_allowed=lambda key, rows: self.step_placer.are_allowed(key, rows, self.nodes.now),
-            lacking_with=self.gangs.lacking_with,
+            reserved=reserved,
+            step_placer=self.step_placer,
+            gangs=self.gangs,
         )
-        self.topologies = CycleTopologies(
-            cycle_input,
-            pending_groups=self.pending_groups,
-            reservations=self.reservations,
-            evicted=self.record.evicted,
-        )
-        self.step_placer = StepPlacer(
-            topology_of=self.topologies.of,
-            companions=self._companions,
-            placed=self.topologies.placed,
-            may_stay=self.topologies.may_stay,
-            ranks_of=self.topologies.ranks,
-            pending_groups=self.pending_groups,
-            class_key=self.pods.key_of,
-            strategy=config.topology_strategy,
-        )
-
-    def end(self) -> None:
-        """Let go of all; the session must not be asked any more.
-
-        Its parts know of each other. As they are, only the garbage collector would find them, and they are large.
-        """
-        vars(self).clear()
-
-    def _room_for_work(self, columns: NodeColumns) -> RoomForWork | None:
-        """Return the room for recent work as the cycle begins; None in a cycle without a waiting pod with devices."""
-        waiting = self.pods.classes.values()
-        if not self.cycle_input.recent_work or not any(one.size[0] or one.devices.wanted for one in waiting):
-            return None
-        return RoomForWork(self.cycle_input.recent_work, columns)
 
     def start(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> None:
         """Decide that steps start.
@@ -195,7 +164,7 @@ class Session:
             pending_group.take(step.members)
             if step.gang:
                 pending_group.started_by = self.record.batches
-        self.record.place(assignments, cleared, depends_on=depends_on)
+        self.record.place(assignments, cleared, list(self._places(assignments)), depends_on=depends_on)
         by_group = _by_group(assignments)
         for pending_group, _ in steps:
             pending_group.assignments += by_group.get(pending_group.key, [])
@@ -248,6 +217,18 @@ class Session:
         self.budgets.take(members, sign=sign)
         self.failures.take(members, sign=sign)
 
+    def placer_now_on(self, rows: Flags) -> Placer:
+        """Return a placer on some of the nodes as they are now."""
+        return self.placers.on(rows)
+
+    def placer_ahead(self) -> Placer:
+        """Return a placer on another copy of the nodes as they are now, with all that is reserved."""
+        return self.placers.ahead()
+
+    def count_tried(self) -> None:
+        """Count one more set of victims as tried."""
+        self.steps_left -= 1
+
     def never_fits(self, class_key: str) -> bool:
         """Tell from a class's reasons whether its pods fit nowhere, whatever pods end."""
         reasons = self.class_reasons.get(class_key, ())
@@ -262,8 +243,8 @@ class Session:
 
     def result(self) -> CycleResult:
         """Return what was decided, and what is left, with the reasons."""
-        if self._doubts is not None and self._doubts.due:
-            self.record.wait_until(self._doubts.due)
+        if self.placers.due:
+            self.record.wait_until(self.placers.due)
         return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
 
     @cached_property
@@ -271,144 +252,22 @@ class Session:
         """The groups that run and may be preempted, as the cycle found them."""
         return RunningGroups(self.cycle_input.running, scheduler_name=self.config.scheduler_name)
 
-    def _topology_place(self, assignment: Assignment) -> tuple[int, dict[str, str]]:
-        """Return the rank of a pod that is placed, and the domains of its node; nothing without a constraint."""
-        member = assignment.member
-        workload = self.cycle_input.workloads[member.group]
-        topology = self.topologies.of(workload) if workload.constrained else None
-        if topology is None:
-            return NO_RANK, _NO_DOMAINS
-        return self.step_placer.ranks.get(member.pod.uid, NO_RANK), topology.domains_of(assignment.row)
-
-    def _companions(self, workload: Workload) -> Iterable[Workload]:
-        """Return the groups that start together with a group, itself included."""
-        workloads = self.cycle_input.workloads
-        return [workloads[key] for key in self.gangs.started_with([workload.group.key]) if key in workloads]
-
-    def placers_now(self, steps: Steps) -> Iterator[Placer]:
-        """Yield what places steps on the nodes as they are now, one after the other until they find a place.
-
-        1. Where no other replica is to decide first: about what became free there (`ExcludedNodes.left_to_others`), and
-           about pods that came before these, or about any as long as these have not waited for long
-           (`ExcludedNodes.wanted_by_others`).
-        2. Everywhere; what it places is not to start where another replica is to decide first.
-        3. Everywhere, with pods taken to get what they are accounted to hold, if a node was refused only for what pods
-           of the same steps get (`TrustingDoubts`).
-        """
-        nodes, doubts = self.nodes, self._doubts
-        if doubts is not None:
-            doubts.since = nodes.statement.savepoint()
-        beside_others = self._beside_others(self._claims_before(members_of(steps)))
-        if beside_others is not None:
-            yield beside_others
-        yield nodes.now
-        if doubts is None:
-            return
-        if doubts.were_of_companions(
-            self.pods.class_of(member).aligned.without(frozenset(self.config.ignore_list))
-            for member in members_of(steps)
-        ):
-            placer, trusting = self._trusting
-            trusting.since = nodes.statement.savepoint()
-            yield placer
-
-    def defers(self, assignments: Sequence[Assignment]) -> bool:
-        """Tell whether pods are not to start on their rows before another replica has decided about what is free there.
-
-        Whoever takes the nodes of others before it knows what their owners make of them decides in vain.
-        """
-        left = self._left_to_others(self._claims_before(assignment.member for assignment in assignments))
-        return left is not None and any(left[assignment.row] for assignment in assignments)
-
-    def _claims_before(self, members: Iterable[Member]) -> int:
-        """Return of how many of `_claims` some pods wait for the replicas: all that are as old as the oldest of them.
-
-        Pods that were created a moment ago wait for all (`_ALL`). Who waited for others' younger pods, too, might wait
-        for ever.
-        """
-        if self.cycle_input.excluded_nodes.wanted_by_others is None:
-            return 0
-        now, created = self.cycle_input.now, [member.pod.created_at for member in members]
-        if all(0 <= now - at * 1_000_000 < _PATIENCE_US for at in created):
-            return _ALL
-        return bisect_right(self._claims, min(created))
-
-    @cached_property
-    def _claims(self) -> list[int]:
-        """The times of `ExcludedNodes.wanted_by_others`, sorted, each once; without those of replicas that are stuck.
-
-        There are no more than there are other replicas.
-        """
-        wanted, since = self.cycle_input.excluded_nodes.wanted_by_others, self.cycle_input.now - _STUCK_US
-        times: list[int] = [] if wanted is None else np.unique(wanted).tolist()
-        return [at for at in times if at < NO_CLAIM and at * 1_000_000 > since]
-
-    def _left_to_others(self, claims: int) -> Flags | None:
-        """Return the rows where other replicas are to decide first: about the first so many of `_claims`, too."""
-        if claims not in self._left_by_claims:
-            excluded = self.cycle_input.excluded_nodes
-            left, wanted = excluded.left_to_others, excluded.wanted_by_others
-            if wanted is not None and claims:
-                first, last = (0, NO_CLAIM - 1) if claims == _ALL else (self._claims[0], self._claims[claims - 1])
-                closed = (wanted >= first) & (wanted <= last)
-                left = closed if left is None else left | closed
-            self._left_by_claims[claims] = left if left is not None and left.any() else None
-        return self._left_by_claims[claims]
-
-    def _beside_others(self, claims: int) -> Placer | None:
-        """Return what places pods where no other replica is to decide first; None where no row is left to others."""
-        if claims not in self._beside_by_claims:
-            left = self._left_to_others(claims)
-            self._beside_by_claims[claims] = None if left is None else self.placer_now_on(~left)
-        return self._beside_by_claims[claims]
-
-    @cached_property
-    def _trusting(self) -> tuple[Placer, Doubts]:
-        matters = self.cycle_input.matters
-        assert matters is not None, "asked where there are doubts"
-        doubts = TrustingDoubts(matters, self.nodes.statement)
-        return self._placer(self.nodes.statement, doubts), doubts
-
-    def placer_now_on(self, rows: Flags) -> Placer:
-        """Return what places pods on some of the nodes as they are now."""
-        return self._placer(self.nodes.statement, self._doubts, rows=rows)
-
-    def placer_ahead(self) -> Placer:
-        """Return what places pods on another copy of the nodes as they are now, with all that is reserved."""
-        return self._placer(Statement(self.nodes.columns.copy(), like=self.nodes.statement))
-
-    def _placer_now(self, statement: Statement) -> Placer:
-        """Return a placer that puts a pod only where it fits whatever is not known yet."""
-        matters = self.cycle_input.matters
-        self._doubts = None if matters is None else Doubts(matters, statement)
-        return self._placer(statement, self._doubts)
-
-    def _placer(self, statement: Statement, doubts: Doubts | None = None, *, rows: Flags | None = None) -> Placer:
-        return Placer(
-            statement,
-            self.pods.class_of,
-            self.cycle_input.excluded_nodes,
-            self.config,
-            doubts,
-            rows=rows,
-            observer=self.observer,
-            room=self._room,
-        )
+    def _places(self, assignments: Sequence[Assignment]) -> Iterator[TopologyPlace]:
+        """Yield the rank of each pod that is placed, and the domains of its node; nothing without a constraint."""
+        for assignment in assignments:
+            member = assignment.member
+            workload = self.cycle_input.workloads[member.group]
+            topology = self.topologies.of(workload) if workload.constrained else None
+            if topology is None:
+                yield NO_RANK, _NO_DOMAINS
+            else:
+                yield self.step_placer.ranks.get(member.pod.uid, NO_RANK), topology.domains_of(assignment.row)
 
     def _release(self, member: Member, eviction: EvictionDecided) -> None:
         """Count a pod as leaving: it holds its node until it is gone."""
-        self.record.evicted[eviction.uid] = eviction
+        self.record.count_evicted(eviction)
         self.gangs.lose(member)
         self.nodes.statement.let_go(self.pods.charge_of(member))
-
-    def _leaving(self) -> Iterable[PodCharge]:
-        """Yield the pods that leave: those that did before the cycle, and those that it evicts."""
-        for member in self.cycle_input.leaving:
-            yield self.pods.charge_of(member)
-        for pending_group in self.pending_groups.values():
-            for member in pending_group.workload.active.values():
-                if member.pod.uid in self.record.evicted:
-                    yield self.pods.charge_of(member)
 
     def _waits_for_victims(self, reserved: Sequence[Assignment]) -> Reason:
         names = self.nodes.columns.names
@@ -417,6 +276,29 @@ class Session:
             example=min((names[assignment.row] for assignment in reserved), default=""),
             pods=len(reserved),
         )
+
+
+def _nodes_of(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> NodeColumns:
+    """Return the cycle's own copy of the nodes, with a column for every resource that a waiting pod asks for."""
+    columns = cycle_input.columns.copy()
+    if config.node_pool is not None:
+        columns.present = columns.present & in_pool(columns, config)
+    configure_kubelets(columns, config)
+    for class_key in sorted(pods.classes):
+        columns.vector(pods.classes[class_key].requests)
+    return columns
+
+
+def _leaving(
+    cycle_input: CycleInput, pods: CyclePods, groups: Mapping[str, PendingGroup], evicted: Container[str]
+) -> Iterator[PodCharge]:
+    """Yield the pods that leave: those that did before the cycle, and those of pending groups that it evicts."""
+    for member in cycle_input.leaving:
+        yield pods.charge_of(member)
+    for pending_group in groups.values():
+        for member in pending_group.workload.active.values():
+            if member.pod.uid in evicted:
+                yield pods.charge_of(member)
 
 
 def _by_group(assignments: Sequence[Assignment]) -> dict[str, list[Assignment]]:

@@ -75,7 +75,7 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What starts next, all or nothing.
+    """The pods of a group that start next, all or nothing.
 
     Attributes:
         members: to be placed; empty if nothing is left to start, or not all of it is there yet.
@@ -175,7 +175,7 @@ class Workload:
 
     @property
     def counts(self) -> Counts:
-        """How many pods of each leaf are active or have ended well."""
+        """The number of pods of each leaf that are active or have ended well."""
         return self._counts
 
     @property

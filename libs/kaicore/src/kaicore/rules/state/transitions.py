@@ -94,6 +94,15 @@ class FoldContext:
         """Go on to the next event."""
         self.position, self.recorded_at, self.occurred_at = event.position, event.recorded_at, event.occurred_at
 
+    @property
+    def clock(self) -> tuple[int, int, int]:
+        """The position and the times, for `turn_back`."""
+        return self.position, self.recorded_at, self.occurred_at
+
+    def turn_back(self, clock: tuple[int, int, int]) -> None:
+        """Go back to an earlier event."""
+        self.position, self.recorded_at, self.occurred_at = clock
+
     def topology(self, node: str) -> NodeTopology | None:
         """Return a node's zones; None if it has none."""
         row = self._columns.rows.get(node)

@@ -230,7 +230,7 @@ class Allocate(CycleAction):
                     session.accounts.undo(accounts)
                     self._make_room_for_higher(steps)
                     return self._start_what_is_left(steps[0][0])
-                if outcome.unplaced is None and session.defers(outcome.assignments):
+                if outcome.unplaced is None and session.placers.defers(outcome.assignments):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
                     self._defer(steps)
@@ -277,7 +277,7 @@ class Allocate(CycleAction):
         return bool(steps) and self._start(steps)
 
     def _defer(self, steps: Steps) -> None:
-        """Leave groups for which there is room to a cycle after that of the replica whose nodes it is on."""
+        """Leave groups with room on the nodes of another replica to a cycle after that replica's."""
         for pending_group, _ in steps:
             pending_group.deferred = True
         self.session.record.wait_until(self.session.cycle_input.now + _DEFERRED_US)
@@ -289,7 +289,7 @@ class Allocate(CycleAction):
 
         Those that found room where they delay a promised start are tried beside its nodes.
         """
-        for placer in self.session.placers_now(steps):
+        for placer in self.session.placers.for_steps(steps):
             yield placer, ()
             if takeable:
                 yield placer, takeable

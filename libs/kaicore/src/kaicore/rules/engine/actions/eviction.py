@@ -287,7 +287,7 @@ class EvictionAction(CycleAction, VictimRules):
             pending_group.reasons = (*pending_group.reasons, *news)
 
     def _why_no_room(self, steps: Steps, failure: _Failure) -> tuple[Reason, ...]:
-        """Return why a search found no room: what protects the pods whose eviction might have helped."""
+        """Return why a search found no room: what protects the pods that might have helped."""
         session = self.session
         pending_group, _ = steps[0]
         reasons: list[Reason] = []
@@ -342,15 +342,15 @@ class EvictionAction(CycleAction, VictimRules):
 
     @cached_property
     def _obstacle_of(self) -> dict[str, Obstacle | None]:
-        """Why each running group is not moved, by its key; None for those that may be."""
+        """The obstacle to moving each running group, by its key; None for those that may be moved."""
         session = self.session
         return {one.group.key: obstacle(session, one) for one in session.running_groups.workloads}
 
     @cached_property
     def _obstacles(self) -> tuple[Reason, ...]:
-        """Why some running pods are not moved, whatever that would be good for.
+        """The obstacles to moving running pods, whatever that would be good for.
 
-        How many they are is left out: it changes all the time, and with it what is recorded of all waiting pods.
+        Their number is left out: it changes all the time, and with it what is recorded of all waiting pods.
         """
         obstacles: dict[str, Obstacle] = {}
         for reason in self._obstacle_of.values():

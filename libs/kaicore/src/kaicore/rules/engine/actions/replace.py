@@ -96,7 +96,7 @@ class Replace(CycleAction):
         )
 
     def _stand_ins(self, workload: Workload, leaving: Sequence[Member]) -> list[Member]:
-        """Return the leaving pods whose successors are neither there nor long overdue: they stand for these."""
+        """Return the leaving pods with successors that are neither there nor long overdue: they stand for these."""
         now, patience = self.session.cycle_input.now, self.session.config.nomination_us
         arrived: dict[str, int] = {}
         for member in workload.waiting.values():

@@ -25,7 +25,7 @@ class ConstraintEvaluator:
         pod_class: the class.
         columns: the cycle's own copy.
         fitting: rows that meet its node selector and required node affinity.
-        tolerated: rows whose taints it tolerates.
+        tolerated: rows with taints that it tolerates, or none.
         """
         self._columns = columns
         self._volumes = pod_class.volumes

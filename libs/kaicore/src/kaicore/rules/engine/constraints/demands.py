@@ -30,7 +30,7 @@ class WantedClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceDemand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a pod's resource claims let it go.
+    """The demand of a pod's resource claims: the nodes to which they let it go.
 
     Attributes:
         waits: what has to happen to the pod's claims, or to device classes, before it can go anywhere.
@@ -59,7 +59,7 @@ _UNZONED = tuple(Requirement(label, "DoesNotExist") for label in _ZONE_LABELS)
 
 
 class WantedVolume(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an unbound claim of a storage class with `WaitForFirstConsumer` asks for.
+    """The request of an unbound claim of a storage class with `WaitForFirstConsumer`.
 
     Attributes:
         storage_class: its class.
@@ -93,7 +93,7 @@ class WantedVolume(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class VolumeDemand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a pod's volumes let it go.
+    """The demand of a pod's volumes: the nodes to which they let it go.
 
     Claims are named only where they tell pods apart, so that alike pods with volumes of their own stay one class.
 

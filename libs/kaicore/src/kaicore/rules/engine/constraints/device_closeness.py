@@ -33,7 +33,7 @@ _MOST_ALTERNATIVES = 8
 
 
 class DeviceScore(NamedTuple):
-    """How well a row's devices serve a pod; the more the better.
+    """The score of a row's devices for a pod; the more the better.
 
     Attributes:
         choices: over requests with alternatives, 8 less the place of the alternative that is served, from 0.

@@ -29,7 +29,7 @@ _NOTHING = Holdings()
 
 
 class DeviceRule:
-    """What a class wants of devices, on the rows as they are now."""
+    """The wishes of a class for devices, on the rows as they are now."""
 
     def __init__(self, wanted: Sequence[WantedClaim], columns: NodeColumns, *, among: Flags) -> None:
         """Args:

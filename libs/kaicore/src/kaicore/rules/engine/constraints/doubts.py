@@ -14,12 +14,12 @@ from kaicore.rules.numa.zones import NodeZones
 
 @dataclass(frozen=True, slots=True)
 class EndingPods:
-    """What the pods of a node hold that may end at any moment.
+    """The holdings of a node's pods that may end at any moment.
 
     Attributes:
         amounts: by resource and zone.
-        until: when the first of the node's doubts is over though nothing is told, microseconds since the epoch; 0 where
-            there is none.
+        until: when the first of the node's doubts is over though nothing is reported, microseconds since the epoch; 0
+            where there is none.
     """
 
     amounts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -27,10 +27,10 @@ class EndingPods:
 
 
 class OpenMatters(Protocol):
-    """What the state does not know for certain of nodes."""
+    """The matters that the state does not know for certain of nodes."""
 
     def arrivals(self, row: int) -> tuple[Arrival, ...]:
-        """Return the pods of a row whose zones have not been observed yet, in the order of the decisions."""
+        """Return the pods of a row with zones that have not been observed yet, in the order of the decisions."""
         ...
 
     def ending(self, row: int) -> EndingPods:
@@ -55,9 +55,13 @@ class Doubts:
         #: When the first of the doubts ends by itself for which a pod was refused a node; 0 while there are none.
         self.due = 0
         #: Savepoint of the statement before the pods that are being placed, which start together.
-        self.since = 0
+        self._since = 0
         #: Requests that were refused a node for doubts about pods that start together with them, and no others.
         self._of_companions: set[AlignedRequest] = set()
+
+    def begin_steps(self) -> None:
+        """Take pods that are placed from now on to start together with each other."""
+        self._since = self._statement.savepoint()
 
     def likeness(self, row: int) -> object:
         """Return a key that is equal for two rows of one state exactly when the doubts about them are the same."""
@@ -75,7 +79,7 @@ class Doubts:
     def is_of_companions(self, row: int) -> bool:
         """Tell whether nothing of a row is open but what the pods get that start together now."""
         reserved, _ = self._statement.reserved(row)
-        before = self._statement.arrivals(row, before=self.since)
+        before = self._statement.arrivals(row, before=self._since)
         return not (self._unobserved(row) or before or reserved or self._ends(row).amounts)
 
     def _unobserved(self, row: int) -> tuple[Arrival, ...]:

@@ -24,7 +24,7 @@ class FlavorTolerance(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FlavorDemand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a queue's flavors let a pod go.
+    """The demand of a queue's flavors: the nodes to which they let a pod go.
 
     Attributes:
         queue: name; empty where there is nothing to say.

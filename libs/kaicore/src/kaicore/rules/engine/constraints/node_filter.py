@@ -110,7 +110,7 @@ class RoomFilter:
         return failing
 
     def fails(self, allocatable: Sequence[int], used: Sequence[int]) -> bool:
-        """Tell whether a row fails the rule whose amounts by resource are these."""
+        """Tell whether a row fails the rule with these amounts by resource."""
         for column, amount in self._needs:
             if allocatable[column] - (0 if self._in_all else used[column]) < amount:
                 return True

@@ -66,7 +66,7 @@ _FEW = 16
 
 @dataclass(frozen=True, slots=True)
 class ZoneFit:
-    """What a class meets on some nodes' zones; all of shape (rows,).
+    """The fit of a class on some nodes' zones; all of shape (rows,).
 
     Attributes:
         admit: whether the kubelet admits it.

@@ -104,7 +104,7 @@ class DomainSums:
     """A mark's counts summed over the domains of a label, kept up to date by the marks that it was asked of.
 
     Attributes:
-        codes: each row's domain; -1 for rows whose counts do not count.
+        codes: each row's domain; -1 for rows that are not counted.
         sums: per domain.
     """
 
@@ -116,7 +116,7 @@ class DomainSums:
         """Args:
         values: each row's domain, -1 without, and the domains (`NodeColumns.label_values`).
         counts: by row.
-        counting: rows whose counts count; None for all.
+        counting: rows that are counted; None for all.
         """
         self._domains, names = values
         self.codes: Ints = self._domains if counting is None else np.where(counting, self._domains, -1)

@@ -57,7 +57,7 @@ def pod_rules(pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tole
         pod_class: the class.
         columns: the cycle's own copy.
         fitting: rows that meet the class's node selector and required node affinity.
-        tolerated: rows whose taints it tolerates.
+        tolerated: rows with taints that it tolerates, or none.
     """
     class_rules: list[PodRule] = []
     rules = pod_class.rules
@@ -182,7 +182,7 @@ class _NoMarkInDomain:
         mark: that no pod may have.
         key: makes the domains.
         columns: the cycle's own copy.
-        code: what is told.
+        code: the reason's.
         marks: of the class itself.
         """
         self._sums = columns.marks.sums(mark, key, columns.label_values(key))
@@ -206,7 +206,7 @@ def _pod_anti_affinity(term: PodTerm, columns: NodeColumns, marks: tuple[str, ..
 
 
 def _anti_affinity_of_others(term: CarriedTerm, columns: NodeColumns, marks: tuple[str, ...]) -> _NoMarkInDomain:
-    """No pod may be in the domain whose own anti-affinity selects the class."""
+    """No pod may be in the domain that has an own anti-affinity to the class."""
     return _NoMarkInDomain(term_mark(term), term.topology_key, columns, code=AntiAffinityOfOthers, marks=marks)
 
 

@@ -26,7 +26,7 @@ _Key = TypeVar("_Key")
 
 
 class GivenClaim(NamedTuple):
-    """What a claim of a pod gets in a cycle.
+    """The devices that a claim of a pod gets in a cycle.
 
     Attributes:
         allocation: its devices.
@@ -38,7 +38,7 @@ class GivenClaim(NamedTuple):
 
 
 class PodDevices(NamedTuple):
-    """What becomes of a placed pod's claims.
+    """The devices of a placed pod's claims.
 
     Attributes:
         given: what claims are to be allocated, by name.
@@ -70,7 +70,7 @@ class DeviceSupply:
     def copy(self) -> "DeviceSupply":
         """Return a supply that a cycle can give out."""
         other = copy(self)
-        # What a cycle does is far less than what there is.
+        # A cycle changes far less than there is.
         other._held = Holdings(self._held)  # noqa: SLF001 - of the same class
         other._given = dict(self._given)  # noqa: SLF001
         other.changes = list(self.changes)
@@ -130,7 +130,7 @@ class DeviceSupply:
 
     @property
     def held(self) -> Holdings:
-        """What claims have now."""
+        """The holdings of claims as they are now."""
         return self._held
 
     def pools(self, node: Node) -> tuple[Pool, ...]:
@@ -192,7 +192,7 @@ def _drop(slices: dict[_Key, dict[str, PoolSlice]], key: _Key, name: str) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Which rows can use which volumes of a storage class, as a cycle begins.
+    """The volumes of a storage class that each row can use, as a cycle begins.
 
     Attributes:
         groups: per row, the number of the group of rows that can use the same volumes.
@@ -207,7 +207,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class GivenVolume:
-    """What a claim of a pod gets in a cycle.
+    """The volume that a claim of a pod gets in a cycle.
 
     Attributes:
         name: the volume's; empty where one is provisioned, or where it was decided before the cycle.

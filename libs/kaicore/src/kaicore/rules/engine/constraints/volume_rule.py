@@ -24,7 +24,7 @@ from kaicore.rules.reasons.pods_nearby import NoVolumeLeft, VolumeOutOfReach
 
 
 class VolumeRule:
-    """What a class wants of one storage class, on the rows as they are now.
+    """The wishes of a class for volumes of one storage class, on the rows as they are now.
 
     Attributes:
         binding: whether there is a row where the storage class provisions nothing.

@@ -16,7 +16,7 @@ from kaicore.rules.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, N
 
 
 class AdmissionFilter:
-    """Nodes whose kubelet would reject such a pod; of nodes that are alike, one is asked."""
+    """Nodes where the kubelet would reject such a pod; of nodes that are alike, one is asked."""
 
     def __init__(self, columns: NodeColumns, numa: NumaVerdicts, states: RowStates, *, on_empty: bool = False) -> None:
         """Args:
@@ -70,7 +70,7 @@ class AdmissionFilter:
 
 
 class OwnPolicyFilter:
-    """Nodes whose kubelet would take such a pod, but not as the pod's own policy asks."""
+    """Nodes where the kubelet would take such a pod, but not as the pod's own policy asks."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ _Steps = list[tuple[PendingGroup, Step]]
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """When a group would become schedulable.
+    """The conditions under which a group would become schedulable.
 
     Attributes:
         reasons: `FitsIf` by resource, then `FitsAfter`.

@@ -100,7 +100,7 @@ _MOST_REASONS = 3
 
 
 class SingleStartKind(NamedTuple):
-    """What pods that start one by one have in common, as `AlonePending` has it."""
+    """The kind of pods that start one by one: all that they have in common, as `AlonePending` has it."""
 
     queue: str
     priority: int

@@ -66,6 +66,7 @@ class FeasibleNodes:
         doubts: Doubts | None = None,
         room: RoomForWork | None = None,
         counts: DeviceCounts | None = None,
+        charges: int = 0,
     ) -> None:
         """Evaluate the class on all rows.
 
@@ -81,6 +82,7 @@ class FeasibleNodes:
             doubts: about the rows; None where pods do not come to them now.
             room: for recent work; None where it does not matter.
             counts: of the columns' devices of claims; None where no node has any.
+            charges: how many charges the rows have had (`catch_up`).
         """
         self._class, self._columns, self._config = pod_class, columns, config
         self._need = columns.vector(pod_class.requests)
@@ -99,7 +101,8 @@ class FeasibleNodes:
         self._doubtful: dict[int, int] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
-        self.charges_seen = 0  # How many of the cycle's charges are taken into account.
+        #: How many of the cycle's charges are taken into account.
+        self._charges_seen = charges
         self._weigh(room, counts)
         #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_ranks_depend_on()
@@ -330,8 +333,17 @@ class FeasibleNodes:
         """Return the devices that a pod's claims get on a row, close to the zones that it is predicted to get there."""
         return self._closeness.given_anyway(row)
 
-    def refresh(self, rows: "array[int]") -> None:
-        """Evaluate rows again that were charged; one may be there more than once."""
+    def catch_up(self, touched: "array[int]") -> None:
+        """Evaluate rows again that were charged since the last time.
+
+        Args:
+            touched: every row that was charged, in order; one may be there more than once.
+        """
+        if self._charges_seen < len(touched):
+            rows, self._charges_seen = touched[self._charges_seen :], len(touched)
+            self._look_again(rows)
+
+    def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.
         distinct = set(rows)
         if len(distinct) > _FEW:

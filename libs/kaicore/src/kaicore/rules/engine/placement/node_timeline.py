@@ -23,20 +23,18 @@ class NodeTimeline:
 
     def __init__(
         self,
-        columns: NodeColumns,
+        now: Placer,
         *,
-        now: Callable[[Statement], Placer],
         placer: Callable[[Statement], Placer],
         leaving: Callable[[], Iterable[PodCharge]],
     ) -> None:
         """Args:
-        columns: the cycle's own copy.
-        now: returns a placer on the nodes as they are now.
+        now: places pods on the nodes as they are now.
         placer: returns a placer on another statement.
         leaving: returns the pods that leave, evictions that the cycle has decided included. It is called when the
             future is first asked for.
         """
-        self.now = now(Statement(columns))
+        self.now = now
         self._placer = placer
         self._leaving = leaving
         self._future: Placer | None = None

@@ -222,10 +222,9 @@ class Placer:
                 doubts=self._doubts,
                 room=self._room,
                 counts=self._counts,
+                charges=len(touched),
             )
-        elif feasible.charges_seen < len(touched):
-            feasible.refresh(touched[feasible.charges_seen :])
-        feasible.charges_seen = len(touched)
+        feasible.catch_up(touched)
         return feasible
 
     @cached_property

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.reservations import Reservations
+from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.topology.set_requests import HeldPod, known_ranks, ranks_by_place
 from kaicore.rules.engine.workload import Member, Workload
@@ -14,25 +14,25 @@ from kaicore.rules.topology.placing.request import NO_LEVEL
 
 
 class CycleTopologies:
-    """Tells what groups ask for, and which of their pods have a place."""
+    """Looks up the requests of groups, and the pods of them that have a place."""
 
     def __init__(
         self,
         cycle_input: CycleInput,
         *,
         pending_groups: Mapping[str, PendingGroup],
-        reservations: Reservations,
+        reserved: Mapping[str, Sequence[Assignment]],
         evicted: Collection[str],
     ) -> None:
         """Args:
         cycle_input: what the cycle decides on.
         pending_groups: groups with waiting pods, by key.
-        reservations: the room that is reserved for nominated pods.
+        reserved: the room that is reserved for nominated pods, by group.
         evicted: uids of the pods that the cycle evicts.
         """
         self._input = cycle_input
         self._pending_groups = pending_groups
-        self._reservations = reservations
+        self._reserved = reserved
         self._evicted = evicted
         self._ranks: dict[str, Mapping[str, int]] = {}
 
@@ -55,7 +55,7 @@ class CycleTopologies:
         key = workload.group.key
         pending_group = self._pending_groups.get(key)
         if pending_group is not None:
-            for assignment in (*pending_group.assignments, *self._reservations.of(key)):
+            for assignment in (*pending_group.assignments, *self._reserved.get(key, ())):
                 yield HeldPod(assignment.member, assignment.row, assignment.member.rank)
 
     def may_stay(self, workload: Workload) -> Iterator[HeldPod]:

@@ -39,7 +39,7 @@ class GroupTopology:
 
     @cached_property
     def _domains(self) -> dict[int, dict[str, str]]:
-        """What `domains_of` has told."""
+        """The answers of `domains_of` so far, by row."""
         return {}
 
     @property

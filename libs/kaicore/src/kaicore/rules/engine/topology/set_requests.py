@@ -158,7 +158,7 @@ class HeldPod:
 
 @dataclass(frozen=True, slots=True)
 class GroupPart:
-    """What of one group is to be placed.
+    """The part of one group that is to be placed.
 
     Attributes:
         workload: the group.
@@ -177,7 +177,7 @@ class GroupPart:
 
 @dataclass(slots=True)
 class PlacingRequest:
-    """What is to be placed in one go.
+    """The request of all that is to be placed in one go.
 
     Attributes:
         members: the pods of sets that a constraint is on, themselves or around them; by number.
@@ -214,7 +214,7 @@ def placing_request(parts: Sequence[GroupPart], also_held: Sequence[HeldPod] = (
 
 
 def _within(request: SetRequest) -> SetRequest:
-    """Return the root of a group whose constraint several share: of its own are only the slices."""
+    """Return the root of a group that shares its constraint with others: of its own are only the slices."""
     slices = request.constraint.slices if request.constraint is not None else ()
     return replace(request, constraint=LevelConstraint(slices=slices) if slices else None)
 

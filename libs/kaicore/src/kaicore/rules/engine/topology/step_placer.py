@@ -1,11 +1,12 @@
 """Places a step: groups with topology constraints by the search, other pods by the best node for each."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kaicore.rules.engine.gang_planner import Steps, members_of
+from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, Placer
+from kaicore.rules.engine.topology.cycle_topologies import CycleTopologies
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.topology.set_requests import OF_GROUP, GroupPart, HeldPod
 from kaicore.rules.engine.topology.trial import KeptCounts
@@ -34,7 +35,7 @@ class TopologyRefusal:
 
     @property
     def reason(self) -> TopologyHasNoRoom:
-        """Why they found none."""
+        """The reason for which they found none."""
         refused, topology = self.refused, self.topology
         pod_set = refused.set_name.rpartition(OF_GROUP)[2]
         constraint = topology.constraints.get(pod_set)
@@ -57,7 +58,7 @@ class TopologyRefusal:
 
 @dataclass(frozen=True, slots=True)
 class PlacingResult:
-    """What came of placing steps.
+    """The outcome of placing steps.
 
     Attributes:
         assignments: where pods went; charged.
@@ -80,31 +81,22 @@ class StepPlacer:
     def __init__(
         self,
         *,
-        topology_of: Callable[[Workload], GroupTopology | None],
-        companions: Callable[[Workload], Iterable[Workload]],
-        placed: Callable[[Workload], Iterable[HeldPod]],
-        may_stay: Callable[[Workload], Iterable[HeldPod]],
-        ranks_of: Callable[[Workload], Mapping[str, int]],
+        topologies: CycleTopologies,
+        gangs: GangPlanner,
         pending_groups: Mapping[str, PendingGroup],
         class_key: Callable[[Member], str],
         strategy: Strategy,
     ) -> None:
         """Args:
-        topology_of: returns what a group asks of its topology; None for nothing.
-        companions: returns the other groups that start together with a group.
-        placed: returns the pods of a group that have a place: that run and stay, or that the cycle has decided on.
-        may_stay: returns the pods of a group that are to be evicted, and stay if that fails.
-        ranks_of: returns the ranks of a group's pods that have a place or had one, by uid.
+        topologies: what groups ask of them, and the pods of groups that have a place.
+        gangs: plans what starts at once.
         pending_groups: groups with waiting pods, by key.
         class_key: returns the key of a pod's class.
         strategy: of the search.
         """
         self.ranks: dict[str, int] = {}
-        self._topology_of = topology_of
-        self._companions = companions
-        self._placed = placed
-        self._may_stay = may_stay
-        self._ranks_of = ranks_of
+        self._topologies = topologies
+        self._gangs = gangs
         self._pending_groups = pending_groups
         self._class_key = class_key
         self._strategy = strategy
@@ -186,7 +178,7 @@ class StepPlacer:
         units: dict[object, list[tuple[Workload, Sequence[Member]]]] = {}
         plain: list[Member] = []
         for workload, members in waiting:
-            topology = self._topology_of(workload)
+            topology = self._topologies.of(workload)
             if topology is None:
                 plain += members
             else:
@@ -198,14 +190,14 @@ class StepPlacer:
         return [trial for trial in trials if trial.asked.members], plain
 
     def shape(self, steps: Steps) -> object:
-        """Return a key that is equal for steps whose constraints are alike; empty without any."""
+        """Return a key that is equal for steps with constraints that are alike; empty without any."""
         parts: list[object] = []
         for workload, members in waiting_of(steps):
-            topology = self._topology_of(workload)
+            topology = self._topologies.of(workload)
             if topology is None:
                 continue
             ranked = any(one.rank is not None for one in topology.sets)
-            if topology.together or ranked or any(True for _ in self._placed(workload)):
+            if topology.together or ranked or any(True for _ in self._topologies.placed(workload)):
                 parts.append(workload.group.key)
                 continue
             leaves = tuple((workload.leaf(member), self._class_key(member)) for member in members)
@@ -223,7 +215,7 @@ class StepPlacer:
         """Return where pods go so that all that is required holds also if evictions of their groups' pods fail."""
         parts = []
         for part in trial.parts:
-            staying = list(self._may_stay(part.workload))
+            staying = list(self._topologies.may_stay(part.workload))
             parts.append(replace(part, held=[*part.held, *staying]) if staying else part)
         if all(one is part for one, part in zip(parts, trial.parts, strict=True)):
             return outcome
@@ -271,15 +263,15 @@ class StepPlacer:
         """Return a trial of pods that are to be placed in one go, by group."""
         parts = []
         for workload, members in waiting:
-            topology = self._topology_of(workload)
+            topology = self._topologies.of(workload)
             assert topology is not None, "a unit of groups with constraints"
             uids = {member.pod.uid for member in members}
             held = [
                 replace(pod, rank=self.ranks.get(pod.member.pod.uid, pod.rank))
-                for pod in self._placed(workload)
+                for pod in self._topologies.placed(workload)
                 if pod.member.pod.uid not in uids
             ]
-            parts.append(GroupPart(workload, topology, members, held, self._ranks_of(workload)))
+            parts.append(GroupPart(workload, topology, members, held, self._topologies.ranks(workload)))
         kept_counts = self._kept_counts.get(placer)
         if kept_counts is None:
             kept_counts = self._kept_counts[placer] = KeptCounts(placer)
@@ -292,10 +284,10 @@ class StepPlacer:
             return []
         keys = {part.workload.group.key for part in parts}
         held: list[HeldPod] = []
-        for other in self._companions(first.workload):
-            topology = self._topology_of(other)
+        for other in self._gangs.companions(first.workload):
+            topology = self._topologies.of(other)
             if other.group.key not in keys and topology is not None and _shared(topology) == _shared(first.topology):
-                held += self._placed(other)
+                held += self._topologies.placed(other)
         return held
 
 

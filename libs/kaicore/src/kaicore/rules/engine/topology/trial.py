@@ -87,7 +87,7 @@ class PlacerRoom:
 
     @property
     def assignments(self) -> list[Assignment]:
-        """Where pods are now, in the order in which they were put there."""
+        """The places of pods now, in the order in which they were put there."""
         return [assignment for _, assignment in self._trail]
 
     def counts(self, pod_class: int) -> PodsByRow:

@@ -108,7 +108,7 @@ class UnitTrial:
 
     @property
     def topology(self) -> GroupTopology:
-        """What the first group asks for."""
+        """The topology that the first group asks for."""
         return self.parts[0].topology
 
     def search(self, among: Flags | None = None) -> list[Assignment] | Refused:

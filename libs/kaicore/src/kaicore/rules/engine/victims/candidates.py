@@ -19,14 +19,14 @@ class Candidates:
     """The pods that may be evicted for a group.
 
     Attributes:
-        workloads: the groups whose pods may be evicted, by key.
+        workloads: the groups with pods that may be evicted, by key.
         on_row: the pods that are still there to be evicted, by row and uid.
     """
 
     def __init__(self, session: Session, workloads: Sequence[Workload], *, protected: Mapping[str, int]) -> None:
         """Args:
         session: the cycle.
-        workloads: the groups whose pods may be evicted.
+        workloads: the groups with pods that may be evicted.
         protected: until when some of them must keep their minimum, by key; microseconds since the epoch.
         """
         self._session = session

@@ -25,7 +25,7 @@ _MORE_DOMAINS = 8
 
 
 class Evictions(Protocol):
-    """What a search for victims has placed and evicted so far, and how it does more."""
+    """The placements and evictions of a search for victims so far, and its way to do more."""
 
     @property
     def cost(self) -> int:
@@ -108,7 +108,7 @@ class DomainVictims:
 
 
 class _Capacities:
-    """What rows take, and what that costs, as the nodes are when it is made."""
+    """The pods that rows take and the cost of that, as the nodes are when it is made."""
 
     def __init__(self, trial: UnitTrial, candidates: Candidates) -> None:
         self._candidates = candidates

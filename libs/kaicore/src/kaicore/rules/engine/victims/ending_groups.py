@@ -8,7 +8,7 @@ from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.workload import Workload
 
-#: Owners whose pods do not end to make room: a pod that is gone comes back at once, on the same node.
+#: Owners of pods that do not end to make room: one that is gone comes back at once, on the same node.
 STAYING = frozenset({"DaemonSet", "Node"})
 
 
@@ -37,7 +37,7 @@ class EndingGroups:
         self._held = np.array(list(held.values()), np.int64).reshape(len(held), columns.used.shape[1])
 
     def promising(self, feasible_by_class: Sequence[tuple[FeasibleNodes, int]], *, anywhere: bool) -> list[Workload]:
-        """Return the groups without whose pods the nodes as a whole would have enough, in order of preference.
+        """Return the groups that, once ended, leave enough on the nodes as a whole, in order of preference.
 
         Args:
             feasible_by_class: of the classes that are to start, each with how many of its pods.

@@ -31,7 +31,7 @@ from kaicore.rules.model.pod import Amounts, Pod
 
 
 class Budgets:
-    """How many more pods may be evicted, by budget.
+    """The number of further pods that may be evicted, by budget.
 
     A pod under several budgets is never chosen: the API refuses to evict it.
     """
@@ -79,7 +79,7 @@ class Budgets:
 
 
 class FailuresLeft(msgspec.Struct, frozen=True):
-    """What a pod's Job bears.
+    """The failures that a pod's Job still bears.
 
     Attributes:
         account: names the Job, or the one index of it that the pod is.
@@ -91,7 +91,7 @@ class FailuresLeft(msgspec.Struct, frozen=True):
 
 
 class FailureAccounts:
-    """How many more evictions Jobs bear."""
+    """The number of further evictions that Jobs bear."""
 
     def __init__(self, left_of: Callable[[Pod], FailuresLeft | None], leaving: Iterable[Member]) -> None:
         """Args:
@@ -146,7 +146,7 @@ _SLOTS = "pods"
 
 
 class Ending(IntEnum):
-    """How bad it is for a group that some of its pods go, as a factor."""
+    """The severity for a group that some of its pods go, as a factor."""
 
     SHRINKS = 1
     """It goes on without them."""
@@ -182,7 +182,7 @@ def minutes_run(since: int, *, now: int) -> int:
 
 
 class PodSizes:
-    """How much of a cluster's largest nodes pods hold."""
+    """The sizes of pods: the share of a cluster's largest node that each holds."""
 
     def __init__(self, columns: NodeColumns) -> None:
         largest = columns.allocatable[columns.present].max(axis=0, initial=0)

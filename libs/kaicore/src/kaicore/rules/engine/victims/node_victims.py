@@ -135,7 +135,7 @@ class NodeVictims:
         return sorted((least[row] + (count - 1) * POD, place) for row, count, place in bounds)
 
     def cheapest(self, member: Member, row: int) -> tuple[int, tuple[VictimSet, ...]] | None:
-        """Return the cheapest sets found whose eviction lets a row take a pod, with their cost; None if none do."""
+        """Return the cheapest sets found that, once evicted, let a row take a pod, with their cost; None for none."""
         pod_class = self._session.pods.class_of(member)
         feasible_nodes = self._placer.feasible_nodes(pod_class)
         if feasible_nodes.takes(row):
@@ -185,7 +185,7 @@ class NodeVictims:
         victim_sets: Sequence[VictimSet],
         on_row: Sequence[Sequence[Member]],
     ) -> _Choice | None:
-        """Look for the cheapest of the sets whose eviction lets a row take a pod."""
+        """Look for the cheapest of the sets that, once evicted, let a row take a pod."""
         relieved = self._relieved_rows(pod_class)
         # Rules about other pods look beyond the row.
         kept = None if feasible_nodes.non_monotonic else relieved.of(row, feasible_nodes)
@@ -194,7 +194,7 @@ class NodeVictims:
         apart = sum(map(len, on_row)) == len({other.pod.uid for members in on_row for other in members})
 
         def fits(chosen: Sequence[int]) -> bool:
-            self._session.steps_left -= 1
+            self._session.count_tried()
             if kept is None or not apart:
                 return self._takes_without(chosen, pod_class, row, on_row)
             gone = tuple([number for index in chosen for number in numbers[index]])

@@ -31,12 +31,12 @@ _MOST_ATTEMPTS = 4
 
 @dataclass(slots=True)
 class Shortfall:
-    """Why there is no room.
+    """The reasons for which there is no room.
 
     Attributes:
         budgets: PodDisruptionBudgets that protected pods; several together for pods under several.
         stuck: keys of groups that would have had to move, and fit nowhere else.
-        failing: keys of groups whose Jobs would fail if they were moved.
+        failing: keys of groups of Jobs that would fail if they were moved.
         groups: how many groups would have had to move, if those were too many; 0 if they were not.
         cost: what moving would have cost, if that was not less than what it gains; 0 if it was.
     """
@@ -88,7 +88,7 @@ class RoomSearch:
         self._reserved = reserved
         self._requests = session.gangs.requests_of(steps)
         self._gain = gain_of(session, steps) if rules.moves else 0
-        #: Whether victims are left out whose queue would lose part of its quota, and whether any were.
+        #: Whether victims are left out where their queue would lose part of its quota, and whether any were.
         self._sparing = self._spared = False
         self._refusals: list[Reason] = []
         self._left_out: set[str] = set()

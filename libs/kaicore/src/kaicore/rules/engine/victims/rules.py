@@ -18,7 +18,7 @@ class VictimRules(ABC):
     Attributes:
         reason: what is recorded with its evictions.
         moves: whether every victim must find another place, and the move be worth it.
-        spares_quotas: whether victims whose queue would lose part of its quota are taken only if no others suffice.
+        spares_quotas: whether victims are taken last where their queue would lose part of its quota.
     """
 
     reason: ClassVar[EvictionReason]

@@ -56,7 +56,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """How a search is, to restore it later.
+    """The state of a search, to restore it later.
 
     Attributes:
         statement, accounts: savepoints.

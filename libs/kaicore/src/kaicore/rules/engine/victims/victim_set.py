@@ -42,7 +42,7 @@ class VictimSet:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Why a search chose a set.
+    """The reason for which a search chose a set.
 
     Attributes:
         cost: the set's.
