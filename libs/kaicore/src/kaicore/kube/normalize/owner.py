@@ -40,6 +40,8 @@ from kaicore.rules.groups.labels import (
     PREEMPTION_DELAY_ANNOTATION,
     RAY_CLUSTER,
     RAY_JOB,
+    declared_limit_s,
+    least_limit_s,
     queue_name,
 )
 from kaicore.rules.groups.making import MIN_MEMBER_ANNOTATION, PREEMPTIBILITY_LABEL, PRIORITY_CLASS_LABEL
@@ -95,6 +97,7 @@ def group_source(
         "kai": KAI_QUEUE_LABEL in labels,
         "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
         "suspended": _suspended(wire),
+        "active_deadline_s": _deadline_s(wire),
     }
     fields |= {name: value for name, value in given.items() if value not in (None, "")}
     if "priority" in fields:
@@ -116,6 +119,16 @@ def _suspended(wire: KubernetesObject) -> bool:
     """Tell whether an owner says that its pods are not to be made yet: in its spec, or its run policy."""
     spec = getattr(wire, "spec", None)
     return any(getattr(part, "suspend", None) is True for part in (spec, getattr(spec, "run_policy", None)))
+
+
+def _deadline_s(wire: KubernetesObject) -> int:
+    """Return after how many seconds an object's pods are ended, 0 for never.
+
+    Its spec or its run policy says so (`activeDeadlineSeconds`), or a label of Kueue or an annotation of Volcano.
+    """
+    spec, metadata = getattr(wire, "spec", None), wire.metadata
+    said = [getattr(part, "active_deadline_seconds", None) or 0 for part in (spec, getattr(spec, "run_policy", None))]
+    return least_limit_s(*said, declared_limit_s(metadata.labels or {}, metadata.annotations or {}))
 
 
 def _with_topology(
@@ -217,9 +230,7 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     # What starts one by one waits for none of the others, whatever became of them: that is no news.
     ended = ended_well(wire.status.succeeded) if least > 1 else 0
     sets = with_templates((PodSet(min_pods=least, ended=ended),), {"": template}, owner=annotations)
-    deadline = max(wire.spec.active_deadline_seconds or 0, 0)
-    templates = (GroupTemplate(sets=sets),)
-    return group_source(wire, JOB, templates, lost=lost, failures=job_failures(wire), active_deadline_s=deadline)
+    return group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
 
 
 def _job_template(spec: JobSpec, *, field: str, pods: int) -> PodSetTemplate:

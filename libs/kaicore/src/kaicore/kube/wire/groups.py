@@ -240,6 +240,7 @@ class KubeflowRunPolicy(Wire):
 
     scheduling_policy: KubeflowSchedulingPolicy | None = None
     suspend: bool | None = None
+    active_deadline_seconds: int | None = None
 
 
 class ElasticPolicy(Wire):
@@ -326,6 +327,7 @@ class RayJobSpec(Wire):
     ray_cluster_spec: RayClusterSpec | None = None
     suspend: bool | None = None
     submitter_pod_template: PodTemplate | None = None
+    active_deadline_seconds: int | None = None
 
 
 class RayJobObject(KubernetesObject):
