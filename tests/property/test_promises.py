@@ -17,7 +17,7 @@ from tests.workloads import Workloads
 _MINUTE_US = 60_000_000
 #: What a story's own clock adds to a cycle's: each event is a millisecond.
 _LATE_US = 1_000_000
-_CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
+_CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
 
 
 class Job(NamedTuple):

@@ -8,12 +8,13 @@ from kaicore.rules.engine.decisions import CycleResult, GiveUpReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
+from msgspec.structs import replace
 
 from tests.factory import pod
 from tests.workloads import OWNER, Workloads
 
 _HOUR_S = 3_600
-_ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
+_ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
 
 
 class Rooms(Workloads):
@@ -123,7 +124,7 @@ def test_promise_moves_sooner_when_a_pod_ends_before_its_limit(rooms: Rooms) -> 
     after = promised(rooms.cycle(_ALLOCATE), "gang")
     assert after.starts_at < before.starts_at
     assert after.since == before.since
-    assert after.moved == "sooner, pods ended before their limits"
+    assert after.moved == "sooner, pods ended before their time"
 
 
 def test_promise_is_given_up_when_its_nodes_are_gone(rooms: Rooms) -> None:
@@ -152,7 +153,7 @@ def test_group_of_higher_priority_passes_and_takes_the_promise_over(rooms: Rooms
 def test_room_without_limits_is_held_for_so_long_and_then_given_up() -> None:
     rooms = Rooms()
     rooms.pods("service")
-    held = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_us=_HOUR_S * 1_000_000)
+    held = replace(_ALLOCATE, hold_us=_HOUR_S * 1_000_000)
     assert rooms.starts(held) == ["service"]
     rooms.pods("gang", 4)
     assert promised(rooms.cycle(held), "gang").unlimited == 1
@@ -168,10 +169,18 @@ def test_room_without_limits_is_held_for_so_long_and_then_given_up() -> None:
 
 def test_room_without_limits_is_not_held_before_the_group_is_old_enough() -> None:
     rooms = Rooms()
-    late = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=_HOUR_S * 1_000_000)
+    late = replace(_ALLOCATE, hold_after_us=_HOUR_S * 1_000_000)
     rooms.pods("service")
     assert rooms.starts(late) == ["service"]
     rooms.pods("gang", 4)
     assert not any(isinstance(one, RoomPromised) for one in reasons(rooms.cycle(late), "gang"))
     rooms.now += late.hold_after_us
     assert promised(rooms.cycle(late), "gang").unlimited == 1
+
+
+def test_recorded_configuration_that_says_nothing_of_promises_makes_none() -> None:
+    before = EngineConfig(backfill=Backfill.OFF, hold_after_us=0)
+    assert not {"backfill", "hold_after_us", "run_time_per_cent"} & before.document().keys()
+    assert EngineConfig.recorded(before.document()) == before
+    assert EngineConfig.recorded(EngineConfig().document()) == EngineConfig()
+    assert EngineConfig().backfill is Backfill.EASY

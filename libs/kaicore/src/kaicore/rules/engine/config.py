@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Self
 
 import msgspec
 
@@ -172,6 +172,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         node_pool_label: the label's key (KAI-Scheduler: `--nodepool-label-key`); queues always have the default one.
         provisioning: whether and how nodes are asked for, for groups that need new ones.
         backfill: see `Backfill`.
+        run_time_per_cent: a pod without a declared limit is expected to run for as long as this part of the last runs
+            like its own; 0 for not to expect anything.
         hold_after_us: for a group that waits for pods without a declared limit, room is held once it is so old.
         hold_us: such room is held for so long at most, and then not for the same group for as long again.
     """
@@ -211,8 +213,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provisioning: ProvisioningConfig = ProvisioningConfig()
     node_pool: str | None = None
     node_pool_label: str = NODE_POOL_LABEL
-    backfill: Backfill = Backfill.OFF
-    hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 0
+    backfill: Backfill = Backfill.EASY
+    run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 3_600_000_000
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
 
     def in_pool(self, labels: Mapping[str, str]) -> bool:
@@ -223,15 +226,24 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the strategy of pods that ask for devices, or of those that do not."""
         return self.placement_strategy if devices else self.cpu_placement_strategy or self.placement_strategy
 
+    @classmethod
+    def recorded(cls, document: Mapping[str, object]) -> Self:
+        """Return the configuration that `document` made.
+
+        Raises:
+            msgspec.ValidationError: it is of a version with other settings.
+        """
+        return msgspec.convert({**_UNSAID, **document}, cls)
+
     def document(self) -> dict[str, object]:
         """Return the configuration as plain data, for the log.
 
-        A setting that came after logs were written stands in it only where it is not the default: so a configuration
-        that says nothing of it keeps its digest.
+        A setting that came after logs were written stands in it only where it is not as it was before: so a
+        configuration that says nothing of it keeps its digest.
         """
         document: dict[str, object] = msgspec.to_builtins(self)
         for name in _LATER:
-            if getattr(self, name) == getattr(_DEFAULT, name):
+            if document[name] == _UNSAID[name]:
                 del document[name]
         return document
 
@@ -240,8 +252,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sha256(msgspec.json.encode(self.document(), order="deterministic")).hexdigest()[:16]
 
 
-_DEFAULT = EngineConfig()
-#: Settings that came after engine 15.
+#: Settings that came after engine 15, and what a recorded configuration means that does not say them.
 _LATER = (
     "recent_work_days",
     "topology_strategy",
@@ -253,6 +264,9 @@ _LATER = (
     "node_pool",
     "node_pool_label",
     "backfill",
+    "run_time_per_cent",
     "hold_after_us",
     "hold_us",
 )
+_UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
+_UNSAID |= {"backfill": Backfill.OFF.value, "hold_after_us": 0}

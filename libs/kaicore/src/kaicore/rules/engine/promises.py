@@ -4,8 +4,8 @@ would delay it.
 Source: D. Lifka, "The ANL/IBM SP Scheduling System" (JSSPP 1995), with declared limits in the place of estimates.
 
 `Outlook` takes pods off the nodes in the order in which they end, until a group fits and its queue has a right to it. A
-pod ends by its declared limit. One without a limit is assumed to go on for as long as it has run: that only orders
-those pods, and nothing starts because of it.
+pod ends by its declared limit, else by the runs of pods like it. One without both is assumed to go on for as long as it
+has run: that only orders those pods, and nothing starts because of it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,11 +45,13 @@ class _End:
     Attributes:
         at: microseconds since the epoch; for a pod without a limit assumed.
         known: whether it ends by then by its limit, or leaves already.
+        expected: whether runs like its own say so, where it has no limit.
         group: key of the group on whose queue's account it is; empty where it is on none.
     """
 
     at: int
     known: bool
+    expected: bool
     group: str
     member: Member
     charge: PodCharge
@@ -70,9 +72,10 @@ class Promise:
     Attributes:
         pending_group: the group.
         assignments: where it is to start.
-        starts_at: the earliest time at which it can, by declared limits, microseconds since the epoch; 0 where there is
-            none that is yet to come.
-        unlimited: how many pods without a limit are waited for besides.
+        starts_at: the earliest time at which it can, by declared limits and by runs of like pods, microseconds since
+            the epoch; 0 where there is none that is yet to come.
+        unlimited: how many pods without a limit are waited for.
+        expected: of how many of them runs of like pods say the end.
         fits: whether nothing is waited for: it fits on the nodes without what leaves already.
         overridden: whether groups of higher priority started since it was worked out.
     """
@@ -102,8 +105,9 @@ class Promise:
         ends = [end for moment in passed for end in moment.ends if end.charge.row in self.rows and end.at > now]
         # Where nodes are not all that it waits for, the last end is what its queue waits for.
         ends += [end for end in passed[-1].ends if end.at > now] if passed else []
-        self.starts_at = max((end.at for end in ends if end.known), default=0)
+        self.starts_at = max((end.at for end in ends if end.known or end.expected), default=0)
         self.unlimited = len({end.charge.uid for end in ends if not end.known})
+        self.expected = len({end.charge.uid for end in ends if end.expected})
         self.fits = not ends
         self.overridden = False
         self._released = _by_queue(session, passed)
@@ -130,15 +134,18 @@ class Promise:
     def binds(self, steps: Steps) -> bool:
         """Tell whether steps may start only where they do not delay the group.
 
-        Groups of higher priority may, and what ends by its declared limits before the group can start.
+        Groups of higher priority may, and what ends before the group can start: by its declared limits, or else by the
+        runs of like pods.
         """
         if any(pending_group.key in self._keys for pending_group, _ in steps):
             return False
         if max(pending_group.group.priority for pending_group, _ in steps) > self.pending_group.group.priority:
             return False
         left = self.starts_at - self._session.cycle_input.now
-        limits = [self._session.cycle_input.limit_us(member) for member in members_of(steps)]
-        return not all(0 <= limit <= left for limit in limits)
+        given = self._session.cycle_input
+        limits = ((member, given.limit_us(member)) for member in members_of(steps))
+        runs = (limit if limit >= 0 else given.expected_us(member, 0) for member, limit in limits)
+        return not all(0 <= run <= left for run in runs)
 
     def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
         """Tell whether steps that start now leave the group the room and the right to start when it can.
@@ -304,7 +311,7 @@ def _ends(session: Session) -> Iterable[_End]:
         for member in (*workload.active.values(), *workload.leaving.values()):
             owner, charge = member.pod.owner, session.pods.charge_of(member)
             if member.releasing or member.pod.uid in workload.leaving or member.pod.uid in session.record.evicted:
-                yield _End(given.now, known=True, group="", member=member, charge=charge)
+                yield _End(given.now, known=True, expected=False, group="", member=member, charge=charge)
             elif owner is None or owner.kind not in STAYING:
                 group = member.group if member.pod.scheduler_name == session.config.scheduler_name else ""
                 yield _end(session, member, charge, group, since=member.running_since)
@@ -315,9 +322,13 @@ def _ends(session: Session) -> Iterable[_End]:
 
 def _end(session: Session, member: Member, charge: PodCharge, group: str, *, since: int) -> _End:
     now, limit = session.cycle_input.now, session.cycle_input.limit_us(member)
-    known = limit >= 0
-    at = since + limit if known else now + max(now - since, _LEAST_US)
-    return _End(max(at, now), known, group, member, charge)
+    if limit >= 0:
+        return _End(max(since + limit, now), True, False, group, member, charge)
+    age = max(now - since, 0)
+    remaining = session.cycle_input.expected_us(member, age)
+    if remaining >= 0:
+        return _End(now + remaining, False, True, group, member, charge)
+    return _End(now + max(age, _LEAST_US), False, False, group, member, charge)
 
 
 def _released(session: Session, ends: Sequence[_End]) -> list[tuple[Group, dict[str, int]]]:

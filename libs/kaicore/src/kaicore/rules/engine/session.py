@@ -58,6 +58,7 @@ class PromisedStart(Protocol):
     pending_group: PendingGroup
     starts_at: int
     unlimited: int
+    expected: int
     overridden: bool
 
     @property

@@ -161,6 +161,7 @@ class PromiseStart(CycleAction):
             names=", ".join(names),
             starts_at=promise.starts_at,
             unlimited=promise.unlimited,
+            expected=promise.expected,
             since=now if before is None else before.since,
         )
         if before is not None:
@@ -178,9 +179,9 @@ class PromiseStart(CycleAction):
         if any(row < 0 or not (columns.present[row] and columns.ready[row]) for row in rows):
             return "nodes are gone or not ready"
         if now.starts_at > before.starts_at:
-            return "later, what it waits for has changed"
+            return "later, what it waits for has changed or runs for longer"
         if now.starts_at < before.starts_at or now.unlimited < before.unlimited:
-            return "sooner, pods ended before their limits"
+            return "sooner, pods ended before their time"
         return "to other nodes, which are free as soon"
 
     def _give_up(self, key: str, why: GiveUpReason) -> None:
