@@ -8,6 +8,7 @@ from kaicore.rules.engine.decisions import CycleResult, GiveUpReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
+from kaicore.rules.state.snapshot import decode_state, encode_state
 from msgspec.structs import replace
 
 from tests.factory import pod
@@ -184,3 +185,45 @@ def test_recorded_configuration_that_says_nothing_of_promises_makes_none() -> No
     assert EngineConfig.recorded(before.document()) == before
     assert EngineConfig.recorded(EngineConfig().document()) == EngineConfig()
     assert EngineConfig().backfill is Backfill.EASY
+
+
+@pytest.mark.parametrize(
+    ("hours", "outcome", "late_hours"),
+    [(1, {"made": 1, "kept": 1}, 0), (3, {"made": 1, "late": 1}, 1)],
+)
+def test_start_is_counted_by_the_time_that_was_promised_first(
+    rooms: Rooms, hours: int, outcome: dict[str, int], late_hours: int
+) -> None:
+    rooms.pods("gang", 3)
+    rooms.cycle(_ALLOCATE)
+    rooms.now += hours * _HOUR_S * 1_000_000
+    rooms.end([entry.pod for entry in rooms.state.pods.values() if entry.pod.name == "two-hours"])
+    assert len(rooms.starts()) == 3
+    assert rooms.state.counters.promises == outcome
+    assert rooms.state.counters.promises_late_us // 1_000_000 == pytest.approx(late_hours * _HOUR_S, abs=2)
+
+
+def test_promises_that_move_and_are_given_up_are_counted_by_reason(rooms: Rooms) -> None:
+    rooms.pods("gang", 4)
+    first = promised(rooms.cycle(_ALLOCATE), "gang").starts_at
+    rooms.end([entry.pod for entry in rooms.state.pods.values() if entry.pod.name == "four-hours"])
+    assert promised(rooms.cycle(_ALLOCATE), "gang").first_starts_at == first
+    rooms.record("node/d", payloads.NodeDeleted("uid-d", "d"))
+    rooms.cycle(_ALLOCATE)
+    assert rooms.state.counters.promises == {
+        "made": 1,
+        "moved/sooner, pods ended before their time": 1,
+        f"given up/{GiveUpReason.NO_LONGER_FITS}": 1,
+    }
+    assert decode_state(encode_state(rooms.state)).counters == rooms.state.counters
+
+
+def test_start_without_any_time_is_counted_as_such() -> None:
+    rooms = Rooms()
+    service = rooms.pods("service")
+    rooms.cycle(_ALLOCATE)
+    rooms.pods("gang", 4)
+    rooms.cycle(_ALLOCATE)
+    rooms.end(service)
+    assert len(rooms.starts()) == 4
+    assert rooms.state.counters.promises == {"made": 1, "untimed": 1}

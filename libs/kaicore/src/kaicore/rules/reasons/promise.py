@@ -19,6 +19,7 @@ class RoomPromised(CodedReason, frozen=True, kw_only=True):
             microseconds since the epoch; 0 where nothing says it.
         unlimited: how many pods without a limit have to end before.
         expected: of how many of them runs of like pods say when they end.
+        first_starts_at: the first time at which a start was promised, microseconds since the epoch; 0 for none.
         since: when room was promised first, microseconds since the epoch.
         moved: why the promise is not the first one; empty if it is.
     """
@@ -31,6 +32,7 @@ class RoomPromised(CodedReason, frozen=True, kw_only=True):
     starts_at: int = 0
     moved: str = ""
     expected: int = 0
+    first_starts_at: int = 0
 
     def __str__(self) -> str:
         first = self.names.split(", ")[:_MOST_NAMES]
@@ -39,6 +41,8 @@ class RoomPromised(CodedReason, frozen=True, kw_only=True):
         unknown = f", and {plural(self.unlimited, 'pod')} without a time limit must end" if self.unlimited else ""
         unknown += f" ({self.expected} by then, by the runs of like pods)" if self.expected else ""
         moved = f"; moved: {self.moved}" if self.moved else ""
+        if self.moved and self.first_starts_at not in (0, self.starts_at):
+            moved += f" (first promised for {time_text(self.first_starts_at)})"
         return f"reserved: nodes {', '.join(first)}{others}, {when}{unknown}, since {time_text(self.since)}{moved}"
 
 

@@ -431,6 +431,8 @@ class ClusterState(PodIndexes):
     def _cycle_completed(self, payload: payloads.CycleCompleted) -> None:
         self.last_cycles[payload.shard] = payload.cycle, payload.input_position
         self.config_digest = payload.config_digest
+        for group in payload.groups:
+            self.counters.count_promise(self.reasons.promise_of(group.group), group, now=payload.now)
         self.reasons.take(payload, self.workload_index)
 
     def _replicas_changed(self, payload: payloads.ReplicasChanged) -> None:

@@ -163,6 +163,7 @@ class PromiseStart(CycleAction):
             unlimited=promise.unlimited,
             expected=promise.expected,
             since=now if before is None else before.since,
+            first_starts_at=(before.first_starts_at or before.starts_at if before else 0) or promise.starts_at,
         )
         if before is not None:
             reason = replace(reason, moved=self._why_moved(before, reason))
