@@ -108,6 +108,28 @@ class Backfill(StrEnum):
     EASY = "easy"
 
 
+class PriorityAging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the priority of groups grows while they wait (asked for in KAI-Scheduler's issue 1970).
+
+    It only decides who comes first: what may be evicted for a group goes by the group's own priority.
+
+    Attributes:
+        queue: whose groups; empty for those of all queues that no other entry names.
+        every_us: how long a group waits for each step, microseconds.
+        step: how much its priority grows each time.
+        most: how much it grows at most.
+    """
+
+    queue: str = ""
+    every_us: Annotated[int, msgspec.Meta(gt=0)] = 3_600_000_000
+    step: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 1
+    most: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 10
+
+    def gained(self, waited_us: int) -> int:
+        """Return how much the priority of a group has grown that has waited for so many microseconds."""
+        return min(max(waited_us, 0) // self.every_us * self.step, self.most)
+
+
 class Action(StrEnum):
     """What a cycle does, one after the other.
 
@@ -171,6 +193,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             one, those without the label; None for all.
         node_pool_label: the label's key (KAI-Scheduler: `--nodepool-label-key`); queues always have the default one.
         provisioning: whether and how nodes are asked for, for groups that need new ones.
+        priority_aging: see `PriorityAging`; none for priorities that stay as they are.
         backfill: see `Backfill`.
         run_time_per_cent: a pod without a declared limit is expected to run for as long as this part of the last runs
             like its own; 0 for not to expect anything.
@@ -213,6 +236,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provisioning: ProvisioningConfig = ProvisioningConfig()
     node_pool: str | None = None
     node_pool_label: str = NODE_POOL_LABEL
+    priority_aging: tuple[PriorityAging, ...] = ()
     backfill: Backfill = Backfill.EASY
     run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 3_600_000_000
@@ -221,6 +245,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def in_pool(self, labels: Mapping[str, str]) -> bool:
         """Tell whether what has these labels is this shard's, by its node pool."""
         return self.node_pool is None or labels.get(self.node_pool_label, "") == self.node_pool
+
+    def priority_gained(self, queue: str, waited_us: int) -> int:
+        """Return how much the priority of a queue's group has grown that has waited for so many microseconds."""
+        by_queue = {one.queue: one for one in self.priority_aging}
+        aging = by_queue.get(queue) or by_queue.get("")
+        return aging.gained(waited_us) if aging is not None else 0
 
     def strategy(self, *, devices: bool) -> PlacementStrategy:
         """Return the strategy of pods that ask for devices, or of those that do not."""
@@ -263,6 +293,7 @@ _LATER = (
     "provisioning",
     "node_pool",
     "node_pool_label",
+    "priority_aging",
     "backfill",
     "run_time_per_cent",
     "hold_after_us",

@@ -139,7 +139,7 @@ class Promise:
         """
         if any(pending_group.key in self._keys for pending_group, _ in steps):
             return False
-        if max(pending_group.group.priority for pending_group, _ in steps) > self.pending_group.group.priority:
+        if max(pending_group.priority for pending_group, _ in steps) > self.pending_group.priority:
             return False
         left = self.starts_at - self._session.cycle_input.now
         given = self._session.cycle_input
@@ -157,8 +157,8 @@ class Promise:
             assignments: where their pods go now.
         """
         if not self.binds(steps):
-            priority = self.pending_group.group.priority
-            self.overridden |= any(pending_group.group.priority > priority for pending_group, _ in steps)
+            priority = self.pending_group.priority
+            self.overridden |= any(pending_group.priority > priority for pending_group, _ in steps)
             return True
         statement = self._placer.statement
         savepoint = statement.savepoint()

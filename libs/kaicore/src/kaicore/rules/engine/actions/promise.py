@@ -130,8 +130,8 @@ class PromiseStart(CycleAction):
     def _waiting(self, above: PromisedStart | None) -> Iterator[tuple[PendingGroup, Steps]]:
         """Yield the groups that this cycle did not start for want of room, by priority and age."""
         session = self.session
-        least = None if above is None else above.pending_group.group.priority
-        groups = [one for one in session.pending_groups.values() if least is None or one.group.priority > least]
+        least = None if above is None else above.pending_group.priority
+        groups = [one for one in session.pending_groups.values() if least is None or one.priority > least]
         for pending_group in sorted(groups, key=lambda one: one.reservation_order_key):
             if not unstarted(pending_group) or not pending_group.reasons:
                 continue
