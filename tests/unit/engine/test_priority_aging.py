@@ -31,7 +31,7 @@ _AGING = (PriorityAging(every_us=_HOUR_US, step=2, most=5), PriorityAging(queue=
     ],
 )
 def test_priority_grows_by_steps_up_to_the_most_of_its_queue(queue_name: str, hours: float, gained: int) -> None:
-    config = EngineConfig(priority_aging=_AGING)
+    config = EngineConfig(priority_aging=_AGING, backfill=Backfill.OFF)
     assert config.priority_gained(queue_name, int(hours * _HOUR_US)) == gained
     assert EngineConfig().priority_gained(queue_name, int(hours * _HOUR_US)) == 0
 
@@ -76,7 +76,7 @@ def test_group_that_waited_long_has_nothing_evicted_that_its_own_priority_does_n
     assert cluster.first() == ["runs"]
     cluster.run(cluster.state.pods["uid-runs"].pod)
     cluster.waits("low", 100, priority=8)
-    config = EngineConfig(priority_aging=_AGING)
+    config = EngineConfig(priority_aging=_AGING, backfill=Backfill.OFF)
     assert not cluster.cycle(config).evictions
     cluster.waits("high", 0, priority=11)
     assert list(cluster.evicted(cluster.cycle(config))) == ["runs"]
