@@ -112,6 +112,7 @@ def policies(nodes: int) -> dict[str, Callable[[], _Policy]]:
         **{name: partial(baseline, nodes, name) for name in BASELINES},
         "ours-off": lambda: EngineRun(nodes, off, limits=True),
         "ours-easy": lambda: EngineRun(nodes, easy, limits=True),
+        "ours-conservative": lambda: EngineRun(nodes, replace(easy, backfill=Backfill.CONSERVATIVE), limits=True),
         "ours-hold": lambda: EngineRun(nodes, easy, limits=False),
         "ours-runs": lambda: EngineRun(nodes, expecting, limits=False, seen=True),
     }

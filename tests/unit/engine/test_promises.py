@@ -227,3 +227,57 @@ def test_start_without_any_time_is_counted_as_such() -> None:
     rooms.end(service)
     assert len(rooms.starts()) == 4
     assert rooms.state.counters.promises == {"made": 1, "untimed": 1}
+
+
+_CONSERVATIVE = replace(_ALLOCATE, backfill=Backfill.CONSERVATIVE)
+
+
+@pytest.mark.parametrize(
+    ("config", "hours", "passes"),
+    [
+        (_ALLOCATE, 3, True),
+        (_ALLOCATE, 5, True),
+        (_CONSERVATIVE, 3, True),
+        (_CONSERVATIVE, 5, False),
+        (_CONSERVATIVE, 0, False),
+        (replace(_CONSERVATIVE, most_promises=1), 5, True),
+    ],
+)
+def test_group_passes_if_it_delays_none_of_those_to_which_a_start_is_promised(
+    rooms: Rooms, config: EngineConfig, hours: int, passes: bool
+) -> None:
+    """`gang` leaves 2 GPUs of each of its nodes from two hours on; `whole` needs everything from four hours on."""
+    rooms.pods("gang", 3, gpu=6, hours=1)
+    rooms.pods("whole", 4, hours=1)
+    rooms.cycle(config)
+    rooms.pods("small", gpu=2, hours=hours, created_at=rooms.now // 1_000_000 + 2)
+    result = rooms.cycle(config)
+    assert list(rooms.placed(result)) == (["small"] if passes else [])
+    if not passes:
+        (held,) = (one for one in reasons(result, "small") if isinstance(one, WouldDelay))
+        assert held.group.endswith("default/whole")
+
+
+def test_starts_are_promised_one_after_the_other_and_kept_when_the_first_group_has_started(rooms: Rooms) -> None:
+    began = rooms.now
+    rooms.pods("gang", 3, hours=3)
+    rooms.pods("whole", 4, hours=1)
+    result = rooms.cycle(_CONSERVATIVE)
+    hours = [(promised(result, name).starts_at - began) / _HOUR_S / 1e6 for name in ("gang", "whole")]
+    assert hours == pytest.approx([2, 5], abs=0.01), "five: when the gang has run for its limit of three"
+    rooms.now += 2 * _HOUR_S * 1_000_000
+    rooms.end([entry.pod for entry in rooms.state.pods.values() if entry.pod.name == "two-hours"])
+    after = rooms.cycle(_CONSERVATIVE)
+    assert len(after.placements) == 3
+    left = promised(after, "whole")
+    assert (left.starts_at - began) / _HOUR_S / 1e6 == pytest.approx(5, abs=0.01)
+
+
+def test_more_starts_than_may_be_promised_are_given_up(rooms: Rooms) -> None:
+    rooms.pods("gang", 3, hours=1)
+    rooms.pods("whole", 4, hours=1)
+    rooms.cycle(_CONSERVATIVE)
+    result = rooms.cycle(_ALLOCATE)
+    assert promised(result, "gang")
+    (given_up,) = (one for one in reasons(result, "whole") if isinstance(one, PromiseGivenUp))
+    assert given_up.cause == GiveUpReason.ANOTHER

@@ -101,11 +101,13 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 class Backfill(StrEnum):
     """What may start before a group that came first and does not fit (decision 0660).
 
-    `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room.
+    `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room. `CONSERVATIVE`: what
+    delays none of the first such groups (`most_promises`).
     """
 
     OFF = "off"
     EASY = "easy"
+    CONSERVATIVE = "conservative"
 
 
 class PriorityAging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -195,6 +197,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         provisioning: whether and how nodes are asked for, for groups that need new ones.
         priority_aging: see `PriorityAging`; none for priorities that stay as they are.
         backfill: see `Backfill`.
+        most_promises: to how many groups a start is promised at once, where backfill is conservative.
         run_time_per_cent: a pod without a declared limit is expected to run for as long as this part of the last runs
             like its own; 0 for not to expect anything.
         hold_after_us: for a group that waits for pods without a declared limit, room is held once it is so old.
@@ -238,6 +241,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_pool_label: str = NODE_POOL_LABEL
     priority_aging: tuple[PriorityAging, ...] = ()
     backfill: Backfill = Backfill.EASY
+    most_promises: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 3_600_000_000
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
@@ -295,6 +299,7 @@ _LATER = (
     "node_pool_label",
     "priority_aging",
     "backfill",
+    "most_promises",
     "run_time_per_cent",
     "hold_after_us",
     "hold_us",

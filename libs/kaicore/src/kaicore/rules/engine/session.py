@@ -17,7 +17,6 @@ from kaicore.rules.engine.cycle_pods import CyclePods
 from kaicore.rules.engine.cycle_record import CycleRecord
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
-from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, Placer, PlacingObserver
@@ -53,25 +52,18 @@ _ALL = -1
 
 
 class PromisedStart(Protocol):
-    """The start that is reserved for a group, one for each shard; see `kaicore.rules.engine.promises.Promise`."""
-
-    pending_group: PendingGroup
-    starts_at: int
-    unlimited: int
-    expected: int
-    overridden: bool
+    """The starts that are reserved for groups of a shard; see `kaicore.rules.engine.promises`."""
 
     @property
     def reason(self) -> WouldDelay:
         """Why other groups wait for this one."""
 
     @property
-    def names(self) -> list[str]:
-        """The nodes on which the group is to start, sorted."""
-
-    @property
     def elsewhere(self) -> Placer:
         """Places pods now on the nodes that the group does not need."""
+
+    def left_by(self, steps: Steps) -> "PromisedStart | None":
+        """Return what is still promised once steps have started."""
 
     def binds(self, steps: Steps) -> bool:
         """Tell whether steps may start only where they do not delay the group."""

@@ -244,8 +244,8 @@ class Allocate(CycleAction):
                     if session.nodes.has_future:
                         session.reservations.suspend([*own, *taken], future=True)
                     session.start(steps, outcome.assignments, suspended)
-                    if promise is not None and promise.pending_group in [pending_group for pending_group, _ in steps]:
-                        session.promise = None
+                    if promise is not None:
+                        session.promise = promise.left_by(steps)
                     return True
                 placed = len(outcome.assignments)
                 if outcome.refusal is None:
