@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
@@ -15,6 +16,8 @@ from kaicore.rules.state.pod_entry import Stage
 from tests.factory import Cluster, pod
 
 OWNER = Owner("ReplicaSet", "rs", "uid-rs")
+#: No group waits for another one's reserved start, and none says that it has one.
+NO_PROMISES = EngineConfig(backfill=Backfill.OFF)
 
 
 class Workloads(Cluster):

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.model.pod import Pod
+from msgspec.structs import replace
 
 from tests.factory import container, pod
 from tests.league.backfill import BASELINES, PER_NODE, Gang, baseline
@@ -50,11 +51,11 @@ def gangs(*, nodes: int, days: float, load: float, seed: int) -> list[Gang]:
 
 
 class EngineRun:
-    """The engine over gangs; it knows their limits or does not."""
+    """The engine over gangs; it knows their limits or does not, and sees their pods run or does not."""
 
-    def __init__(self, nodes: int, config: EngineConfig, *, limits: bool) -> None:
+    def __init__(self, nodes: int, config: EngineConfig, *, limits: bool, seen: bool = False) -> None:
         self.cluster = Workloads()
-        self._config, self._limits = config, limits
+        self._config, self._limits, self._seen = config, limits, seen
         for number in range(nodes):
             self.cluster.add_node(f"n{number:04}", cpu=128, memory=1024, gpu=PER_NODE)
         self._epoch_s = self.cluster.now // 1_000_000 + 1
@@ -78,7 +79,9 @@ class EngineRun:
                 decision.name.rpartition("-")[0] for decision in self.cluster.cycle(self._config).placements
             }:
                 for name in sorted(names):
-                    gang = pods[name][0]
+                    gang, members = pods[name]
+                    if self._seen:
+                        self.cluster.run(members)
                     heappush(ending, (now + gang.runs, name))
                     yield gang.number, now
             times = [one[0] for one in ending[:1]] + [gang.arrives for gang in coming[-1:]]
@@ -104,11 +107,14 @@ def policies(nodes: int) -> dict[str, Callable[[], _Policy]]:
     starting = (Action.ALLOCATE,)
     off = EngineConfig(actions=starting, backfill=Backfill.OFF)
     easy = EngineConfig(actions=starting, backfill=Backfill.EASY)
+    expecting = replace(easy, run_time_per_cent=75)
     return {
         **{name: partial(baseline, nodes, name) for name in BASELINES},
         "ours-off": lambda: EngineRun(nodes, off, limits=True),
         "ours-easy": lambda: EngineRun(nodes, easy, limits=True),
+        "ours-conservative": lambda: EngineRun(nodes, replace(easy, backfill=Backfill.CONSERVATIVE), limits=True),
         "ours-hold": lambda: EngineRun(nodes, easy, limits=False),
+        "ours-runs": lambda: EngineRun(nodes, expecting, limits=False, seen=True),
     }
 
 

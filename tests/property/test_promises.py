@@ -10,6 +10,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.promise import RoomPromised
 from kaicore.rules.state.cluster_state import ClusterState
+from msgspec.structs import replace
 
 from tests.examples import examples
 from tests.workloads import Workloads
@@ -17,7 +18,8 @@ from tests.workloads import Workloads
 _MINUTE_US = 60_000_000
 #: What a story's own clock adds to a cycle's: each event is a millisecond.
 _LATE_US = 1_000_000
-_CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
+_CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
+_CONSERVATIVE = replace(_CONFIG, backfill=Backfill.CONSERVATIVE, most_promises=3)
 
 
 class Job(NamedTuple):
@@ -44,8 +46,8 @@ jobs = st.lists(
 class Story:
     """Gangs on some nodes of 8 GPUs, until all have started."""
 
-    def __init__(self, nodes: int, *, limits: bool) -> None:
-        self.cluster, self._limits = Workloads(), limits
+    def __init__(self, nodes: int, *, limits: bool, config: EngineConfig = _CONFIG) -> None:
+        self.cluster, self._limits, self._config = Workloads(), limits, config
         for number in range(nodes):
             self.cluster.add_node(f"n{number}", cpu=64, memory=256, gpu=8)
         self._ends: dict[str, tuple[int, list[Pod]]] = {}
@@ -66,7 +68,7 @@ class Story:
             for name in [name for name, (end, _) in self._ends.items() if end <= self.cluster.now]:
                 for one in self._ends.pop(name)[1]:
                     self.cluster.delete_pod(one)
-            self._see(self.cluster.now, self.cluster.cycle(_CONFIG))
+            self._see(self.cluster.now, self.cluster.cycle(self._config))
             times = [end for end, _ in self._ends.values()] + [at for at, _, _ in arrivals[:1]]
             assert times or not self._open, "nothing runs, and something waits for ever"
             self.cluster.now = max(min(times, default=0), self.cluster.now)
@@ -81,10 +83,12 @@ class Story:
         for name in sorted({decision.name.rpartition("-")[0] for decision in result.placements}):
             job, pods = self._open.pop(name)
             self._ends[name] = now + job.runs * _MINUTE_US, pods
-            assert now <= self.promised.get(name, now) + _LATE_US, f"{name} starts later than it was promised"
+            late = now > self.promised.get(name, now) + _LATE_US
+            # Only the first promise of all stands whatever the groups that start sooner leave of the nodes.
+            assert not late or self._config is not _CONFIG, f"{name} starts later than it was promised"
         found = [(one.group, reason) for one in result.groups for reason in one.reasons]
         standing = [(key, reason) for key, reason in found if isinstance(reason, RoomPromised)]
-        assert len(standing) <= 1
+        assert len(standing) <= (1 if self._config is _CONFIG else self._config.most_promises)
         for key, reason in standing:
             if self._limits:
                 assert not reason.unlimited
@@ -106,9 +110,11 @@ def test_promised_start_is_never_delayed_by_what_ends_within_its_limit(nodes: in
 
 
 @settings(max_examples=examples(20), deadline=None)
-@given(st.integers(1, 3), jobs, st.booleans())
-def test_story_with_promises_replays_without_differences(nodes: int, coming: list[Job], limits: bool) -> None:
-    story = Story(nodes, limits=limits)
+@given(st.integers(1, 3), jobs, st.booleans(), st.sampled_from((_CONFIG, _CONSERVATIVE)))
+def test_story_with_promises_replays_without_differences(
+    nodes: int, coming: list[Job], limits: bool, config: EngineConfig
+) -> None:
+    story = Story(nodes, limits=limits, config=config)
     story.run(fitting(nodes, coming))
     events = story.cluster.events
     replay = Replay(ClusterState("test"), [event for event in events if event.type in KNOWN_BEFOREHAND])

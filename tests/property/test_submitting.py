@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from kaicore.analysis.simulation import Located
 from kaicore.analysis.submission.answers import SubmitAnswer
 from kaicore.analysis.submission.submit import submit
-from kaicore.rules.forecast.runs import Basis, RunHistory
+from kaicore.rules.forecast.runs import RunHistory
+from kaicore.rules.state.run_keys import Basis
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

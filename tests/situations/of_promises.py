@@ -11,7 +11,7 @@ from tests.situations.of_groups import nodes
 from tests.workloads import Workloads
 
 _HOUR_S = 3_600
-_CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
+_CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
 _HOLD = msgspec.structs.replace(_CONFIG, hold_us=_HOUR_S * 1_000_000)
 
 

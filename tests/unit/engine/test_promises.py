@@ -8,12 +8,14 @@ from kaicore.rules.engine.decisions import CycleResult, GiveUpReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
+from kaicore.rules.state.snapshot import decode_state, encode_state
+from msgspec.structs import replace
 
 from tests.factory import pod
 from tests.workloads import OWNER, Workloads
 
 _HOUR_S = 3_600
-_ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY)
+_ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
 
 
 class Rooms(Workloads):
@@ -123,7 +125,7 @@ def test_promise_moves_sooner_when_a_pod_ends_before_its_limit(rooms: Rooms) -> 
     after = promised(rooms.cycle(_ALLOCATE), "gang")
     assert after.starts_at < before.starts_at
     assert after.since == before.since
-    assert after.moved == "sooner, pods ended before their limits"
+    assert after.moved == "sooner, pods ended before their time"
 
 
 def test_promise_is_given_up_when_its_nodes_are_gone(rooms: Rooms) -> None:
@@ -152,7 +154,7 @@ def test_group_of_higher_priority_passes_and_takes_the_promise_over(rooms: Rooms
 def test_room_without_limits_is_held_for_so_long_and_then_given_up() -> None:
     rooms = Rooms()
     rooms.pods("service")
-    held = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_us=_HOUR_S * 1_000_000)
+    held = replace(_ALLOCATE, hold_us=_HOUR_S * 1_000_000)
     assert rooms.starts(held) == ["service"]
     rooms.pods("gang", 4)
     assert promised(rooms.cycle(held), "gang").unlimited == 1
@@ -168,10 +170,114 @@ def test_room_without_limits_is_held_for_so_long_and_then_given_up() -> None:
 
 def test_room_without_limits_is_not_held_before_the_group_is_old_enough() -> None:
     rooms = Rooms()
-    late = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=_HOUR_S * 1_000_000)
+    late = replace(_ALLOCATE, hold_after_us=_HOUR_S * 1_000_000)
     rooms.pods("service")
     assert rooms.starts(late) == ["service"]
     rooms.pods("gang", 4)
     assert not any(isinstance(one, RoomPromised) for one in reasons(rooms.cycle(late), "gang"))
     rooms.now += late.hold_after_us
     assert promised(rooms.cycle(late), "gang").unlimited == 1
+
+
+def test_recorded_configuration_that_says_nothing_of_promises_makes_none() -> None:
+    before = EngineConfig(backfill=Backfill.OFF, hold_after_us=0)
+    assert not {"backfill", "hold_after_us", "run_time_per_cent"} & before.document().keys()
+    assert EngineConfig.recorded(before.document()) == before
+    assert EngineConfig.recorded(EngineConfig().document()) == EngineConfig()
+    assert EngineConfig().backfill is Backfill.EASY
+
+
+@pytest.mark.parametrize(
+    ("hours", "outcome", "late_hours"),
+    [(1, {"made": 1, "kept": 1}, 0), (3, {"made": 1, "late": 1}, 1)],
+)
+def test_start_is_counted_by_the_time_that_was_promised_first(
+    rooms: Rooms, hours: int, outcome: dict[str, int], late_hours: int
+) -> None:
+    rooms.pods("gang", 3)
+    rooms.cycle(_ALLOCATE)
+    rooms.now += hours * _HOUR_S * 1_000_000
+    rooms.end([entry.pod for entry in rooms.state.pods.values() if entry.pod.name == "two-hours"])
+    assert len(rooms.starts()) == 3
+    assert rooms.state.counters.promises == outcome
+    assert rooms.state.counters.promises_late_us // 1_000_000 == pytest.approx(late_hours * _HOUR_S, abs=2)
+
+
+def test_promises_that_move_and_are_given_up_are_counted_by_reason(rooms: Rooms) -> None:
+    rooms.pods("gang", 4)
+    first = promised(rooms.cycle(_ALLOCATE), "gang").starts_at
+    rooms.end([entry.pod for entry in rooms.state.pods.values() if entry.pod.name == "four-hours"])
+    assert promised(rooms.cycle(_ALLOCATE), "gang").first_starts_at == first
+    rooms.record("node/d", payloads.NodeDeleted("uid-d", "d"))
+    rooms.cycle(_ALLOCATE)
+    assert rooms.state.counters.promises == {
+        "made": 1,
+        "moved/sooner, pods ended before their time": 1,
+        f"given up/{GiveUpReason.NO_LONGER_FITS}": 1,
+    }
+    assert decode_state(encode_state(rooms.state)).counters == rooms.state.counters
+
+
+def test_start_without_any_time_is_counted_as_such() -> None:
+    rooms = Rooms()
+    service = rooms.pods("service")
+    rooms.cycle(_ALLOCATE)
+    rooms.pods("gang", 4)
+    rooms.cycle(_ALLOCATE)
+    rooms.end(service)
+    assert len(rooms.starts()) == 4
+    assert rooms.state.counters.promises == {"made": 1, "untimed": 1}
+
+
+_CONSERVATIVE = replace(_ALLOCATE, backfill=Backfill.CONSERVATIVE)
+
+
+@pytest.mark.parametrize(
+    ("config", "hours", "passes"),
+    [
+        (_ALLOCATE, 3, True),
+        (_ALLOCATE, 5, True),
+        (_CONSERVATIVE, 3, True),
+        (_CONSERVATIVE, 5, False),
+        (_CONSERVATIVE, 0, False),
+        (replace(_CONSERVATIVE, most_promises=1), 5, True),
+    ],
+)
+def test_group_passes_if_it_delays_none_of_those_to_which_a_start_is_promised(
+    rooms: Rooms, config: EngineConfig, hours: int, passes: bool
+) -> None:
+    """`gang` leaves 2 GPUs of each of its nodes from two hours on; `whole` needs everything from four hours on."""
+    rooms.pods("gang", 3, gpu=6, hours=1)
+    rooms.pods("whole", 4, hours=1)
+    rooms.cycle(config)
+    rooms.pods("small", gpu=2, hours=hours, created_at=rooms.now // 1_000_000 + 2)
+    result = rooms.cycle(config)
+    assert list(rooms.placed(result)) == (["small"] if passes else [])
+    if not passes:
+        (held,) = (one for one in reasons(result, "small") if isinstance(one, WouldDelay))
+        assert held.group.endswith("default/whole")
+
+
+def test_starts_are_promised_one_after_the_other_and_kept_when_the_first_group_has_started(rooms: Rooms) -> None:
+    began = rooms.now
+    rooms.pods("gang", 3, hours=3)
+    rooms.pods("whole", 4, hours=1)
+    result = rooms.cycle(_CONSERVATIVE)
+    hours = [(promised(result, name).starts_at - began) / _HOUR_S / 1e6 for name in ("gang", "whole")]
+    assert hours == pytest.approx([2, 5], abs=0.01), "five: when the gang has run for its limit of three"
+    rooms.now += 2 * _HOUR_S * 1_000_000
+    rooms.end([entry.pod for entry in rooms.state.pods.values() if entry.pod.name == "two-hours"])
+    after = rooms.cycle(_CONSERVATIVE)
+    assert len(after.placements) == 3
+    left = promised(after, "whole")
+    assert (left.starts_at - began) / _HOUR_S / 1e6 == pytest.approx(5, abs=0.01)
+
+
+def test_more_starts_than_may_be_promised_are_given_up(rooms: Rooms) -> None:
+    rooms.pods("gang", 3, hours=1)
+    rooms.pods("whole", 4, hours=1)
+    rooms.cycle(_CONSERVATIVE)
+    result = rooms.cycle(_ALLOCATE)
+    assert promised(result, "gang")
+    (given_up,) = (one for one in reasons(result, "whole") if isinstance(one, PromiseGivenUp))
+    assert given_up.cause == GiveUpReason.ANOTHER

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.factory import pod
 from tests.hierarchy import queue
-from tests.workloads import OWNER, Workloads
+from tests.workloads import NO_PROMISES, OWNER, Workloads
 
 QUEUE_LABEL = "kai.scheduler/queue"
 
@@ -42,11 +42,11 @@ def test_a_limit_holds_whatever_is_free() -> None:
     cluster = cluster_of(queue("a", quota=4, limit=4))
     first = cluster.add_pod(of("first", "a", 4))
     cluster.add_pod(of("second", "a", 4, created_at=1))
-    result = cluster.cycle()
+    result = cluster.cycle(NO_PROMISES)
     assert set(cluster.placed(result)) == {first.name}
     (alone,) = result.pending[0].alone
     assert alone.reasons[0].code == "OverLimit"
-    assert not cluster.cycle().evictions
+    assert not cluster.cycle(NO_PROMISES).evictions
 
 
 @pytest.mark.parametrize("controlled", [True, False])
@@ -219,7 +219,7 @@ def test_a_queue_that_spares_its_own_work_evicts_none_of_it() -> None:
     cluster = cluster_of(queue("a", quota=8, may_preempt=False), nodes=1)
     cluster.full(cluster.add_pod(of("low", "a", 8, priority=1)))
     cluster.add_pod(of("high", "a", 8, priority=5, created_at=9))
-    result = cluster.cycle()
+    result = cluster.cycle(NO_PROMISES)
     assert not result.evictions
     (group,) = result.pending[0].alone
     assert group.reasons[-1].code == "QueueMayNotPreempt"
@@ -426,7 +426,7 @@ def test_work_without_a_queue_that_cannot_be_preempted_has_what_quotas_leave() -
     cluster = cluster_of(queue("a", quota=8), queue("b", quota=None))
     for number in range(2):
         cluster.add_pod(unnamed(f"firm{number}", 8, labels=FIRM, created_at=number))
-    result = cluster.cycle()
+    result = cluster.cycle(NO_PROMISES)
     assert set(cluster.placed(result)) == {"firm0"}
     (waiting,) = result.pending
     reasons = {str(reason) for alone in waiting.alone for reason in alone.reasons}

@@ -13,7 +13,7 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import pod
 from tests.hierarchy import queue
-from tests.workloads import OWNER, Workloads
+from tests.workloads import NO_PROMISES, OWNER, Workloads
 
 QUEUE_LABEL = "kai.scheduler/queue"
 HOUR = 3_600_000_000
@@ -76,7 +76,7 @@ def test_pod_without_a_queue_is_in_the_default_one_and_why_says_how_it_gets_anot
 def test_pod_that_never_preempts_says_so() -> None:
     cluster = full()
     one = cluster.add_pod(pod("one", cpu=1, gpu=8, priority=9, preemption_policy="Never"))
-    cluster.cycle()
+    cluster.cycle(NO_PROMISES)
     assert [reason.code for reason in why(cluster, one)] == ["InsufficientResource", "NeverPreempts"]
 
 
@@ -85,7 +85,7 @@ def test_preemptor_without_victims_says_so() -> None:
     one = cluster.add_pod(pod("one", cpu=100, gpu=8, priority=9))
     other = cluster.add_pod(pod("other", cpu=63, gpu=8, priority=9))
     firm = cluster.add_pod(pod("firm", cpu=2, gpu=0, priority=10, node_name="n0", phase="Running"))
-    cluster.cycle()
+    cluster.cycle(NO_PROMISES)
     assert texts(cluster, other) == ["Preempted: evicting what may be evicted would not make it fit"]
     assert "NodeTooSmall" in {reason.code for reason in why(cluster, one)}, "and no victims are looked for"
     assert not why(cluster, firm)
@@ -111,7 +111,7 @@ def test_pods_under_several_budgets() -> None:
     for name in "bc":
         cluster.record(f"pdb/default/{name}", budget(1, name))
     one = cluster.add_pod(pod("one", cpu=1, gpu=4, priority=9))
-    assert not cluster.cycle().evictions, "the API server would refuse"
+    assert not cluster.cycle(NO_PROMISES).evictions, "the API server would refuse"
     assert texts(cluster, one)[1:] == [
         "no pod under several PodDisruptionBudgets can be evicted: 2 pods that could make way, by default/b, default/c"
     ]
@@ -162,7 +162,7 @@ def test_reasons_of_many_groups_are_recorded_once() -> None:
         for name in "ab"
     ]
     odd = cluster.add_pod(pod("odd", cpu=1, gpu=8, labels={QUEUE_LABEL: "b"}, priority=1, preemption_policy="Never"))
-    result = cluster.cycle()
+    result = cluster.cycle(NO_PROMISES)
     assert not result.groups
     assert {reason.code for reason in why(cluster, many[0])} >= {"OverLimit"}
     assert "OverLimit" not in {reason.code for reason in why(cluster, many[1])}
@@ -175,13 +175,13 @@ def test_group_with_other_reasons_than_most_is_recorded_alone_and_taken_back() -
     cluster.record("pdb/default/b", budget(0))
     many = [cluster.add_pod(pod(f"p{number}", cpu=1, gpu=8, priority=9)) for number in range(5)]
     odd = cluster.add_pod(pod("odd", cpu=1, gpu=8, priority=9, preemption_policy="Never"))
-    result = cluster.cycle()
+    result = cluster.cycle(NO_PROMISES)
     (group,) = result.groups
     assert group.group == "Pod/default/odd"
     assert "NeverPreempts" in {reason.code for reason in why(cluster, odd)}
     assert "NeverPreempts" not in {reason.code for reason in why(cluster, many[0])}
     cluster.see(odd, preemption_policy="PreemptLowerPriority")
-    cluster.cycle()
+    cluster.cycle(NO_PROMISES)
     assert "Pod/default/odd" not in cluster.state.reasons.by_group
     assert why(cluster, odd) == why(cluster, many[0])
     assert why_in_copy(cluster, odd) == why(cluster, odd)

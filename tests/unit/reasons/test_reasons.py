@@ -21,7 +21,7 @@ LATER = (
     *("wanted", "fitting", "slice_size", "domain", "tried", "domains", "joined"),
     *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
     *("pods_in_slices", "label", "limit", "node_pool"),
-    *("starts_at", "moved"),
+    *("starts_at", "moved", "expected", "first_starts_at"),
 )
 
 

@@ -217,6 +217,18 @@ class _StateCollector(Collector):
         yield CounterMetricFamily(
             "kai_reselections", "Decisions for a node that had rejected such a pod before", tally.reselections
         )
+        promises = CounterMetricFamily(
+            "kai_promised_starts", "Reserved starts, by what became of them", labels=["outcome", "reason"]
+        )
+        for key, count in sorted(tally.promises.items()):
+            outcome, _, reason = key.partition("/")
+            promises.add_metric([outcome, reason], count)
+        yield promises
+        yield CounterMetricFamily(
+            "kai_promised_starts_late_seconds",
+            "By how much groups started later than was promised to them first",
+            tally.promises_late_us / 1e6,
+        )
         agreement = GaugeMetricFamily(
             "kai_predictions_observed",
             "Observed placements, by how they compare with the prediction",

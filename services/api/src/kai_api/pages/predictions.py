@@ -1,7 +1,7 @@
 """The page of predictions: how well kubelets were predicted, over the whole log up to a moment."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kaicore.analysis.projections.answers import Decisions
@@ -73,6 +73,9 @@ class Predictions:
         unobserved: pods that run on zones, and have not been observed.
         hours: the last first; none where no read models are kept.
         disbelieved: observations that were not believed.
+        promises: reserved starts, by what became of them (`Counters.promises`).
+        kept: how many groups of those that started were no later than was promised to them first, in hundredths; None
+            where no promise with a time has come to its start.
     """
 
     observed: int
@@ -87,6 +90,8 @@ class Predictions:
     unobserved: int
     disbelieved: int
     hours: tuple[HourAccuracy, ...] = ()
+    promises: tuple[tuple[str, int], ...] = ()
+    kept: float | None = None
 
 
 def predictions(state: ClusterState, hours: Sequence[Decisions] = ()) -> Predictions:
@@ -129,7 +134,14 @@ def predictions(state: ClusterState, hours: Sequence[Decisions] = ()) -> Predict
         unobserved=sum(is_unobserved(state, entry) for entry in state.pods.values()),
         hours=tuple(_hour(one) for one in reversed(hours)),
         disbelieved=sum(counters.disbelieved.values()),
+        promises=tuple((key.replace("/", ": "), count) for key, count in sorted(counters.promises.items())),
+        kept=_kept(counters.promises),
     )
+
+
+def _kept(promises: Mapping[str, int]) -> float | None:
+    started = promises.get("kept", 0) + promises.get("late", 0)
+    return round(100 * promises.get("kept", 0) / started, 2) if started else None
 
 
 def _hour(hour: Decisions) -> HourAccuracy:

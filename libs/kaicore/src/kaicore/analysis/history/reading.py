@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
 
-import msgspec
-
 from kaicore.analysis.history.lineages import Lineage, trace
 from kaicore.analysis.history.pod_stories import PodStories, PodStory, StoryEnd
 from kaicore.analysis.history.samples import Sample, Sampler
@@ -317,7 +315,7 @@ class _Reader:
             return [ShardConfig(self._begin, "default", self._set_as)]
         documents = self._state.configs
         configs = [
-            ShardConfig(at, shard, msgspec.convert(documents[digest], EngineConfig))
+            ShardConfig(at, shard, EngineConfig.recorded(documents[digest]))
             for at, shard, digest in self._digests
             if digest in documents
         ]

@@ -8,8 +8,6 @@ as on a short one.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from kaicore.analysis.inquiry.attempts import CycleRecords, cycle_records
 from kaicore.analysis.inquiry.cycle_observers import placement_scores
 from kaicore.analysis.inquiry.moments import appended_together
@@ -126,5 +124,5 @@ async def recorded_config(log: EventLog, cluster: str, digest: str) -> EngineCon
     for event in await log.read(cluster, where=Filter(types=(ConfigRecorded.__name__,))):
         recorded = decode_payload(event)
         if isinstance(recorded, ConfigRecorded) and recorded.digest == digest:
-            return msgspec.convert(recorded.config, EngineConfig)
+            return EngineConfig.recorded(recorded.config)
     return None

@@ -408,7 +408,7 @@ async def _config(log: EventLog, cluster: str, records: Sequence[ShadowDecided])
     document = next((one.config for one in records if one.config is not None and one.config_digest == digest), None)
     if document is None:
         document = (await state_at(log, cluster, records[-1].input_position)).configs[digest]
-    return msgspec.convert(document, EngineConfig)
+    return EngineConfig.recorded(document)
 
 
 def _stand_in(config: EngineConfig) -> EngineConfig:

@@ -11,8 +11,8 @@ import msgspec
 from kaicore.analysis.inquiry.answers import CalibrationAnswer, GroupStart, StartAnswer
 from kaicore.analysis.inquiry.json_spelling import time_text
 from kaicore.analysis.submission.answers import SubmittedGroup
-from kaicore.rules.forecast.runs import Basis
 from kaicore.rules.forecast.start import StartForecast
+from kaicore.rules.state.run_keys import Basis
 
 _RUNS_OF = {
     Basis.OWNER: "of their owners",

@@ -1,17 +1,34 @@
-"""Declared limits of how long pods run."""
+"""Declared limits of how long pods run, and what runs like theirs tell instead."""
 
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.groups.labels import JOB
+from kaicore.rules.groups.labels import JOB, declared_limit_s, least_limit_s
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group_source import source_key
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.run_keys import run_keys
 
 
 def limit_us(state: ClusterState, member: Member) -> int:
-    """Return how long a pod may run by its own deadline and its Job's, microseconds; -1 without one."""
-    pod = member.pod
-    limits = [pod.active_deadline_s]
+    """Return how long a pod may run, microseconds; -1 without a limit.
+
+    The least counts of what the pod says, its Job, and each object above it that says how its pods belong together.
+    """
+    pod, table = member.pod, state.group_table
+    place = table.place_of(pod.uid)
+    keys = set(place.looked_at) if place is not None else set[str]()
     if pod.owner is not None and owner_kind(pod.owner) == JOB:
-        source = state.group_table.sources.get(source_key(JOB, pod.namespace, pod.owner.name))
-        limits += [source.active_deadline_s] if source is not None else []
-    return min((limit * 1_000_000 for limit in limits if limit > 0), default=-1)
+        keys.add(source_key(JOB, pod.namespace, pod.owner.name))
+    sources = [table.sources[key].active_deadline_s for key in keys if key in table.sources]
+    limit = least_limit_s(pod.active_deadline_s, declared_limit_s(pod.labels, pod.annotations), *sources)
+    return limit * 1_000_000 if limit else -1
+
+
+def expected_us(state: ClusterState, config: EngineConfig, member: Member, *, age_us: int) -> int:
+    """Return how much longer a pod of some age runs, microseconds; -1 where runs like its own do not say.
+
+    See `EngineConfig.run_time_per_cent`.
+    """
+    if not config.run_time_per_cent:
+        return -1
+    return state.run_times.remaining_us(run_keys(member.pod), age_us=age_us, per_cent=config.run_time_per_cent)

@@ -361,7 +361,7 @@ class Replay:
         problem = "is not in the log"
         try:
             if document is not None:
-                return msgspec.convert(document, EngineConfig)
+                return EngineConfig.recorded(document)
         except msgspec.ValidationError as error:
             problem = f"is of another version: {error}"
         about = f"cluster {self.state.cluster}: position {position}: cycle {cycle}: configuration {digest}"

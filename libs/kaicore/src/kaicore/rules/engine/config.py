@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Self
 
 import msgspec
 
@@ -101,11 +101,35 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 class Backfill(StrEnum):
     """The work that may start before a group that came first and does not fit (decision 0660).
 
-    `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room.
+    `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room. `CONSERVATIVE`: what
+    delays none of the first such groups (`most_promises`).
     """
 
     OFF = "off"
     EASY = "easy"
+    CONSERVATIVE = "conservative"
+
+
+class PriorityAging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the priority of groups grows while they wait (asked for in KAI-Scheduler's issue 1970).
+
+    It only decides who comes first: what may be evicted for a group goes by the group's own priority.
+
+    Attributes:
+        queue: whose groups; empty for those of all queues that no other entry names.
+        every_us: how long a group waits for each step, microseconds.
+        step: how much its priority grows each time.
+        most: how much it grows at most.
+    """
+
+    queue: str = ""
+    every_us: Annotated[int, msgspec.Meta(gt=0)] = 3_600_000_000
+    step: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 1
+    most: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 10
+
+    def gained(self, waited_us: int) -> int:
+        """Return how much the priority of a group has grown that has waited for so many microseconds."""
+        return min(max(waited_us, 0) // self.every_us * self.step, self.most)
 
 
 class Action(StrEnum):
@@ -171,7 +195,11 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             one, those without the label; None for all.
         node_pool_label: the label's key (KAI-Scheduler: `--nodepool-label-key`); queues always have the default one.
         provisioning: whether and how nodes are asked for, for groups that need new ones.
+        priority_aging: see `PriorityAging`; none for priorities that stay as they are.
         backfill: see `Backfill`.
+        most_promises: to how many groups a start is promised at once, where backfill is conservative.
+        run_time_per_cent: a pod without a declared limit is expected to run for as long as this part of the last runs
+            like its own; 0 for not to expect anything.
         hold_after_us: for a group that waits for pods without a declared limit, room is held once it is so old.
         hold_us: such room is held for so long at most, and then not for the same group for as long again.
     """
@@ -211,27 +239,45 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provisioning: ProvisioningConfig = ProvisioningConfig()
     node_pool: str | None = None
     node_pool_label: str = NODE_POOL_LABEL
-    backfill: Backfill = Backfill.OFF
-    hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 0
+    priority_aging: tuple[PriorityAging, ...] = ()
+    backfill: Backfill = Backfill.EASY
+    most_promises: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
+    run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 3_600_000_000
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
 
     def in_pool(self, labels: Mapping[str, str]) -> bool:
         """Tell whether what has these labels is this shard's, by its node pool."""
         return self.node_pool is None or labels.get(self.node_pool_label, "") == self.node_pool
 
+    def priority_gained(self, queue: str, waited_us: int) -> int:
+        """Return how much the priority of a queue's group has grown that has waited for so many microseconds."""
+        by_queue = {one.queue: one for one in self.priority_aging}
+        aging = by_queue.get(queue) or by_queue.get("")
+        return aging.gained(waited_us) if aging is not None else 0
+
     def strategy(self, *, devices: bool) -> PlacementStrategy:
         """Return the strategy of pods that ask for devices, or of those that do not."""
         return self.placement_strategy if devices else self.cpu_placement_strategy or self.placement_strategy
 
+    @classmethod
+    def recorded(cls, document: Mapping[str, object]) -> Self:
+        """Return the configuration that `document` made.
+
+        Raises:
+            msgspec.ValidationError: it is of a version with other settings.
+        """
+        return msgspec.convert({**_UNSAID, **document}, cls)
+
     def document(self) -> dict[str, object]:
         """Return the configuration as plain data, for the log.
 
-        A setting that came after logs were written stands in it only where it is not the default: so a configuration
-        that says nothing of it keeps its digest.
+        A setting that came after logs were written stands in it only where it is not as it was before: so a
+        configuration that says nothing of it keeps its digest.
         """
         document: dict[str, object] = msgspec.to_builtins(self)
         for name in _LATER:
-            if getattr(self, name) == getattr(_DEFAULT, name):
+            if document[name] == _UNSAID[name]:
                 del document[name]
         return document
 
@@ -240,8 +286,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sha256(msgspec.json.encode(self.document(), order="deterministic")).hexdigest()[:16]
 
 
-_DEFAULT = EngineConfig()
-#: Settings that came after engine 15.
+#: Settings that came after engine 15, and what a recorded configuration means that does not say them.
 _LATER = (
     "recent_work_days",
     "topology_strategy",
@@ -252,7 +297,12 @@ _LATER = (
     "provisioning",
     "node_pool",
     "node_pool_label",
+    "priority_aging",
     "backfill",
+    "most_promises",
+    "run_time_per_cent",
     "hold_after_us",
     "hold_us",
 )
+_UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
+_UNSAID |= {"backfill": Backfill.OFF.value, "hold_after_us": 0}

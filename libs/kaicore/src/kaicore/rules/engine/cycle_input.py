@@ -127,6 +127,8 @@ class CycleInput:
         provisioning: the ProvisioningRequests that stand, by the key of the group that each was made for.
         recent_work: classes of recent work, the heaviest first; none where too little is known.
         limit_us: returns how long a pod may run by its declared limits, microseconds; -1 where it declares none.
+        expected_us: returns how much longer a pod that has run for so many microseconds runs, by the runs of pods like
+            it; -1 where they do not say.
         promised: what was recorded last of room that is promised to waiting groups, or was, by their keys.
         is_own: tells whether a group, by its key, is this scheduler's to decide about.
     """
@@ -162,5 +164,6 @@ class CycleInput:
     provisioning: Mapping[str, StandingRequest] = field(default_factory=dict)
     recent_work: Sequence[RecentClass] = ()
     limit_us: Callable[[Member], int] = lambda _: -1
+    expected_us: Callable[[Member, int], int] = lambda _, __: -1
     promised: Mapping[str, RoomPromised | PromiseGivenUp] = field(default_factory=dict)
     is_own: Callable[[str], bool] = lambda _: True

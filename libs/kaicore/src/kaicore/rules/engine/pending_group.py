@@ -14,6 +14,7 @@ class PendingGroup:
         workload: the group with all its pods.
         group: the group itself.
         key: the group's key.
+        priority: by which it comes before others: its own, and what it has gained by waiting (`PriorityAging`).
         waiting: pods that may still be placed, by leaf, oldest first.
         held_back: how many waiting pods may not be placed in this cycle.
         counts: active pods by leaf, those placed by this cycle included.
@@ -36,16 +37,20 @@ class PendingGroup:
         "held_back",
         "key",
         "nominated",
+        "priority",
         "reasons",
         "started_by",
         "waiting",
         "workload",
     )
 
-    def __init__(self, workload: Workload, waiting: dict[str, list[Member]], held_back: int) -> None:
+    def __init__(
+        self, workload: Workload, waiting: dict[str, list[Member]], held_back: int, *, gained: int = 0
+    ) -> None:
         self.workload = workload
         self.group = workload.group
         self.key = workload.group.key
+        self.priority = workload.group.priority + gained
         self.waiting = waiting
         self.held_back = held_back
         self.counts = dict(workload.own_counts)
@@ -102,10 +107,10 @@ class PendingGroup:
         """The group's place in its queue: priority, groups that have not started before others, age, name."""
         group = self.group
         started = bool(self.counts) and self.workload.satisfied(self.counts)
-        return -group.priority, int(started), group.created_at, group.namespace, group.name, group.key
+        return -self.priority, int(started), group.created_at, group.namespace, group.name, group.key
 
     @property
     def reservation_order_key(self) -> tuple[int, int, str, str, str]:
         """The group's place among those for which room is reserved: priority, age, name."""
         group = self.group
-        return -group.priority, group.created_at, group.namespace, group.name, group.key
+        return -self.priority, group.created_at, group.namespace, group.name, group.key

@@ -4,11 +4,11 @@ would delay it.
 Source: D. Lifka, "The ANL/IBM SP Scheduling System" (JSSPP 1995), with declared limits in the place of estimates.
 
 `Outlook` takes pods off the nodes in the order in which they end, until a group fits and its queue has a right to it. A
-pod ends by its declared limit. One without a limit is assumed to go on for as long as it has run: that only orders
-those pods, and nothing starts because of it.
+pod ends by its declared limit, else by the runs of pods like it. One without both is assumed to go on for as long as it
+has run: that only orders those pods, and nothing starts because of it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -45,11 +45,13 @@ class _End:
     Attributes:
         at: microseconds since the epoch; for a pod without a limit assumed.
         known: whether it ends by then by its limit, or leaves already.
+        expected: whether runs like its own say so, where it has no limit.
         group: key of the group on whose queue's account it is; empty where it is on none.
     """
 
     at: int
     known: bool
+    expected: bool
     group: str
     member: Member
     charge: PodCharge
@@ -70,11 +72,14 @@ class Promise:
     Attributes:
         pending_group: the group.
         assignments: where it is to start.
-        starts_at: the earliest time at which it can, by declared limits, microseconds since the epoch; 0 where there is
-            none that is yet to come.
-        unlimited: how many pods without a limit are waited for besides.
+        starts_at: the earliest time at which it can, by declared limits and by runs of like pods, microseconds since
+            the epoch; 0 where there is none that is yet to come.
+        unlimited: how many pods without a limit are waited for.
+        expected: of how many of them runs of like pods say the end.
         fits: whether nothing is waited for: it fits on the nodes without what leaves already.
         overridden: whether groups of higher priority started since it was worked out.
+        steps: what is to start.
+        at: when the last of what it waits for ends, microseconds since the epoch, known or assumed.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Promise:
         *,
         placer: Placer,
         passed: Sequence[_Moment],
+        after: Sequence["Promise"] = (),
     ) -> None:
         """Args:
         session: the cycle.
@@ -92,8 +98,11 @@ class Promise:
         assignments: where its pods go; charged.
         placer: on the nodes as they are by then.
         passed: what ends before.
+        after: promises that were made before, and are kept first.
         """
-        self._session, self._steps, self._placer = session, steps, placer
+        self._session, self.steps, self._placer = session, steps, placer
+        self._after = [earlier.steps for earlier in after]
+        self._admitted = placer.statement.savepoint()
         self._keys = {pending_group.key for pending_group, _ in steps}
         self.pending_group = steps[0][0]
         self.assignments = assignments
@@ -102,9 +111,11 @@ class Promise:
         ends = [end for moment in passed for end in moment.ends if end.charge.row in self.rows and end.at > now]
         # Where nodes are not all that it waits for, the last end is what its queue waits for.
         ends += [end for end in passed[-1].ends if end.at > now] if passed else []
-        self.starts_at = max((end.at for end in ends if end.known), default=0)
+        self.starts_at = max((end.at for end in ends if end.known or end.expected), default=0)
         self.unlimited = len({end.charge.uid for end in ends if not end.known})
+        self.expected = len({end.charge.uid for end in ends if end.expected})
         self.fits = not ends
+        self.at = max(passed[-1].at if passed else now, now)
         self.overridden = False
         self._released = _by_queue(session, passed)
 
@@ -120,25 +131,21 @@ class Promise:
         """The nodes on which the group is to start, sorted."""
         return sorted(self._session.nodes.columns.names[row] for row in self.rows)
 
-    @cached_property
-    def elsewhere(self) -> Placer:
-        """Places pods now on the nodes that the group does not need."""
-        rows = np.ones(len(self._session.nodes.columns.present), np.bool_)
-        rows[list(self.rows)] = False
-        return self._session.placer_now_on(rows)
-
     def binds(self, steps: Steps) -> bool:
         """Tell whether steps may start only where they do not delay the group.
 
-        Groups of higher priority may, and what ends by its declared limits before the group can start.
+        Groups of higher priority may, and what ends before the group can start: by its declared limits, or else by the
+        runs of like pods.
         """
         if any(pending_group.key in self._keys for pending_group, _ in steps):
             return False
-        if max(pending_group.group.priority for pending_group, _ in steps) > self.pending_group.group.priority:
+        if max(pending_group.priority for pending_group, _ in steps) > self.pending_group.priority:
             return False
         left = self.starts_at - self._session.cycle_input.now
-        limits = [self._session.cycle_input.limit_us(member) for member in members_of(steps)]
-        return not all(0 <= limit <= left for limit in limits)
+        given = self._session.cycle_input
+        limits = ((member, given.limit_us(member)) for member in members_of(steps))
+        runs = (limit if limit >= 0 else given.expected_us(member, 0) for member, limit in limits)
+        return not all(0 <= run <= left for run in runs)
 
     def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
         """Tell whether steps that start now leave the group the room and the right to start when it can.
@@ -150,11 +157,11 @@ class Promise:
             assignments: where their pods go now.
         """
         if not self.binds(steps):
-            priority = self.pending_group.group.priority
-            self.overridden |= any(pending_group.group.priority > priority for pending_group, _ in steps)
+            priority = self.pending_group.priority
+            self.overridden |= any(pending_group.priority > priority for pending_group, _ in steps)
             return True
         statement = self._placer.statement
-        savepoint = statement.savepoint()
+        savepoint = self._admitted = statement.savepoint()
         there = [assignment for assignment in assignments if assignment.row in self.rows]
         for assignment in there:
             if self._placer.place_on(assignment.member, assignment.row) is None:
@@ -165,17 +172,75 @@ class Promise:
         statement.rollback(savepoint)
         return False
 
+    def take_back(self, steps: Steps) -> None:
+        """Have steps not start that were admitted last."""
+        if self.binds(steps):
+            self._placer.statement.rollback(self._admitted)
+
     def _keeps_right(self, steps: Steps) -> bool:
         """Tell whether the group's queue still has a right to start it by then, with other steps started now."""
         session = self._session
         before = session.accounts.savepoint()
         for group, amounts in self._released:
             session.accounts.release(group, amounts)
-        for group, request in session.gangs.requests_of(steps):
-            session.accounts.charge(group, request)
-        kept = has_right(session, self._steps)
+        for others in (*self._after, steps):
+            for group, request in session.gangs.requests_of(others):
+                session.accounts.charge(group, request)
+        kept = has_right(session, self.steps)
         session.accounts.undo(before)
         return kept
+
+
+class Promises:
+    """What is promised to the groups of a shard: to one with EASY backfilling, to several with conservative.
+
+    Attributes:
+        each: those that were made first before the others.
+    """
+
+    def __init__(self, session: Session, each: Sequence[Promise]) -> None:
+        """Args: session: the cycle; each: at least one."""
+        self._session, self.each, self._refusing = session, each, each[0]
+
+    @property
+    def reason(self) -> WouldDelay:
+        """Why other groups wait: the promise that was in the way last."""
+        return self._refusing.reason
+
+    @cached_property
+    def elsewhere(self) -> Placer:
+        """Places pods now on the nodes that none of the groups needs."""
+        rows = np.ones(len(self._session.nodes.columns.present), np.bool_)
+        for promise in self.each:
+            rows[list(promise.rows)] = False
+        return self._session.placer_now_on(rows)
+
+    def left_by(self, steps: Steps) -> "Promises | None":
+        """Return what is still promised once steps have started."""
+        started = [pending_group for pending_group, _ in steps]
+        left = [promise for promise in self.each if promise.pending_group not in started]
+        return self if len(left) == len(self.each) else together(self._session, left)
+
+    def binds(self, steps: Steps) -> bool:
+        """Tell whether steps may start only where they do not delay some of the groups."""
+        binding = next((promise for promise in self.each if promise.binds(steps)), None)
+        self._refusing = binding or self._refusing
+        return binding is not None
+
+    def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
+        """Tell whether steps that start now leave all groups the room and the right to start when they can."""
+        for number, promise in enumerate(self.each):
+            if not promise.admits(steps, assignments):
+                for earlier in self.each[:number]:
+                    earlier.take_back(steps)
+                self._refusing = promise
+                return False
+        return True
+
+
+def together(session: Session, promises: Sequence[Promise]) -> Promises | None:
+    """Return promises as one; None without any."""
+    return Promises(session, promises) if promises else None
 
 
 class Outlook:
@@ -184,8 +249,12 @@ class Outlook:
     A context: while it is entered, the accounts of queues are as they will be; afterwards as before.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, after: Sequence[Promise] = ()) -> None:
+        """Args:
+        session: the cycle.
+        after: promises that were made before: what is promised now begins no sooner.
+        """
+        self._session, self._after = session, after
         self._placer = session.placer_ahead()
         self._moments = list(_moments(session))
         #: The savepoints of the nodes and of the accounts before each moment that has passed.
@@ -193,6 +262,9 @@ class Outlook:
         #: The savepoint before what was promised last; -1 for nothing.
         self._charged = -1
         self._accounts = session.accounts.savepoint()
+        #: So many moments have passed for what was promised before.
+        self._least = 0
+        self._is_kept = all(map(self._keep, after))
 
     def __enter__(self) -> Self:
         return self
@@ -209,7 +281,7 @@ class Outlook:
         if self._charged >= 0:
             statement.rollback(self._charged)
             self._charged = -1
-        first = self._first(steps)
+        first = self._first(steps) if self._is_kept else None
         if first is None:
             return GiveUpReason.NO_LONGER_FITS if has_right(session, steps) else GiveUpReason.NOT_OWED
         for number in range(first, min(first + _MOST_FURTHER, len(self._moments)) + 1):
@@ -218,14 +290,36 @@ class Outlook:
             outcome = session.step_placer.place(steps, self._placer)
             if outcome.unplaced is None:
                 passed = self._moments[:number]
-                return Promise(session, steps, outcome.assignments, placer=self._placer, passed=passed)
+                return Promise(
+                    session, steps, outcome.assignments, placer=self._placer, passed=passed, after=self._after
+                )
             statement.rollback(self._charged)
         self._charged = -1
         return GiveUpReason.NO_LONGER_FITS
 
+    def _keep(self, promise: Promise) -> bool:
+        """Charge what was promised before, from its start on; returns whether it fits there."""
+        session = self._session
+        self._least = sum(moment.at <= promise.at for moment in self._moments)
+        self._go_to(self._least)
+        ends = [end for moment in self._moments[self._least :] for end in moment.ends]
+        for assignment in promise.assignments:
+            placed = self._placer.place_on(assignment.member, assignment.row)
+            if placed is None:
+                return False
+            limit = session.cycle_input.limit_us(placed.member)
+            runs = limit if limit >= 0 else session.cycle_input.expected_us(placed.member, 0)
+            if runs >= 0:
+                key = promise.pending_group.key
+                ends.append(_End(promise.at + runs, limit >= 0, limit < 0, key, placed.member, placed.pod_charge))
+        for group, request in session.gangs.requests_of(promise.steps):
+            session.accounts.charge(group, request)
+        self._moments[self._least :] = _in_order(session, ends)
+        return True
+
     def _first(self, steps: Steps) -> int | None:
         """Return after how many moments steps fit first; None, with all passed, if they never do."""
-        low, high = -1, 0
+        low, high = self._least - 1, self._least
         while not self._possible(steps, high):
             if high == len(self._moments):
                 return None
@@ -291,9 +385,11 @@ def has_right(session: Session, steps: Steps) -> bool:
 
 def _moments(session: Session) -> Iterable[_Moment]:
     """Yield what ends, in order; what leaves already ends now."""
-    for at, ends in groupby(
-        sorted(_ends(session), key=lambda end: (end.at, end.group, end.charge.uid)), attrgetter("at")
-    ):
+    return _in_order(session, _ends(session))
+
+
+def _in_order(session: Session, unordered: Iterable[_End]) -> Iterator[_Moment]:
+    for at, ends in groupby(sorted(unordered, key=lambda end: (end.at, end.group, end.charge.uid)), attrgetter("at")):
         together = tuple(ends)
         yield _Moment(at, together, _released(session, together))
 
@@ -304,7 +400,7 @@ def _ends(session: Session) -> Iterable[_End]:
         for member in (*workload.active.values(), *workload.leaving.values()):
             owner, charge = member.pod.owner, session.pods.charge_of(member)
             if member.releasing or member.pod.uid in workload.leaving or member.pod.uid in session.record.evicted:
-                yield _End(given.now, known=True, group="", member=member, charge=charge)
+                yield _End(given.now, known=True, expected=False, group="", member=member, charge=charge)
             elif owner is None or owner.kind not in STAYING:
                 group = member.group if member.pod.scheduler_name == session.config.scheduler_name else ""
                 yield _end(session, member, charge, group, since=member.running_since)
@@ -315,9 +411,13 @@ def _ends(session: Session) -> Iterable[_End]:
 
 def _end(session: Session, member: Member, charge: PodCharge, group: str, *, since: int) -> _End:
     now, limit = session.cycle_input.now, session.cycle_input.limit_us(member)
-    known = limit >= 0
-    at = since + limit if known else now + max(now - since, _LEAST_US)
-    return _End(max(at, now), known, group, member, charge)
+    if limit >= 0:
+        return _End(max(since + limit, now), True, False, group, member, charge)
+    age = max(now - since, 0)
+    remaining = session.cycle_input.expected_us(member, age)
+    if remaining >= 0:
+        return _End(now + remaining, False, True, group, member, charge)
+    return _End(now + max(age, _LEAST_US), False, False, group, member, charge)
 
 
 def _released(session: Session, ends: Sequence[_End]) -> list[tuple[Group, dict[str, int]]]:

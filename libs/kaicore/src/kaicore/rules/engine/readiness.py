@@ -44,7 +44,16 @@ def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineCon
         return ready
 
     waiting = {} if is_misunderstood(workload, cycle_input) else workload.ready(may_be_placed)
-    return PendingGroup(workload, waiting, held_back)
+    return PendingGroup(workload, waiting, held_back, gained=_gained(workload, cycle_input, config))
+
+
+def _gained(workload: Workload, cycle_input: CycleInput, config: EngineConfig) -> int:
+    """Return what a group has gained by waiting to start; what has started and grows gains nothing."""
+    group = workload.group
+    if not config.priority_aging or (workload.own_counts and workload.satisfied(workload.own_counts)):
+        return 0
+    waited = cycle_input.now - group.created_at * 1_000_000
+    return config.priority_gained(cycle_input.accounts.queue_of(group), waited)
 
 
 def is_misunderstood(workload: Workload, cycle_input: CycleInput) -> bool:

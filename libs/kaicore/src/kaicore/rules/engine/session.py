@@ -45,24 +45,18 @@ _NO_DOMAINS: dict[str, str] = {}
 
 
 class PromisedStart(Protocol):
-    """The start that is reserved for a group, one for each shard; see `kaicore.rules.engine.promises.Promise`."""
-
-    pending_group: PendingGroup
-    starts_at: int
-    unlimited: int
-    overridden: bool
+    """The starts that are reserved for groups of a shard; see `kaicore.rules.engine.promises`."""
 
     @property
     def reason(self) -> WouldDelay:
         """The reason for which other groups wait for this one."""
 
     @property
-    def names(self) -> list[str]:
-        """The nodes on which the group is to start, sorted."""
-
-    @property
     def elsewhere(self) -> Placer:
         """Places pods now on the nodes that the group does not need."""
+
+    def left_by(self, steps: Steps) -> "PromisedStart | None":
+        """Return what is still promised once steps have started."""
 
     def binds(self, steps: Steps) -> bool:
         """Tell whether steps may start only where they do not delay the group."""

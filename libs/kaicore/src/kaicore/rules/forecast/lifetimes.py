@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaicore.rules.forecast.runs import Basis, Run, RunHistory, RunKeys
+from kaicore.rules.forecast.runs import Run, RunHistory
+from kaicore.rules.state.run_keys import LEAST_RUNS, Basis, RunKeys
 
 #: Stands for the logarithm of zero, finite so that what comes after it can still be distinguished.
 _CERTAIN = -1e6
@@ -62,9 +63,6 @@ class Survival:
         times = np.concatenate((self._times, [0]))
         return np.where(there, np.maximum(times[np.where(there, place, -1)] - ages_us, 1), -1)
 
-
-#: So many runs of a kind must have ended, and lasted longer than the pod has, for that kind to tell how it goes on.
-LEAST_RUNS = {Basis.OWNER: 5, Basis.CLASS: 10, Basis.QUEUE: 20, Basis.CLUSTER: 20}
 
 #: Bits of a digest that make up where between two shares one lies.
 _FRACTION_BITS = 16

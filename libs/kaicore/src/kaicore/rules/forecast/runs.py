@@ -4,19 +4,15 @@ Pods of one owner that began and ended together are one run: a gang of 64 pods c
 run that an eviction cut short, or that still goes on, only shows that it lasted at least so long.
 """
 
-import re
 from collections import deque
-from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any, NamedTuple
 
-from kaicore.rules.engine.placement.pod_class import node_requests
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.pod_life import LifeEvent, PodLife
+from kaicore.rules.state.run_keys import Basis, RunKeys, run_keys
 
 #: Types of the events that tell of runs.
 RUN_EVENTS = tuple(
@@ -36,30 +32,6 @@ _MOST_OF_A_KIND = 2000
 #: Pods of one owner whose runs begin, and end, within this part of their length of each other are one run; at least so
 #: long, and at most.
 _TOGETHER_PART, _LEAST_TOGETHER_US, _MOST_TOGETHER_US = 20, 1_000_000, 60 * 1_000_000
-
-#: A part of a name that a controller made: of Kubernetes' alphabet without vowels, of five, or eight to ten characters.
-_GENERATED = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}")
-_NUMBERED = re.compile(r"([a-z]*)\d+")
-
-
-class Basis(StrEnum):
-    """How close to a pod the runs are that tell how long it will run.
-
-    Attributes:
-        OWNER: of owners of the same kind and pattern of name, in its namespace.
-        CLASS: of pods that request the same, in its queue.
-        QUEUE: of its queue.
-        CLUSTER: of any pod.
-    """
-
-    OWNER = "owner"
-    CLASS = "class"
-    QUEUE = "queue"
-    CLUSTER = "cluster"
-
-
-#: What runs are alike in, by basis.
-RunKeys = Mapping[Basis, str]
 
 
 class Run(NamedTuple):
@@ -86,36 +58,6 @@ class _LastEnd(NamedTuple):
     started_at: int
     ended_at: int
     ended: bool
-
-
-def run_keys(pod: Pod) -> RunKeys:
-    """Return what a pod's run has in common with others, by basis."""
-    owner = pod.owner
-    kind, name = ("Pod", pod.name) if owner is None else (owner.kind, owner.name)
-    queue = queue_of(pod) or pod.namespace
-    requests = ",".join(f"{resource}={amount}" for resource, amount in sorted(node_requests(pod).items()))
-    return {
-        Basis.OWNER: f"{kind}/{pod.namespace}/{name_pattern(name)}",
-        Basis.CLASS: f"{queue}/{requests}",
-        Basis.QUEUE: queue,
-        Basis.CLUSTER: "",
-    }
-
-
-def name_pattern(name: str) -> str:
-    """Return a name with `#` for what changes from one run to the next: numbers, and what controllers append."""
-    parts = name.split("-")
-    pattern = [_NUMBERED.sub(_without_number, part) if _NUMBERED.fullmatch(part) else part for part in parts]
-    for place in range(1, len(parts)):
-        if _GENERATED.fullmatch(parts[place]) and not parts[place].isalpha():
-            pattern[place] = "#"
-    if len(parts) > 1 and _GENERATED.fullmatch(parts[-1]):
-        pattern[-1] = "#"
-    return "-".join(pattern)
-
-
-def _without_number(part: re.Match[str]) -> str:
-    return f"{part[1]}#"
 
 
 class RunHistory:

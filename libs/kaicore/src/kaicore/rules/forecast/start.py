@@ -17,10 +17,11 @@ from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.forecast.lifetimes import LEAST_RUNS, Lifetimes, PodRun
-from kaicore.rules.forecast.runs import Basis, RunHistory, RunKeys, run_keys
+from kaicore.rules.forecast.lifetimes import Lifetimes, PodRun
+from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts, WorkExhausted, pod_ends
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.run_keys import LEAST_RUNS, Basis, RunKeys, run_keys
 
 #: How many scenarios there are, a prime number, and how many at least for their quantiles to be told.
 SCENARIOS, LEAST_SCENARIOS = 31, 11

@@ -4,6 +4,8 @@ The preemption delay of a pod that is a group of its own: how long it waits befo
 
 Ranks that pods declare themselves.
 
+The maximum execution times that labels and annotations declare.
+
 Label selectors of Kubernetes (`metav1.LabelSelector`), on labels of pods.
 
 The kinds of objects that group pods, each with its API group.
@@ -88,6 +90,34 @@ MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
 PRIORITY_CLASS_LABEL = "priorityClassName"
 VOLCANO_PREEMPTABLE = "volcano.sh/preemptable"
+
+#: Kueue ends a Workload that has been admitted for so many seconds (`maximumExecutionTimeSeconds`): on a job of any
+#: kind, or on the pods of a pod group. Source: Kueue, KEP 3125.
+KUEUE_LIMIT_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
+#: So long a PodGroup of Volcano, or a pod, runs at most, such as `500s`. Source: Volcano, its reserve plugin's design.
+VOLCANO_LIMIT_ANNOTATION = "volcano.sh/maximum-runtime"
+
+
+def declared_limit_s(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
+    """Return for how many seconds at most an object's pods run, as its labels and annotations say; 0 for no limit.
+
+    What is no such time says nothing.
+    """
+    limits, text = [], labels.get(KUEUE_LIMIT_LABEL, "")
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
+        limits.append(int(text))
+    try:
+        text = annotations.get(VOLCANO_LIMIT_ANNOTATION, "")
+        limits.append(parse_duration(text, subject="", field="") // 1_000_000 if text else 0)
+    except InvalidObject:
+        pass
+    return least_limit_s(*limits)
+
+
+def least_limit_s(*limits: int) -> int:
+    """Return the least of some limits in seconds, of which 0 and less are none; 0 without any."""
+    return min((limit for limit in limits if limit > 0), default=0)
+
 
 #: The rank of a pod that has none.
 NO_RANK = -1

@@ -89,7 +89,8 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         ends_whole: see `Group`.
         provisioning_class: see `Group`; empty where it names none, its pods may.
         failures: of a Job: what it bears; None where it does not count evictions as failures.
-        active_deadline_s: of a Job: seconds after which its pods are ended; 0 for never.
+        active_deadline_s: seconds after which its pods are ended, by its deadline or its maximum execution time; 0 for
+            never.
         suspended: of an owner of pods: whether it says that they are not to be made yet.
         kept: what else it says that nothing is done with yet, or that only its status needs.
     """

@@ -15,9 +15,11 @@ class RoomPromised(CodedReason, frozen=True, kw_only=True):
         nodes: on how many nodes it is to start.
         example: one of them.
         names: all of them, with commas.
-        starts_at: the earliest time at which it can start, by the declared limits of what runs, microseconds since the
-            epoch; 0 where no limit that has not passed says it.
-        unlimited: how many pods without a limit have to end before, besides.
+        starts_at: the earliest time at which it can start, by the declared limits of what runs and by runs like those,
+            microseconds since the epoch; 0 where nothing says it.
+        unlimited: how many pods without a limit have to end before.
+        expected: of how many of them runs of like pods say when they end.
+        first_starts_at: the first time at which a start was promised, microseconds since the epoch; 0 for none.
         since: when room was promised first, microseconds since the epoch.
         moved: why the promise is not the first one; empty if it is.
     """
@@ -29,13 +31,18 @@ class RoomPromised(CodedReason, frozen=True, kw_only=True):
     since: int = 0
     starts_at: int = 0
     moved: str = ""
+    expected: int = 0
+    first_starts_at: int = 0
 
     def __str__(self) -> str:
         first = self.names.split(", ")[:_MOST_NAMES]
         others = f" and {self.nodes - len(first)} more" if self.nodes > len(first) else ""
         when = f"earliest start {time_text(self.starts_at)}" if self.starts_at else "it starts as soon as it fits"
         unknown = f", and {plural(self.unlimited, 'pod')} without a time limit must end" if self.unlimited else ""
+        unknown += f" ({self.expected} by then, by the runs of like pods)" if self.expected else ""
         moved = f"; moved: {self.moved}" if self.moved else ""
+        if self.moved and self.first_starts_at not in (0, self.starts_at):
+            moved += f" (first promised for {time_text(self.first_starts_at)})"
         return f"reserved: nodes {', '.join(first)}{others}, {when}{unknown}, since {time_text(self.since)}{moved}"
 
 

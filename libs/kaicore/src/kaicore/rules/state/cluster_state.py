@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, ClassVar, get_args
 
-import msgspec
-
 from kaicore.errors import CorruptLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR
@@ -285,7 +283,7 @@ class ClusterState(PodIndexes):
     def config(self) -> EngineConfig:
         """Return the configuration of the last recorded cycle; the default one before there is any."""
         document = self.configs.get(self.config_digest)
-        return EngineConfig() if document is None else msgspec.convert(document, EngineConfig)
+        return EngineConfig() if document is None else EngineConfig.recorded(document)
 
     def queue_accounts(self, config: EngineConfig, *, now: int) -> QueueAccounts:
         """Return the queues' accounts and shares for a cycle at time `now` (microseconds since the epoch)."""
@@ -433,6 +431,8 @@ class ClusterState(PodIndexes):
     def _cycle_completed(self, payload: payloads.CycleCompleted) -> None:
         self.last_cycles[payload.shard] = payload.cycle, payload.input_position
         self.config_digest = payload.config_digest
+        for group in payload.groups:
+            self.counters.count_promise(self.reasons.promise_of(group.group), group, now=payload.now)
         self.reasons.take(payload, self.workload_index)
 
     def _replicas_changed(self, payload: payloads.ReplicasChanged) -> None:

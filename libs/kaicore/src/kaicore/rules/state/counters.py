@@ -4,11 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kaicore.rules.events import payloads
-from kaicore.rules.events.payloads import Payload
+from kaicore.rules.events.payloads import GroupPending, Payload
+from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.pod_entry import PodEntry
+
+#: A start that is no later than so long after the time that was promised is in time: pods take a while to end, and a
+#: cycle to come.
+_PUNCTUAL_US = 60_000_000
 
 
 class Counters(msgspec.Struct):
@@ -31,6 +37,10 @@ class Counters(msgspec.Struct):
         evictions_decided: decisions to evict a pod for another group, by reason.
         evictions: of all those, the ones that the API server took.
         eviction_failures: the ones that it did not, by reason.
+        promises: reserved starts: how many were `made`; how many groups started by the time that was promised first
+            (`kept`), later (`late`), or without any (`untimed`); and how many were `given up` or `moved`, by reason
+            (`moved/<reason>`).
+        promises_late_us: by how much the late ones were late, in all.
     """
 
     placed: int = 0
@@ -49,6 +59,8 @@ class Counters(msgspec.Struct):
     evictions_decided: dict[str, int] = {}
     evictions: int = 0
     eviction_failures: dict[str, int] = {}
+    promises: dict[str, int] = {}
+    promises_late_us: int = 0
 
     def count(self, payload: Payload) -> None:
         """Count an event that counts whatever the state is."""
@@ -94,6 +106,32 @@ class Counters(msgspec.Struct):
             add(self.disbelieved, node)
         for kind, change in agreement_changes(before.agreement, after.agreement).items():
             add(self.agreement, kind, change)
+
+    def count_promise(self, before: RoomPromised | None, group: GroupPending, *, now: int) -> None:
+        """Count what became of a reserved start.
+
+        Args:
+            before: what was promised to the group; None for nothing.
+            group: what a cycle records of it.
+            now: of the cycle.
+        """
+        promised = next((one for one in group.reasons if isinstance(one, RoomPromised)), None)
+        given_up = next((one for one in group.reasons if isinstance(one, PromiseGivenUp)), None)
+        if before is None:
+            if promised is not None:
+                add(self.promises, "made")
+        elif promised is not None:
+            if promised.moved and replace(promised, moved=before.moved) != before:
+                add(self.promises, f"moved/{promised.moved}")
+        elif given_up is not None:
+            add(self.promises, f"given up/{given_up.cause}")
+        elif not before.first_starts_at:
+            add(self.promises, "untimed")
+        elif now <= before.first_starts_at + _PUNCTUAL_US:
+            add(self.promises, "kept")
+        else:
+            add(self.promises, "late")
+            self.promises_late_us += now - before.first_starts_at
 
     def missed_on(self, node: str, policy: str, cause: str) -> None:
         """Count a prediction that a node's kubelet did not follow."""

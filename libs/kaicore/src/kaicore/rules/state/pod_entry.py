@@ -188,6 +188,11 @@ class PodEntry(msgspec.Struct):
         return self.eviction is not None
 
     @property
+    def leaving_by_decision(self) -> bool:
+        """Whether a cycle had it evicted, so that it does not come to its own end."""
+        return self.eviction is not None or self.repairing
+
+    @property
     def leaving(self) -> bool:
         """Whether it is terminating or about to be evicted, though it may still hold its node."""
-        return self.pod.deletion_at is not None or self.eviction is not None or self.repairing
+        return self.pod.deletion_at is not None or self.leaving_by_decision

@@ -32,6 +32,8 @@ from kaicore.rules.state.recorded_reasons import RecordedReasons
 from kaicore.rules.state.rejections import RejectionIndex
 from kaicore.rules.state.repairs import RepairLedger
 from kaicore.rules.state.resolve import zone_charge
+from kaicore.rules.state.run_keys import run_keys
+from kaicore.rules.state.run_times import RunTimes
 from kaicore.rules.state.shadow_book import ShadowBook
 from kaicore.rules.state.transitions import FoldContext, Release
 from kaicore.rules.state.workload_index import WorkloadIndex
@@ -111,6 +113,7 @@ class PodIndexes:
         reasons: why pods wait, as last recorded.
         shadows: what shadows last decided about the pods of other schedulers.
         recent_work: classes of pods with devices that came in the last days.
+        run_times: how long pods ran that came to their own end.
         counters: counts over the whole log.
     """
 
@@ -137,6 +140,7 @@ class PodIndexes:
         self.reasons = RecordedReasons()
         self.shadows = ShadowBook()
         self.recent_work = RecentWork()
+        self.run_times = RunTimes()
         self.revision = 0
 
     # One entry changed.
@@ -181,7 +185,10 @@ class PodIndexes:
         if moved or left or selected:
             self.revision += self.constraints.remark(after) and bool(holds)
         self._update_outcomes(before, after)
-        self._update_recent_work(before, after, new=new, ends=bool(held) and not holds)
+        ends = bool(held) and not holds
+        self._update_recent_work(before, after, new=new, ends=ends)
+        if ends and after.started_at and not before.leaving_by_decision and after.rejection is before.rejection:
+            self._count_run(before)
         if after.stage is Stage.ABSENT:
             self._forget(after)
             return
@@ -221,6 +228,11 @@ class PodIndexes:
             self.recent_work.came(pod_class, claimed=claimed, at_us=now)
         elif ends and after.started_at:
             self.recent_work.ended(pod_class, claimed=claimed, ran_us=now - after.started_at, at_us=now)
+
+    def _count_run(self, before: PodEntry) -> None:
+        pod, now = before.pod, self.context.recorded_at
+        owner = pod.owner.uid if pod.owner is not None else pod.uid
+        self.run_times.ended(run_keys(pod), owner, ran_us=max(now - before.running_since, 1), at_us=now)
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
         """A pod may change class while it waits: gates fall, tolerations are added.

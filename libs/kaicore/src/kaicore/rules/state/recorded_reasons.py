@@ -33,6 +33,11 @@ class RecordedReasons:
                         promised.setdefault(key, {})[shard] = reason
         return promised
 
+    def promise_of(self, key: str) -> RoomPromised | None:
+        """Return what is promised to a group, by its key; None for nothing."""
+        recorded = (reason for pending in self.by_group.get(key, {}).values() for reason in pending.reasons)
+        return next((reason for reason in recorded if isinstance(reason, RoomPromised)), None)
+
     def take(self, cycle: CycleCompleted | ShadowDecided, workloads: WorkloadIndex) -> None:
         """Take over what a cycle recorded."""
         for group in cycle.groups:

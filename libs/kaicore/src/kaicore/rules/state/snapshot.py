@@ -31,11 +31,12 @@ from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecor
 from kaicore.rules.state.recent_work import RecentWork, SeenWork
 from kaicore.rules.state.rejections import Rejection
 from kaicore.rules.state.repairs import RepairRecord
+from kaicore.rules.state.run_times import RunsOfKind, RunTimes
 from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-21-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-22-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -92,6 +93,7 @@ class _StateRecord(msgspec.Struct):
     shadows: ShadowRecord = msgspec.field(default_factory=ShadowRecord)
     quarantined: list[QuarantinedEvent] = msgspec.field(default_factory=list)
     recent_work: list[SeenWork] = msgspec.field(default_factory=list)
+    run_times: list[RunsOfKind] = msgspec.field(default_factory=list)
 
 
 _Fact = TypeVar("_Fact")
@@ -174,6 +176,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             shadows=state.shadows.record(),
             quarantined=list(state.quarantined.values()),
             recent_work=state.recent_work.record(),
+            run_times=state.run_times.record(),
         )
     )
 
@@ -237,7 +240,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state.group_table.changed.clear()
     state.workload_index.restore(record.workloads)
     state.quarantined = {event.position: event for event in record.quarantined}
-    state.recent_work = RecentWork(record.recent_work)
+    state.recent_work, state.run_times = RecentWork(record.recent_work), RunTimes(record.run_times)
     for event in record.quarantined:
         state.close_quarantined(event.stream)
     return state

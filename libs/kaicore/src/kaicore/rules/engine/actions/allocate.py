@@ -90,7 +90,7 @@ class Allocate(CycleAction):
             return False
         order, priority = self._order, _priority_of(steps)
         own = self._unhelped_in.get(self.session.accounts.queue_of(steps[0][0].group))
-        if own and own[0].group.priority > priority:
+        if own and own[0].priority > priority:
             return True
         while self._unhelped and -self._unhelped[0][0][0] > priority:
             if self._is_owed(self.session.pending_groups[self._unhelped[0][1]]):
@@ -128,7 +128,7 @@ class Allocate(CycleAction):
         """
         session, order, priority = self.session, self._order, _priority_of(steps)
         unhelped = self._unhelped_in.get(session.accounts.queue_of(steps[0][0].group), ())
-        while unhelped and unhelped[0].group.priority > priority:
+        while unhelped and unhelped[0].priority > priority:
             self._make_room(unhelped.popleft(), if_owed=False)
         while self._unhelped and -self._unhelped[0][0][0] > priority:
             _, key = heapq.heappop(self._unhelped)
@@ -244,8 +244,8 @@ class Allocate(CycleAction):
                     if session.nodes.has_future:
                         session.reservations.suspend([*own, *taken], future=True)
                     session.start(steps, outcome.assignments, suspended)
-                    if promise is not None and promise.pending_group in [pending_group for pending_group, _ in steps]:
-                        session.promise = None
+                    if promise is not None:
+                        session.promise = promise.left_by(steps)
                     return True
                 placed = len(outcome.assignments)
                 if outcome.refusal is None:
@@ -426,7 +426,7 @@ class _Failures:
 
 
 def _priority_of(steps: Steps) -> int:
-    return max(pending_group.group.priority for pending_group, _ in steps)
+    return max(pending_group.priority for pending_group, _ in steps)
 
 
 def _waits_for_victims(pending_group: PendingGroup, nominated: int) -> Reason:

@@ -175,7 +175,9 @@ class EvictionAction(CycleAction, VictimRules):
         own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         spared = tuple(sorted(key for key in own if key in workloads and workloads[key].active))
         counts = tuple(sorted(class_counts.items()))
-        payer = session.accounts.queue_of(group), group.preemptible, group.admitted
+        # Where priority grows by waiting, a later group may have the higher one of its own.
+        own_priority = group.priority if session.config.priority_aging else 0
+        payer = session.accounts.queue_of(group), group.preemptible, group.admitted, own_priority
         return payer, counts, spared, session.step_placer.shape(steps)
 
     def _own_refusal(self, steps: Steps) -> tuple[Reason, ...]:

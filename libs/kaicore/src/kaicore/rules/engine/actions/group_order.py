@@ -113,4 +113,4 @@ class GroupOrder:
         pending_group = session.pending_groups[self._groups[queue][0][1]]
         charged = pending_group.nominated and not session.reservations.is_new(pending_group.key)
         request = {} if charged else session.gangs.request_of(pending_group)
-        return session.accounts.order_key(queue, request, priority=pending_group.group.priority), queue
+        return session.accounts.order_key(queue, request, priority=pending_group.priority), queue

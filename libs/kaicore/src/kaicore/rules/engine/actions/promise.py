@@ -1,11 +1,12 @@
 """The action Promise: reserves a start for the first group that waits for room and is owed it, one for each shard.
+With conservative backfilling it does so for the first `most_promises` groups, none before the start of one before it.
 
 What is promised is recorded with the group's reasons (`RoomPromised`), and worked out anew in each cycle from what runs
 by then. It stays with its group until that has started or has no right to it any more. Only a group of higher priority
 takes its place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from msgspec.structs import replace
@@ -15,9 +16,9 @@ from kaicore.rules.engine.config import Backfill
 from kaicore.rules.engine.decisions import GiveUpReason
 from kaicore.rules.engine.gang_planner import Steps
 from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.promises import Outlook, Promise, unstarted
+from kaicore.rules.engine.promises import Outlook, Promise, Promises, together, unstarted
 from kaicore.rules.engine.readiness import pending_group as as_pending
-from kaicore.rules.engine.session import PromisedStart, Session
+from kaicore.rules.engine.session import Session
 from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
 
 #: How many groups of different kinds a cycle works out a start for, at most.
@@ -31,8 +32,12 @@ class PromiseStart(CycleAction):
         super().__init__(session)
         promised = session.cycle_input.promised
         standing = {key: one for key, one in promised.items() if isinstance(one, RoomPromised)}
-        #: Keys of the groups to which room is promised, the first one first; of several, only that one keeps it.
-        self._standing = sorted(standing, key=lambda key: (standing[key].since, key))
+        #: Keys of the groups to which room is promised, the first one first.
+        workloads = session.cycle_input.workloads
+        groups = {key: workloads[key].group for key in standing if key in workloads}
+        self._standing = sorted(
+            groups, key=lambda key: (standing[key].since, -groups[key].priority, groups[key].created_at, key)
+        )
         self._recorded = standing
         self._given_up = {key: one for key, one in promised.items() if isinstance(one, PromiseGivenUp)}
         #: Why groups of this scheduler have no promise any more.
@@ -40,50 +45,80 @@ class PromiseStart(CycleAction):
 
     def renew(self) -> None:
         """Work out anew what is promised already, before anything starts."""
-        session = self.session
-        for key in self._standing[1:]:
+        for key in self._standing[self._most :]:
             self._give_up(key, GiveUpReason.ANOTHER)
-        if not self._standing:
-            return
-        key = self._standing[0]
-        promise = self._worked_out(key)
-        if isinstance(promise, GiveUpReason):
-            self._give_up(key, promise)
-            return
-        until = self._recorded[key].since + session.config.hold_us
-        if promise.unlimited:
-            if session.cycle_input.now >= until:
-                self._give_up(key, GiveUpReason.EXPIRED)
-                return
-            session.record.wait_until(until)
-        session.promise = promise
+        kept: list[Promise] = []
+        for key in self._standing[: self._most]:
+            promise = self._renewed(key, kept)
+            if promise is not None:
+                kept.append(promise)
+        self.session.promise = together(self.session, kept)
 
     def run(self) -> None:
         """See `CycleAction.run`."""
         session = self.session
-        before = session.promise
-        if before is not None and not session.cycle_input.is_own(before.pending_group.key):
-            self._leave_causes()
-            return
-        if before is not None and before.pending_group.nominated:
-            self._give_up(before.pending_group.key, GiveUpReason.EVICTIONS)
-            before = session.promise = None
-        promise = self._first_of_those_waiting(above=before)
-        if promise is None and before is not None:
-            promise = before
-            if before.overridden:
-                anew = self._worked_out(before.pending_group.key)
-                promise = anew if isinstance(anew, Promise) else None
-                if isinstance(anew, GiveUpReason):
-                    self._give_up(before.pending_group.key, anew)
-        elif before is not None:
-            self._give_up(before.pending_group.key, GiveUpReason.HIGHER_PRIORITY)
-        session.promise = promise
-        if promise is not None:
-            self._record(promise)
+        promises = list(session.promise.each) if isinstance(session.promise, Promises) else []
+        if all(session.cycle_input.is_own(promise.pending_group.key) for promise in promises):
+            for promise in promises:
+                if promise.pending_group.nominated:
+                    self._give_up(promise.pending_group.key, GiveUpReason.EVICTIONS)
+            promises = [promise for promise in promises if not promise.pending_group.nominated]
+            if session.config.backfill is Backfill.CONSERVATIVE:
+                promises = self._for_all(promises)
+            elif session.config.backfill is Backfill.EASY:
+                promises = self._for_the_first(promises)
+            session.promise = together(session, promises)
+            for promise in promises:
+                self._record(promise)
         self._leave_causes()
 
-    def _worked_out(self, key: str) -> Promise | GiveUpReason:
+    @property
+    def _most(self) -> int:
+        config = self.session.config
+        return config.most_promises if config.backfill is Backfill.CONSERVATIVE else 1
+
+    def _renewed(self, key: str, after: Sequence[Promise]) -> Promise | None:
+        """Return what can be promised now to a group that something is promised to; None if it is given up."""
+        promise = self._worked_out(key, after)
+        if isinstance(promise, GiveUpReason):
+            self._give_up(key, promise)
+            return None
+        until = self._recorded[key].since + self.session.config.hold_us
+        if promise.unlimited and self.session.cycle_input.now >= until:
+            self._give_up(key, GiveUpReason.EXPIRED)
+            return None
+        if promise.unlimited:
+            self.session.record.wait_until(until)
+        return promise
+
+    def _for_the_first(self, before: Sequence[Promise]) -> list[Promise]:
+        """Return the promise to the first group of all; that of before, unless one of higher priority takes it over."""
+        if not before:
+            return self._further(before, 1)
+        (standing,) = before
+        found = self._further([], 1, above=standing.pending_group.priority)
+        if found:
+            self._give_up(standing.pending_group.key, GiveUpReason.HIGHER_PRIORITY)
+            return found
+        return self._kept_anew(before) if standing.overridden else [standing]
+
+    def _for_all(self, before: Sequence[Promise]) -> list[Promise]:
+        """Return the promises of before, and those to further groups, as many as there may be."""
+        kept = self._kept_anew(before) if any(promise.overridden for promise in before) else list(before)
+        return [*kept, *self._further(kept, self._most - len(kept))]
+
+    def _kept_anew(self, before: Sequence[Promise]) -> list[Promise]:
+        """Work out promises once more, after groups of higher priority started."""
+        kept: list[Promise] = []
+        for promise in before:
+            anew = self._worked_out(promise.pending_group.key, kept)
+            if isinstance(anew, Promise):
+                kept.append(anew)
+            else:
+                self._give_up(promise.pending_group.key, anew)
+        return kept
+
+    def _worked_out(self, key: str, after: Sequence[Promise]) -> Promise | GiveUpReason:
         """Return what can be promised now to a group that something is promised to."""
         session = self.session
         if session.config.backfill is Backfill.OFF:
@@ -99,41 +134,47 @@ class PromiseStart(CycleAction):
         steps, _ = session.gangs.joint_steps(group)
         if not steps:
             return GiveUpReason.NOT_READY
-        with Outlook(session) as outlook:
+        with Outlook(session, after) as outlook:
             return outlook.promise(steps)
 
-    def _first_of_those_waiting(self, *, above: PromisedStart | None) -> PromisedStart | None:
-        """Return what can be promised to the first group that is owed it and does not fit; None for none.
+    def _further(self, kept: Sequence[Promise], most: int, *, above: int | None = None) -> list[Promise]:
+        """Return what can be promised to the first groups that are owed it and do not fit.
 
         Args:
-            above: only to a group of higher priority than the one that this is promised to.
+            kept: what is promised before.
+            most: to so many groups.
+            above: only to groups of higher priority than this.
         """
         session, tried = self.session, set[object]()
-        waiting = () if session.config.backfill is Backfill.OFF else self._waiting(above)
+        found: list[Promise] = []
         with ExitStack() as stack:
             outlook: Outlook | None = None
-            for pending_group, steps in waiting:
+            for pending_group, steps in self._waiting(above, kept):
+                if len(found) == most or len(tried) == _MOST_TRIED:
+                    break
                 queue = session.accounts.queue_of(pending_group.group)
                 classes = sorted(session.gangs.class_counts_of(pending_group).items())
                 kind = queue, session.step_placer.shape(steps), *classes
                 if kind in tried:
                     continue
-                if len(tried) == _MOST_TRIED:
-                    break
-                outlook = outlook or stack.enter_context(Outlook(session))
+                outlook = outlook or stack.enter_context(Outlook(session, [*kept, *found]))
                 promise = outlook.promise(steps)
                 if isinstance(promise, Promise) and not promise.fits and not self._is_too_soon(promise):
-                    return promise
-                tried.add(kind)
-        return None
+                    found.append(promise)
+                    # What comes next is after this one, on nodes and accounts of its own.
+                    stack.close()
+                    outlook = None
+                else:
+                    tried.add(kind)
+        return found
 
-    def _waiting(self, above: PromisedStart | None) -> Iterator[tuple[PendingGroup, Steps]]:
+    def _waiting(self, above: int | None, promised: Sequence[Promise]) -> Iterator[tuple[PendingGroup, Steps]]:
         """Yield the groups that this cycle did not start for want of room, by priority and age."""
         session = self.session
-        least = None if above is None else above.pending_group.group.priority
-        groups = [one for one in session.pending_groups.values() if least is None or one.group.priority > least]
+        keys = {promise.pending_group.key for promise in promised}
+        groups = [one for one in session.pending_groups.values() if above is None or one.priority > above]
         for pending_group in sorted(groups, key=lambda one: one.reservation_order_key):
-            if not unstarted(pending_group) or not pending_group.reasons:
+            if pending_group.key in keys or not unstarted(pending_group) or not pending_group.reasons:
                 continue
             steps, _ = session.gangs.joint_steps(pending_group)
             classes = {session.pods.key_of(member) for _, step in steps for member in step.members}
@@ -151,7 +192,7 @@ class PromiseStart(CycleAction):
             self.session.record.wait_until(since)
         return now < since
 
-    def _record(self, promise: PromisedStart) -> None:
+    def _record(self, promise: Promise) -> None:
         """Leave what is promised with the group's reasons."""
         pending_group, names = promise.pending_group, promise.names
         now, before = self.session.cycle_input.now, self._recorded.get(pending_group.key)
@@ -161,7 +202,9 @@ class PromiseStart(CycleAction):
             names=", ".join(names),
             starts_at=promise.starts_at,
             unlimited=promise.unlimited,
+            expected=promise.expected,
             since=now if before is None else before.since,
+            first_starts_at=(before.first_starts_at or before.starts_at if before else 0) or promise.starts_at,
         )
         if before is not None:
             reason = replace(reason, moved=self._why_moved(before, reason))
@@ -178,9 +221,9 @@ class PromiseStart(CycleAction):
         if any(row < 0 or not (columns.present[row] and columns.ready[row]) for row in rows):
             return "nodes are gone or not ready"
         if now.starts_at > before.starts_at:
-            return "later, what it waits for has changed"
+            return "later, what it waits for has changed or runs for longer"
         if now.starts_at < before.starts_at or now.unlimited < before.unlimited:
-            return "sooner, pods ended before their limits"
+            return "sooner, pods ended before their time"
         return "to other nodes, which are free as soon"
 
     def _give_up(self, key: str, why: GiveUpReason) -> None:
@@ -191,10 +234,11 @@ class PromiseStart(CycleAction):
 
     def _leave_causes(self) -> None:
         """Leave with groups why room is no longer promised to them, also if an earlier cycle found that."""
-        promise = self.session.promise
+        promised = self.session.promise.each if isinstance(self.session.promise, Promises) else ()
+        groups = [promise.pending_group for promise in promised]
         for key, cause in {**self._given_up, **self._causes}.items():
             pending_group = self.session.pending_groups.get(key)
             if pending_group is None or pending_group.assignments:
                 continue
-            if promise is None or promise.pending_group is not pending_group:
+            if pending_group not in groups:
                 pending_group.reasons = (cause, *pending_group.reasons)

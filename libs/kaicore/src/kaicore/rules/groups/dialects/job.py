@@ -107,9 +107,7 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     # What starts one by one waits for none of the others, whatever became of them: that is no news.
     ended = said_count(wire.status.succeeded) if least > 1 else 0
     sets = with_templates((PodSet(min_pods=least, ended=ended),), {"": template}, owner=annotations)
-    deadline = max(wire.spec.active_deadline_seconds or 0, 0)
-    templates = (GroupTemplate(sets=sets),)
-    return group_source(wire, JOB, templates, lost=lost, failures=job_failures(wire), active_deadline_s=deadline)
+    return group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
 
 
 def job_template(spec: JobSpec, *, field: str, pods: int) -> PodSetTemplate:

@@ -60,6 +60,7 @@ class KubeflowRunPolicy(Wire):
 
     scheduling_policy: KubeflowSchedulingPolicy | None = None
     suspend: bool | None = None
+    active_deadline_seconds: int | None = None
 
 
 class ElasticPolicy(Wire):

@@ -69,6 +69,7 @@ class RayJobSpec(Wire):
     ray_cluster_spec: RayClusterSpec | None = None
     suspend: bool | None = None
     submitter_pod_template: PodTemplate | None = None
+    active_deadline_seconds: int | None = None
 
 
 class RayJobObject(KubernetesObject):

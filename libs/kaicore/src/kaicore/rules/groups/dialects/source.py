@@ -17,6 +17,8 @@ from kaicore.rules.groups.labels import (
     PREEMPTIBILITY_LABEL,
     PREEMPTION_DELAY_ANNOTATION,
     PRIORITY_CLASS_LABEL,
+    declared_limit_s,
+    least_limit_s,
     queue_name,
 )
 from kaicore.rules.model.group import PodSet, TopologyConstraint
@@ -98,6 +100,7 @@ def group_source(
         "kai": KAI_QUEUE_LABEL in labels,
         "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
         "suspended": _suspended(wire),
+        "active_deadline_s": _deadline_s(wire),
     }
     fields |= {name: value for name, value in given.items() if value not in (None, "")}
     if "priority" in fields:
@@ -119,6 +122,16 @@ def _suspended(wire: KubernetesObject) -> bool:
     """Tell whether an owner says that its pods are not to be made yet: in its spec, or its run policy."""
     spec = getattr(wire, "spec", None)
     return any(getattr(part, "suspend", None) is True for part in (spec, getattr(spec, "run_policy", None)))
+
+
+def _deadline_s(wire: KubernetesObject) -> int:
+    """Return after how many seconds an object's pods are ended, 0 for never.
+
+    Its spec or its run policy says so (`activeDeadlineSeconds`), or a label of Kueue or an annotation of Volcano.
+    """
+    spec, metadata = getattr(wire, "spec", None), wire.metadata
+    said = [getattr(part, "active_deadline_seconds", None) or 0 for part in (spec, getattr(spec, "run_policy", None))]
+    return least_limit_s(*said, declared_limit_s(metadata.labels or {}, metadata.annotations or {}))
 
 
 def _with_topology(
