@@ -4,6 +4,9 @@ Gain and cost are both in ten-thousandths of the largest node (`kaicore.rules.en
 the started pods against the moved ones. A group of several pods that ends as a whole counts twice, because all of it
 begins anew at once. A move is worth it when the gain exceeds the cost.
 
+Besides, a move loses work: GPU-seconds since the last checkpoints of the moved pods, or since they run. What a start
+wins is so much GPU time for each of its GPUs (`EngineConfig.consolidate_win_us`). A move is made only if it loses less.
+
 A moved group stays for a while (`EngineConfig.consolidate_cooldown_us`), by the log: work that is moved again and again
 makes no progress. The same holds for a group with pods that were evicted for any other reason, or could not be evicted.
 A pod that is a group of its own is identified by its owner, and only pods created since then stay: they are the moved
@@ -13,10 +16,12 @@ ones.
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.readiness import is_misunderstood
 from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.victims.eviction_cost import gpu_seconds_lost
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.workload import Workload
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.queues.resources import gpus_of
 from kaicore.rules.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
 
 #: Creation times are in whole seconds.
@@ -77,3 +82,14 @@ def cost_of_moving(session: Session, victim_set: VictimSet) -> int:
         whole = len(workload.active) > 1 and not (victim_set.shrinks and number == 0)
         total += sum(session.pods.size_of(member) for member in members) * (2 if whole else 1)
     return total
+
+
+def won_by(session: Session, steps: Steps) -> int:
+    """Return what it wins that steps start, in GPU-seconds; 0 where any loss is borne."""
+    return gpus_of(session.pods.requests_of(members_of(steps))) * session.config.consolidate_win_us // _SECOND_US
+
+
+def lost_by_moving(session: Session, victim_set: VictimSet) -> int:
+    """Return how much work is lost if pods are moved together, in GPU-seconds."""
+    pods, now = session.pods, session.cycle_input.now
+    return sum(gpu_seconds_lost(one, pods.requests_of((one,)), now=now) for one in victim_set.members)

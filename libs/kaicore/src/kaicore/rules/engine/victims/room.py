@@ -14,7 +14,7 @@ from kaicore.rules.engine.gang_planner import Steps
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
-from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of
+from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of, lost_by_moving, won_by
 from kaicore.rules.engine.victims.reprieve import charge_all
 from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.victims.search import Victims, VictimSearch
@@ -39,6 +39,8 @@ class Shortfall:
         failing: keys of groups whose Jobs would fail if they were moved.
         groups: how many groups would have had to move, if those were too many; 0 if they were not.
         cost: what moving would have cost, if that was not less than what it gains; 0 if it was.
+        lost: how much work moving would have lost, if that was not less than what the start wins, in GPU-seconds; 0 if
+            it was.
     """
 
     budgets: set[tuple[str, ...]] = field(default_factory=set)
@@ -46,6 +48,7 @@ class Shortfall:
     failing: set[str] = field(default_factory=set)
     groups: int = 0
     cost: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,13 @@ class RoomSearch:
         if total >= self._gain:
             shortfall.cost = total
             return set(max(costs, key=lambda entry: entry[:2])[2].groups)
+        if not session.config.consolidate_win_us:
+            return None
+        losses = [(lost_by_moving(session, one), one.key, one) for one in victims.victim_sets]
+        total = sum(lost for lost, _, _ in losses)
+        if total and total >= won_by(session, self._steps):
+            shortfall.lost = total
+            return set(max(losses, key=lambda entry: entry[:2])[2].groups)
         return None
 
     def _place_successors(self, victims: Victims) -> tuple[dict[str, Assignment], set[str]]:
