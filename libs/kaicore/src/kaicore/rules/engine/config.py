@@ -153,8 +153,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         actions: what a cycle does, in this order.
         consolidate_groups: how many running groups may be moved so that one can start; 0 for none.
         consolidate_cooldown_us: how long a group that was moved is not moved again; a day at most.
-        consolidate_win_us: so much GPU time is won by each GPU that starts; pods are moved only if they lose less work than
-            that (`kaicore.rules.engine.victims.moving`); 0 where any loss is borne.
+        consolidate_win_us: so much GPU time is won by each GPU that starts, and pods are moved if they lose less work
+            than that (`kaicore.rules.engine.victims.moving`); 0 where sizes are compared instead.
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is reserved for a pod whose victims do not go.

@@ -22,6 +22,7 @@ class PendingGroup:
         assignments: where this cycle placed pods of it.
         started_by: number of the batch by which this cycle started it, -1 if none did. What it grows by depends on
             that batch.
+        moved: whether it ran until it was moved to make room for others; it comes first among equals then.
         nominated: whether room is reserved for pods of it.
         reasons: why it goes no further.
         blocked: whether this cycle is done with it.
@@ -40,6 +41,7 @@ class PendingGroup:
         "group",
         "held_back",
         "key",
+        "moved",
         "nominated",
         "reasons",
         "request",
@@ -48,8 +50,11 @@ class PendingGroup:
         "workload",
     )
 
-    def __init__(self, workload: Workload, waiting: dict[str, list[Member]], held_back: int) -> None:
+    def __init__(
+        self, workload: Workload, waiting: dict[str, list[Member]], held_back: int, *, moved: bool = False
+    ) -> None:
         self.workload = workload
+        self.moved = moved
         self.group = workload.group
         self.key = workload.group.key
         self.waiting = waiting
@@ -107,10 +112,20 @@ class PendingGroup:
 
     @property
     def order_key(self) -> tuple[int, int, int, str, str, str]:
-        """The group's place in its queue: priority, groups that have not started before others, age, name."""
+        """The group's place in its queue: priority, groups that have not started before others, age, name.
+
+        A group that was moved stands as if it were the oldest: it had its place already.
+        """
         group = self.group
         started = bool(self.counts) and self.workload.satisfied(self.counts)
-        return -group.priority, int(started), group.created_at, group.namespace, group.name, group.key
+        return (
+            -group.priority,
+            int(started),
+            0 if self.moved else group.created_at,
+            group.namespace,
+            group.name,
+            group.key,
+        )
 
     @property
     def reservation_order_key(self) -> tuple[int, int, str, str, str]:
