@@ -162,7 +162,7 @@ def allocated(
             asked += task.demand
             trace.come(number, task, claims=claims)
         # Nothing is moved before the cluster is nearly full, so no checkpoints are looked at before.
-        if moves is not None and trace.holding * 100 >= total * 85:
+        if moves is not None and trace.holding * 100 >= total * 95:
             trace.pass_time(_AT_ONCE * _BETWEEN_S)
         elif moves is not None:
             trace.cluster.now += _AT_ONCE * _BETWEEN_S * _SECOND_US

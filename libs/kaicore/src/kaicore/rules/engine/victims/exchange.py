@@ -85,7 +85,9 @@ class Exchanges:
         self._need: Ints = feasible.need
         self._eligible: Flags = feasible.eligible
         self._idle: Ints = columns.allocatable - columns.used
-        self._held: Ints = np.array([vectors[one.class_key] for one in members]).reshape(len(members), -1)
+        self._held: Ints = np.zeros((len(members), columns.used.shape[1]), np.int64)
+        for index, one in enumerate(members):
+            self._held[index] = vectors[one.class_key]
 
     def cheapest(self, most: int) -> Sequence[Exchange]:
         """Return exchanges, at most so many, the one that loses least first."""
