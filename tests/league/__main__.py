@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
+import msgspec
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
 from tests.league import gangs, ours, plot
@@ -15,6 +16,7 @@ from tests.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, task
 
 #: How much has arrived when figures are taken, in per cent of all GPUs.
 _MARKS = (100, 130)
+_HOUR_US = 3_600_000_000
 Run = Callable[[Nodes, Sequence[Task], int], Iterator[tuple[int, int]]]
 
 
@@ -26,8 +28,13 @@ def _ours(config: EngineConfig, *, claims: bool = False) -> Run:
     return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, claims=claims)
 
 
-def policies(listed: Sequence[Task]) -> dict[str, Run]:
-    """Return runs of all policies by name."""
+def _moving(moves: ours.Moves, **settings: object) -> Run:
+    config = msgspec.structs.replace(EngineConfig(), **settings)
+    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, moves=moves)
+
+
+def policies(listed: Sequence[Task], moves: ours.Moves) -> dict[str, Run]:
+    """Return runs of all policies by name; those that move pods count that in `moves`."""
     return {
         "random": _alone(at_random),
         "best-fit": _alone(lambda _: best_fit),
@@ -35,13 +42,20 @@ def policies(listed: Sequence[Task]) -> dict[str, Run]:
         "ours": _ours(EngineConfig()),
         "ours-dra": _ours(EngineConfig(), claims=True),
         "ours-alone": _ours(EngineConfig(recent_work_days=0)),
+        "in-time": _moving(moves, consolidate_groups=0),
+        "moves": _moving(moves),
+        "moves-30m": _moving(moves, consolidate_win_us=_HOUR_US // 2),
+        "moves-1h": _moving(moves, consolidate_win_us=_HOUR_US),
+        "moves-4h": _moving(moves, consolidate_win_us=4 * _HOUR_US),
         "ours-spread": _ours(EngineConfig(placement_strategy=PlacementStrategy.SPREAD)),
     }
 
 
-def figures(run: Run, listed: list[Task], seed: int, marks: Sequence[int] = _MARKS) -> dict[int, float]:
-    """Return per cent of all GPUs that are allocated, by per cent that has arrived."""
-    all_nodes = nodes()
+def figures(
+    run: Run, listed: list[Task], seed: int, marks: Sequence[int] = _MARKS, *, every: int = 1
+) -> dict[int, float]:
+    """Return per cent of all GPUs that are allocated, by per cent that has arrived; on each `every`th node only."""
+    all_nodes = nodes().every(every)
     total = int(all_nodes.gpus.sum())
     found: dict[int, float] = {}
     for asked, held in run(all_nodes, arrivals(listed, total=total, percent=marks[-1], seed=seed), seed):
@@ -62,6 +76,8 @@ def main() -> None:
     parser.add_argument("--shared", action="store_true", help="tasks that share a GPU, too")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42])
     parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
+    parser.add_argument("--part", type=int, default=1, help="take one node in so many")
+    parser.add_argument("--checkpoints", type=int, default=3_600, help="seconds between those of running pods")
     parser.add_argument("--plot", type=Path, help="also write a plot of the means to this SVG file")
     given = parser.parse_args()
     if not folder().exists():
@@ -76,15 +92,20 @@ def main() -> None:
     print(f"{given.list}, {'all' if given.shared else 'whole-GPU'} tasks: per cent of the GPUs allocated")
     curves: dict[str, list[float]] = {}
     for name in given.policies:
-        began = time.perf_counter()
+        began = time.process_time()
+        moves = ours.Moves(given.checkpoints)
+        run = policies(listed, moves)[name]
         marks = sorted({*_MARKS, *plot.POINTS})
-        found = [figures(policies(listed)[name], listed, seed, marks) for seed in given.seeds]
+        found = [figures(run, listed, seed, marks, every=given.part) for seed in given.seeds]
         curves[name] = [mean(one[mark] for one in found) for mark in plot.POINTS]
         parts = []
         for mark in _MARKS:
             at = [one[mark] for one in found]
             parts.append(f"{mean(at):6.2f} (±{stdev(at) if len(at) > 1 else 0:4.2f}) at {mark} %")
-        print(f"{name:12} {'  '.join(parts)}  {(time.perf_counter() - began) / len(found):6.1f} s", flush=True)
+        if moves.pods:
+            share, lost = moves.pods * 100 / moves.placed, moves.lost_gpu_s / 3600
+            parts.append(f"{share:.2f} % of {moves.placed} pods moved, {lost:.0f} GPU-hours lost")
+        print(f"{name:12} {'  '.join(parts)}  {(time.process_time() - began) / len(found):6.1f} s", flush=True)
     if given.plot:
         plot.write(given.plot, f"{given.list}, {'all' if given.shared else 'whole-GPU'} tasks", curves)
 

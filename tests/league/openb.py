@@ -47,6 +47,10 @@ class Nodes:
     gpus: npt.NDArray[np.int64]
     model: npt.NDArray[np.str_]
 
+    def every(self, step: int) -> "Nodes":
+        """Return one node in so many."""
+        return Nodes(self.cpu[::step], self.memory[::step], self.gpus[::step], self.model[::step])
+
 
 def _rows(name: str) -> list[dict[str, str]]:
     with gzip.open(folder() / f"{name}.csv.gz", "rt") as file:

@@ -1,11 +1,15 @@
 """The product's own engine over a trace: tasks are pods in a log, cycles decide, and decisions are folded."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.model.pod import Container, ContainerKind, QosClass
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.model.pod import Container, ContainerKind, Owner, Pod, QosClass
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.state.pod_entry import Stage
 
 from tests.devices import DRIVER, add_slice, devices, exactly, from_template, gpu, slice_document
 from tests.factory import GPU, Cluster, pod
@@ -15,6 +19,30 @@ _MODEL = "nvidia.com/gpu.product"
 #: Tasks that arrive between two cycles.
 _AT_ONCE = 32
 _MIB = 2**20
+_SECOND_US = 1_000_000
+#: Mean time between two tasks: OpenB's 8,152 came in 149 days.
+_BETWEEN_S = 1_580
+#: Cycles after each arrival in which tasks may still get room by moves.
+_MOST_ROUNDS = 8
+
+
+@dataclass(slots=True)
+class Moves:
+    """Moves of running pods that an arm makes, and a count of them.
+
+    Attributes:
+        checkpoint_s: running pods write checkpoints so many seconds apart; 0 for never.
+        pods: how many were moved.
+        lost_gpu_s: the work that they lost, in GPU-seconds, as the log has it.
+        homeless: how many of the moved are not back on a node.
+        placed: how many pods were placed in all, moved ones once.
+    """
+
+    checkpoint_s: int = 3_600
+    pods: int = 0
+    lost_gpu_s: int = 0
+    homeless: int = 0
+    placed: int = 0
 
 
 def _cluster(nodes: Nodes, *, claims: bool) -> Cluster:
@@ -31,44 +59,112 @@ def _cluster(nodes: Nodes, *, claims: bool) -> Cluster:
     return cluster
 
 
+class _Trace:
+    """One run: pods that came, and what they hold."""
+
+    def __init__(self, cluster: Cluster, config: EngineConfig, moves: Moves | None) -> None:
+        self.cluster = cluster
+        self.holding = 0
+        self._config = config
+        self._moves = moves
+        #: Pods that wait, with what they ask for in thousandths of a GPU; and those of them that were moved, by uid.
+        self._waiting: dict[str, tuple[Pod, int]] = {}
+        self._moved: set[str] = set()
+        self._running: dict[str, tuple[Pod, int]] = {}
+
+    def come(self, number: int, task: Task, *, claims: bool) -> None:
+        """A task arrives as a pod."""
+        cluster = self.cluster
+        requests = {"cpu": task.cpu, "memory": task.memory * _MIB, GPU: 0 if claims else task.gpus}
+        asks = Container("main", ContainerKind.APP, requests={name: held for name, held in requests.items() if held})
+        models = ((Requirement(_MODEL, "In", tuple(sorted(task.models))),),) if task.models else ()
+        name = f"t{number:06}"
+        more: dict[str, Any] = {"created_at": number, "qos": QosClass.BURSTABLE, "node_affinity": models}
+        if self._moves is not None:
+            more["owner"] = Owner("Job", name, f"uid-job-{name}")
+        if claims and task.gpus:
+            request = exactly("gpu", DRIVER, count=task.gpus)
+            one = from_template(cluster, request, name=name, containers=(asks,), **more)
+        else:
+            one = cluster.add_pod(pod(name, asks, **more))
+        self._waiting[one.uid] = one, task.demand
+
+    def decide(self) -> None:
+        """Run cycles until nothing more starts or moves, and drop the tasks that still wait."""
+        for _ in range(_MOST_ROUNDS if self._moves is not None else 1):
+            result = self._cycle()
+            if not result.evictions and not result.nominations:
+                break
+        for uid in self._waiting.keys() - self._moved:
+            self.cluster.delete_pod(self._waiting.pop(uid)[0])
+        if self._moves is not None:
+            self._moves.homeless = len(self._moved)
+
+    def _cycle(self) -> CycleResult:
+        result = self.cluster.cycle(self._config)
+        for decision in result.placements:
+            one, demand = self._running[decision.uid] = self._waiting.pop(decision.uid)
+            self.holding += demand
+            if self._moves is not None:
+                self._moves.placed += one.uid not in self._moved
+            self._moved.discard(one.uid)
+        for eviction in result.evictions:
+            self._move(eviction.uid, eviction.lost_gpu_seconds)
+        return result
+
+    def _move(self, uid: str, lost_gpu_s: int) -> None:
+        assert self._moves is not None, "nothing is evicted where nothing is moved"
+        one, demand = self._running.pop(uid)
+        self.holding -= demand
+        self.cluster.delete_pod(one)
+        again = msgspec.structs.replace(
+            one, uid=f"{uid}+", name=f"{one.name}+", created_at=self.cluster.now // _SECOND_US, checkpoint_at=0
+        )
+        self.cluster.add_pod(again)
+        self._waiting[again.uid] = again, demand
+        self._moved.add(again.uid)
+        self._moves.pods += 1
+        self._moves.lost_gpu_s += lost_gpu_s
+
+    def pass_time(self, seconds: int) -> None:
+        """Time passes; running pods write checkpoints."""
+        self.cluster.now += seconds * _SECOND_US
+        every = 0 if self._moves is None else self._moves.checkpoint_s
+        now = self.cluster.now // _SECOND_US
+        for uid, (one, demand) in self._running.items() if every else ():
+            entry = self.cluster.state.pods[uid]
+            assert entry.stage is Stage.PLACED
+            at = now - (now - entry.placed_at // _SECOND_US) % every
+            self._running[uid] = self.cluster.add_pod(msgspec.structs.replace(one, checkpoint_at=at)), demand
+
+
 def allocated(
-    nodes: Nodes, arriving: Sequence[Task], config: EngineConfig, *, claims: bool = False
+    nodes: Nodes, arriving: Sequence[Task], config: EngineConfig, *, claims: bool = False, moves: Moves | None = None
 ) -> Iterator[tuple[int, int]]:
     """Yield after each cycle how much GPU has been asked for and how much is held, in thousandths.
 
-    Tasks that do not fit when they come are dropped, as in the simulator of FGD's authors.
+    Tasks that do not fit when they come are dropped, as in the simulator of FGD's authors; with moves, those for which
+    no moves are made.
 
     Args:
         nodes: of the cluster.
         arriving: tasks of whole GPUs.
         config: the shard's settings.
         claims: pods ask for GPUs by resource claims (DRA), not of kubelets.
+        moves: counts the moved pods; None where nothing moves, and time stands still.
     """
-    cluster = _cluster(nodes, claims=claims)
-    asked = holding = 0
+    trace = _Trace(_cluster(nodes, claims=claims), config, moves)
+    asked, total = 0, int(nodes.gpus.sum()) * MILLI
     for first in range(0, len(arriving), _AT_ONCE):
-        demands = {}
         for number, task in enumerate(arriving[first : first + _AT_ONCE], first):
             if 0 < task.gpu_milli < MILLI:
                 raise ValueError(f"task {number}: gpu_milli: parts of a GPU are not placed yet: {task.gpu_milli}")
             asked += task.demand
-            requests = {"cpu": task.cpu, "memory": task.memory * _MIB, GPU: 0 if claims else task.gpus}
-            asks = Container(
-                "main", ContainerKind.APP, requests={name: held for name, held in requests.items() if held}
-            )
-            models = ((Requirement(_MODEL, "In", tuple(sorted(task.models))),),) if task.models else ()
-            name = f"t{number:06}"
-            more: dict[str, Any] = {"created_at": number, "qos": QosClass.BURSTABLE, "node_affinity": models}
-            if claims and task.gpus:
-                request = exactly("gpu", DRIVER, count=task.gpus)
-                one = from_template(cluster, request, name=name, containers=(asks,), **more)
-            else:
-                one = cluster.add_pod(pod(name, asks, **more))
-            demands[one.uid] = one, task.demand
-        result = cluster.cycle(config)
-        placed = {decision.uid for decision in result.placements}
-        holding += sum(demand for uid, (_, demand) in demands.items() if uid in placed)
-        for uid, (one, _) in demands.items():
-            if uid not in placed:
-                cluster.delete_pod(one)
-        yield asked, holding
+            trace.come(number, task, claims=claims)
+        # Nothing is moved before the cluster is nearly full, so no checkpoints are looked at before.
+        if moves is not None and trace.holding * 100 >= total * 95:
+            trace.pass_time(_AT_ONCE * _BETWEEN_S)
+        elif moves is not None:
+            trace.cluster.now += _AT_ONCE * _BETWEEN_S * _SECOND_US
+        trace.decide()
+        yield asked, trace.holding

@@ -142,6 +142,21 @@ def not_worth_it() -> tuple[Cluster, Pod]:
     return cluster, cluster.add_pod(pod("wants", cpu=1, gpu=8))
 
 
+@shows(
+    reasons.LosesTooMuchWork,
+    "4 GPU-hours",
+    "8 GPU-hours",
+    ASKS,
+    "n0",
+    config=EngineConfig(consolidate_win_us=1_800_000_000),
+)
+def loses_too_much() -> tuple[Cluster, Pod]:
+    cluster = nodes(2)
+    for node in ("n0", "n1"):
+        runs(cluster, f"half-{node}", node, 4, start_time=cluster.now // 1_000_000 - 2 * 3600)
+    return cluster, cluster.add_pod(pod("whole", cpu=1, gpu=8))
+
+
 @shows(reasons.JobWouldFail, "2 groups", "Job.batch default/other", ASKS)
 def job_would_fail() -> tuple[Cluster, Pod]:
     cluster = nodes(2)

@@ -25,6 +25,7 @@ SAID = {
     "NoOtherPlaceForThem",
     "TooManyToMove",
     "NotWorthMoving",
+    "LosesTooMuchWork",
 }
 
 
@@ -232,3 +233,78 @@ def test_pod_that_could_not_be_evicted_is_not_tried_again_at_once() -> None:
     assert moved(cluster, cluster.cycle()) == {"half-n1"}, "the other one may be moved as well"
     cluster.state = decode_state(encode_state(cluster.state))
     assert not cluster.cycle().evictions
+
+
+HALF_AN_HOUR = EngineConfig(consolidate_win_us=30 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("ages", "checkpoints", "goes"),
+    [
+        pytest.param((120, 120), (), set(), id="8 GPU-hours are not lost for 4"),
+        pytest.param((120, 30), (), {"half-n1"}, id="2 GPU-hours are"),
+        pytest.param((120, 120), (10,), {"half-n0"}, id="a checkpoint makes the move cheap"),
+    ],
+)
+def test_move_is_made_if_it_loses_less_work_than_the_start_wins(
+    ages: tuple[int, int], checkpoints: tuple[int, ...], goes: set[str]
+) -> None:
+    cluster = nodes(2)
+    now = cluster.now // 1_000_000
+    for number, age in enumerate(ages):
+        runs(cluster, f"half-n{number}", f"n{number}", 4, start_time=now - age * 60)
+    for number, ago in enumerate(checkpoints):
+        cluster.see(cluster.state.pods[f"uid-half-n{number}"].pod, checkpoint_at=now - ago * 60)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    result = cluster.cycle(HALF_AN_HOUR)
+    assert moved(cluster, result) == goes
+    assert ("LosesTooMuchWork" in reasons_for(cluster, "whole")) is not bool(goes)
+    assert {eviction.won_gpu_seconds for eviction in result.evictions} == {4 * 3600 for _ in goes}
+
+
+def stranded(cluster: Workloads, **light: Any) -> None:
+    """One GPU is free beside too few CPUs; elsewhere many CPUs are free beside no GPU."""
+    cluster.add_node("n0", cpu=20, gpu=2)
+    cluster.add_node("n1", cpu=96, gpu=2)
+    start = cluster.now // 1_000_000 - 600
+    owner = msgspec.structs.replace(OWNER, name="o", uid="uid-o")
+    rest = {"phase": "Running", "start_time": start}
+    cluster.add_pod(pod("heavy", cpu=16, gpu=1, node_name="n0", owner=owner, **rest))
+    for name in ("light", "other"):
+        cluster.add_pod(pod(name, cpu=6, gpu=1, node_name="n1", **rest, **({"owner": owner} | light)))
+    cluster.add_pod(pod("wants", cpu=8, gpu=1))
+
+
+def test_two_pods_change_places_so_that_a_stranded_gpu_is_used() -> None:
+    cluster = Workloads()
+    stranded(cluster)
+    result = cluster.cycle(HALF_AN_HOUR)
+    assert moved(cluster, result) == {"heavy", "light"}
+    assert {one.name: one.fits_on for one in result.evictions} == {"heavy": "n1", "light": "n0"}
+    assert cluster.nominated(result) == {"wants": "n0"}
+
+
+def test_pods_change_no_places_without_a_rate_or_with_pods_that_nothing_makes_again() -> None:
+    for config, light in ((EngineConfig(), {}), (HALF_AN_HOUR, {"owner": None})):
+        cluster = Workloads()
+        stranded(cluster, **light)
+        assert not cluster.cycle(config).evictions
+
+
+def test_moved_pods_come_first_among_equals_when_they_come_again() -> None:
+    cluster = Workloads()
+    stranded(cluster)
+    cluster.cycle(HALF_AN_HOUR)
+    for name in ("heavy", "light"):
+        before = cluster.state.pods[f"uid-{name}"].pod
+        cluster.delete_pod(before)
+        again_at = cluster.now // 1_000_000 + 1
+        cluster.add_pod(
+            msgspec.structs.replace(
+                before, uid=f"{before.uid}-2", name=f"{name}-2", node_name="", phase="Pending", created_at=again_at
+            )
+        )
+    for number in range(4):
+        cluster.add_pod(pod(f"earlier-{number}", cpu=4, gpu=1, created_at=1))
+    placed = {one.name: one.node for one in cluster.cycle(HALF_AN_HOUR).placements}
+    assert placed == {"wants": "n0", "heavy-2": "n1", "light-2": "n0"}

@@ -164,6 +164,31 @@ def test_eviction_for_room_records_its_cost_and_the_node_that_came_next() -> Non
     assert "chosen for pod/default/high at cost 2/1/5000/60, before node/n0 at cost 2/1/10000/120 or more" in story
 
 
+@pytest.mark.parametrize(
+    ("checkpoints", "goes"),
+    [
+        pytest.param({}, "b", id="without checkpoints the one that started last"),
+        pytest.param({"a": 300}, "a", id="the one that wrote a checkpoint lately"),
+        pytest.param({"a": 300, "b": 200}, "b", id="the later checkpoint"),
+        pytest.param({"a": 24 * HOUR}, "b", id="a checkpoint from before the start counts for nothing"),
+    ],
+)
+def test_of_equal_victims_the_one_that_loses_least_work_goes(checkpoints: dict[str, int], goes: str) -> None:
+    cluster = nodes(8, 8)
+    for one in (Runs("a", "n0", 8, hours=2), Runs("b", "n1", 8)):
+        cluster.add_pod(a_pod(one, now=cluster.now))
+    for name, ago in checkpoints.items():
+        cluster.see(cluster.state.pods[f"uid-{name}"].pod, checkpoint_at=cluster.now // 1_000_000 - ago)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    (eviction,) = cluster.cycle().evictions
+    assert eviction.name == goes
+    lost = checkpoints.get(goes, HOUR)
+    assert lost * 8 <= eviction.lost_gpu_seconds <= (lost + 60) * 8, (
+        "its 8 GPUs' work, and of the log's own time a little"
+    )
+    assert "GPU-hours of work" in story_of([one for one in cluster.events if one.stream == f"pod/uid-{goes}"])[-1].text
+
+
 def test_eviction_for_a_limit_records_the_queue_and_the_pod_that_came_next() -> None:
     cluster = nodes(16)
     cluster.record("queue/q", payloads.QueueObserved(queue("q", quota=8, limit=8)))

@@ -3,9 +3,18 @@
 from typing import Any
 
 import pytest
+from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
-from kaicore.rules.model.pod import Container, ContainerKind, Owner, Pod, QosClass, Toleration
+from kaicore.rules.model.pod import (
+    LAST_CHECKPOINT_ANNOTATION,
+    Container,
+    ContainerKind,
+    Owner,
+    Pod,
+    QosClass,
+    Toleration,
+)
 from kaicore.rules.model.selector import Requirement
 
 from tests import wire
@@ -76,6 +85,26 @@ def test_pod_in_full_is_normalized() -> None:
         nominated_node="n9",
         active_deadline_s=600,
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "is_lost"),
+    [
+        ("2026-01-01T00:00:00Z", 1767225600, False),
+        ("2026-01-01T02:00:00.25+02:00", 1767225600, False),
+        ("2026-01-01T00:00:00", 0, True),
+        ("lately", 0, True),
+        ("", 0, False),
+    ],
+)
+def test_last_checkpoint_is_a_fact_of_the_pod_and_one_that_is_no_time_is_lost(
+    text: str, at: int, is_lost: bool
+) -> None:
+    lost: list[InvalidObject] = []
+    read = PODS.decode(wire.encode(wire.pod(annotations={LAST_CHECKPOINT_ANNOTATION: text})))
+    one = normalize_pod(read, lost=lost.append)
+    assert (one.checkpoint_at, one.annotations) == (at, {})
+    assert [error.field for error in lost] == ["metadata.annotations[kai.scheduler/last-checkpoint-time]"] * is_lost
 
 
 def test_fields_that_are_missing_or_null_have_their_defaults() -> None:

@@ -19,7 +19,8 @@ When a pod is created, the API server merges `matchLabelKeys` and `mismatchLabel
 them as well, because a manifest has not passed an API server; merging twice changes nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -45,6 +46,7 @@ from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION
 from kaicore.rules.model.pod import (
     GPU_SHARE,
+    LAST_CHECKPOINT_ANNOTATION,
     MIRROR_ANNOTATION,
     Amounts,
     Container,
@@ -319,6 +321,9 @@ ANNOTATION_PREFIXES = (
 #: Of those, what comes from the log and is not read: it stands with the decision.
 OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, DOMAINS_ANNOTATION})
 
+#: Annotations that stand in no pod: those, and what a field of its own has.
+_NOT_KEPT = OWN_ANNOTATIONS | {LAST_CHECKPOINT_ANNOTATION}
+
 #: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
 GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
 
@@ -398,7 +403,7 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
         annotations={
             name: value
             for name, value in annotations.items()
-            if name.startswith(ANNOTATION_PREFIXES) and name not in OWN_ANNOTATIONS
+            if name.startswith(ANNOTATION_PREFIXES) and name not in _NOT_KEPT
         },
         overhead=overhead,
         pod_resources=pod_resources,
@@ -425,7 +430,23 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
         # The kubelet writes it long before the phase: told with that, it costs no fact of its own.
         start_time=0 if status.phase in (None, "", "Pending") else seconds(status.start_time) or 0,
         active_deadline_s=max(spec.active_deadline_seconds or 0, 0),
+        checkpoint_at=_checkpoint_at(annotations, subject=subject, lost=lost),
     )
+
+
+def _checkpoint_at(annotations: Mapping[str, str], *, subject: str, lost: Lost) -> int:
+    text = annotations.get(LAST_CHECKPOINT_ANNOTATION)
+    if not text:
+        return 0
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        field = f"metadata.annotations[{LAST_CHECKPOINT_ANNOTATION}]"
+        lost(InvalidObject(subject, field, text, "no time as RFC 3339 has it"))
+        return 0
+    return max(int(time.timestamp()), 0)
 
 
 def _containers(spec: PodSpec, *, subject: str, lost: Lost) -> Iterator[Container]:

@@ -18,7 +18,7 @@ from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import PODS, format_amount
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, DEFAULT_QUEUE
 from kaicore.rules.numa.held import impossible_holding, most_held
-from kaicore.rules.reasons.base import named_amount
+from kaicore.rules.reasons.base import gpu_hours_text, named_amount
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.agreement import Agreement, MissCause, compare
 from kaicore.rules.state.cluster_state import ClusterState
@@ -123,13 +123,21 @@ def devices_text(allocation: Allocation) -> str:
 
 
 def choice_text(eviction: payloads.EvictionDecided) -> str:
-    """Say why a pod was chosen to be evicted; empty where pods are not chosen by cost."""
+    """Say why a pod was chosen to be evicted, where pods are chosen by cost, and what work it loses."""
     if eviction.cost is None:
-        return ""
+        return work_text(eviction)
     text = f"; chosen for {eviction.chosen_for} at cost {_cost_text(eviction.cost)}"
     if eviction.runner_up_cost is not None:
         text += f", before {eviction.runner_up} at cost {_cost_text(eviction.runner_up_cost)} or more"
-    return text
+    return text + work_text(eviction)
+
+
+def work_text(eviction: payloads.EvictionDecided) -> str:
+    """Say how much work a pod loses by its eviction, and what that wins; empty where it loses none."""
+    if not eviction.lost_gpu_seconds:
+        return ""
+    won = f", and the start wins {gpu_hours_text(eviction.won_gpu_seconds)}" if eviction.won_gpu_seconds else ""
+    return f"; loses {gpu_hours_text(eviction.lost_gpu_seconds)} of work{won}"
 
 
 def _cost_text(cost: payloads.EvictionCost) -> str:

@@ -177,6 +177,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         actions: what a cycle does, in this order.
         consolidate_groups: how many running groups may be moved so that one can start; 0 for none.
         consolidate_cooldown_us: how long a group that was moved is not moved again; a day at most.
+        consolidate_win_us: so much GPU time is won by each GPU that starts, and pods are moved if they lose less work
+            than that (`kaicore.rules.engine.victims.moving`); 0 where sizes are compared instead.
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is reserved for a pod while its victims do not go.
@@ -226,6 +228,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actions: tuple[Action, ...] = tuple(Action)
     consolidate_groups: int = 16
     consolidate_cooldown_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 600_000_000
+    consolidate_win_us: Annotated[int, msgspec.Meta(ge=0, le=MOST_RECENT_DAYS * DAY_US)] = 0
     consolidate_bare_pods: bool = False
     staleness_grace_us: int = 60_000_000
     nomination_us: int = 600_000_000
@@ -303,6 +306,7 @@ _LATER = (
     "run_time_per_cent",
     "hold_after_us",
     "hold_us",
+    "consolidate_win_us",
 )
 _UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
 _UNSAID |= {"backfill": Backfill.OFF.value, "hold_after_us": 0}

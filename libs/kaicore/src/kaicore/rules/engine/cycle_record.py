@@ -16,7 +16,7 @@ from kaicore.rules.engine.decisions import (
 from kaicore.rules.engine.explain.waiting_reasons import GroupLeftWaiting, summarize
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment
-from kaicore.rules.engine.victims.eviction_cost import cost_parts
+from kaicore.rules.engine.victims.eviction_cost import cost_parts, gpu_seconds_lost
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.events.payloads import (
@@ -156,6 +156,7 @@ class CycleRecord:
         shrinks: bool = False,
         fits_on: str = "",
         choice: Choice | None = None,
+        won: int = 0,
     ) -> EvictionDecided:
         """Return the decision that a pod is evicted.
 
@@ -167,6 +168,7 @@ class CycleRecord:
             shrinks: see there.
             fits_on: see there.
             choice: why the pod was chosen; None where pods are not chosen by cost.
+            won: see `EvictionDecided.won_gpu_seconds`.
         """
         pod = member.pod
         runner_up = "" if choice is None else choice.runner_up
@@ -186,6 +188,8 @@ class CycleRecord:
             chosen_for="" if choice is None else choice.chosen_for,
             runner_up=runner_up,
             runner_up_cost=cost_parts(choice.runner_up_cost) if choice is not None and runner_up else None,
+            lost_gpu_seconds=gpu_seconds_lost(member, self._pods.requests_of((member,)), now=self._input.now),
+            won_gpu_seconds=won,
         )
 
     def result(

@@ -21,6 +21,7 @@ class PendingGroup:
         assignments: where this cycle placed pods of it.
         started_by: number of the batch by which this cycle started it, -1 if none did. What it grows by depends on
             that batch.
+        moved: whether it ran until it was moved to make room for others; it comes first among equals then.
         nominated: whether room is reserved for pods of it.
         reasons: why it goes no further.
         blocked: whether this cycle is done with it.
@@ -36,6 +37,7 @@ class PendingGroup:
         "group",
         "held_back",
         "key",
+        "moved",
         "nominated",
         "priority",
         "reasons",
@@ -45,9 +47,16 @@ class PendingGroup:
     )
 
     def __init__(
-        self, workload: Workload, waiting: dict[str, list[Member]], held_back: int, *, gained: int = 0
+        self,
+        workload: Workload,
+        waiting: dict[str, list[Member]],
+        held_back: int,
+        *,
+        gained: int = 0,
+        moved: bool = False,
     ) -> None:
         self.workload = workload
+        self.moved = moved
         self.group = workload.group
         self.key = workload.group.key
         self.priority = workload.group.priority + gained
@@ -104,10 +113,14 @@ class PendingGroup:
 
     @property
     def order_key(self) -> tuple[int, int, int, str, str, str]:
-        """The group's place in its queue: priority, groups that have not started before others, age, name."""
+        """The group's place in its queue: priority, groups that have not started before others, age, name.
+
+        A group that was moved stands as if it were the oldest: it had its place already.
+        """
         group = self.group
         started = bool(self.counts) and self.workload.satisfied(self.counts)
-        return -self.priority, int(started), group.created_at, group.namespace, group.name, group.key
+        created_at = 0 if self.moved else group.created_at
+        return -self.priority, int(started), created_at, group.namespace, group.name, group.key
 
     @property
     def reservation_order_key(self) -> tuple[int, int, str, str, str]:

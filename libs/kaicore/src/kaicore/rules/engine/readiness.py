@@ -5,6 +5,7 @@ others.
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.cycle_pods import CyclePods
+from kaicore.rules.engine.moved import moved_at
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.workload import Member, Workload
@@ -44,7 +45,10 @@ def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineCon
         return ready
 
     waiting = {} if is_misunderstood(workload, cycle_input) else workload.ready(may_be_placed)
-    return PendingGroup(workload, waiting, held_back, gained=_gained(workload, cycle_input, config))
+    at = moved_at(cycle_input, workload)
+    moved = at > 0 and cycle_input.now < at + config.consolidate_cooldown_us
+    gained = _gained(workload, cycle_input, config)
+    return PendingGroup(workload, waiting, held_back, gained=gained, moved=moved)
 
 
 def _gained(workload: Workload, cycle_input: CycleInput, config: EngineConfig) -> int:

@@ -47,6 +47,8 @@ class Member(Protocol):
         zone_charge: what it is charged with on zones.
         running_since: when it started, as its kubelet says; before it does, when it was placed, and if another
             scheduler did that, when it was created. Microseconds since the epoch.
+        work_since: since when its work would be lost if it went: its last checkpoint, if it wrote one since it runs;
+            else `running_since`.
         pod_set: the leaf of the group's tree that it belongs to.
         nomination: the room that is reserved for it while it waits.
         releasing: whether it is charged as being released.
@@ -67,6 +69,9 @@ class Member(Protocol):
 
     @property
     def running_since(self) -> int: ...  # noqa: D102
+
+    @property
+    def work_since(self) -> int: ...  # noqa: D102
 
 
 #: Pods per leaf set.

@@ -18,6 +18,8 @@ Amounts = dict[str, Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]]
 
 #: On the pod that stands in the API for a static pod: the uid by which its kubelet knows it.
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+#: On a pod: when it last wrote a checkpoint from which its successor goes on, as RFC 3339; its own workload writes it.
+LAST_CHECKPOINT_ANNOTATION = "kai.scheduler/last-checkpoint-time"
 
 
 class ContainerKind(StrEnum):
@@ -106,6 +108,8 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         malformed: what is wrong with its constraints, none of which is then told; such a pod waits.
         start_time: `status.startTime` in seconds since the epoch, once its phase is no longer Pending; 0 before.
         active_deadline_s: seconds from there after which it is ended (`spec.activeDeadlineSeconds`); 0 for never.
+        checkpoint_at: when it last wrote a checkpoint (`LAST_CHECKPOINT_ANNOTATION`), in seconds since the epoch; 0 for
+            never.
     """
 
     uid: str
@@ -142,6 +146,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     start_time: int = 0
     active_deadline_s: int = 0
     resource_claims: tuple[PodClaim, ...] = ()
+    checkpoint_at: int = 0
 
     @property
     def subject(self) -> str:

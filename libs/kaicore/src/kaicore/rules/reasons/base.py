@@ -89,6 +89,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def gpu_hours_text(gpu_seconds: int) -> str:
+    """Write GPU-seconds as GPU-hours, with two decimals at most."""
+    return f"{round(gpu_seconds / 3600, 2):g} GPU-hours"
+
+
 def named_amount(resource: str, amount: int) -> str:
     """Write an amount with the name of its resource, such as `2 nvidia.com/gpu` or `4Gi memory`."""
     text = format_amount(resource, amount)

@@ -5,7 +5,7 @@ from typing import ClassVar, Self, TypeAlias
 import msgspec
 from msgspec import field
 
-from kaicore.rules.reasons.base import CodedReason, plural, time_text
+from kaicore.rules.reasons.base import CodedReason, gpu_hours_text, plural, time_text
 
 
 class WaitsForVictims(CodedReason, frozen=True, kw_only=True):
@@ -232,6 +232,24 @@ class NotWorthMoving(CodedReason, frozen=True, kw_only=True):
     def __str__(self) -> str:
         cost, gain = _percent(self.cost), _percent(self.gain)
         return f"nothing was moved for it: that would cost as much as {cost} of the largest node, and gain {gain}"
+
+
+class LosesTooMuchWork(CodedReason, frozen=True, kw_only=True):
+    """Moving pods would lose as much work as the start of the group wins, or more.
+
+    Attributes:
+        lost: in GPU-seconds, since the last checkpoints of the pods, or since they run.
+        won: in GPU-seconds.
+    """
+
+    lost: int = field(name="need", default=0)
+    won: int = field(name="free", default=0)
+
+    def __str__(self) -> str:
+        return (
+            f"nothing was moved for it: that would lose {gpu_hours_text(self.lost)} of work, "
+            f"and its start wins {gpu_hours_text(self.won)}"
+        )
 
 
 class JobWouldFail(CodedReason, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from kaicore.rules.reasons.devices import (
 from kaicore.rules.reasons.eviction import (
     GroupsThatCannotRestart,
     JobWouldFail,
+    LosesTooMuchWork,
     MovedLately,
     NeverPreempts,
     NoMoveWouldHelp,
@@ -204,6 +205,7 @@ Reason: TypeAlias = (
     | NoOtherPlaceForThem
     | TooManyToMove
     | NotWorthMoving
+    | LosesTooMuchWork
     | JobWouldFail
     | WaitsForProvisioning
     | ProvisioningRetried

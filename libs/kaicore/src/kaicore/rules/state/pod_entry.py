@@ -183,6 +183,11 @@ class PodEntry(msgspec.Struct):
         return self.pod.start_time * 1_000_000 or self.placed_at or self.pod.created_at * 1_000_000
 
     @property
+    def work_since(self) -> int:
+        """See `kaicore.rules.engine.workload.Member`."""
+        return max(self.running_since, self.pod.checkpoint_at * 1_000_000)
+
+    @property
     def evicting(self) -> bool:
         """Whether its eviction for another group's sake was decided, and has not failed."""
         return self.eviction is not None

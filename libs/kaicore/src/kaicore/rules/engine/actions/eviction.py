@@ -26,7 +26,7 @@ from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
-from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle
+from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle, won_by
 from kaicore.rules.engine.victims.room import FreedRoom, RoomSearch, Shortfall
 from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.victims.victim_set import Choice
@@ -38,6 +38,7 @@ from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.reasons.eviction import (
     JobWouldFail,
+    LosesTooMuchWork,
     MovedLately,
     NeverPreempts,
     NoMoveWouldHelp,
@@ -257,8 +258,9 @@ class EvictionAction(CycleAction, VictimRules):
                 session.accounts.release(group, held)
         preemptor = steps[0][0].key
         ended = {key for victim_set in victim_sets if not victim_set.shrinks for key in victim_set.groups}
+        won = won_by(session, steps) if self.moves else 0
         evictions = [
-            (member, self._eviction(member, preemptor, room, choice, shrinks=member.group not in ended))
+            (member, self._eviction(member, preemptor, room, choice, shrinks=member.group not in ended, won=won))
             for victim_set, choice in zip(victim_sets, room.victims.choices, strict=True)
             for member in victim_set.members
         ]
@@ -266,7 +268,7 @@ class EvictionAction(CycleAction, VictimRules):
         session.nominate(steps, room.victims.assignments, evictions, suspended, successors=room.successors.values())
 
     def _eviction(
-        self, member: Member, preemptor: str, room: FreedRoom, choice: Choice, *, shrinks: bool
+        self, member: Member, preemptor: str, room: FreedRoom, choice: Choice, *, shrinks: bool, won: int
     ) -> EvictionDecided:
         session = self.session
         successor = room.successors.get(member.pod.uid)
@@ -278,6 +280,7 @@ class EvictionAction(CycleAction, VictimRules):
             shrinks=shrinks,
             fits_on="" if successor is None else session.nodes.columns.names[successor.row],
             choice=choice,
+            won=won,
         )
 
     # Reasons.
@@ -339,6 +342,8 @@ class EvictionAction(CycleAction, VictimRules):
             yield TooManyToMove(groups=shortfall.groups, max_groups=free)
         if shortfall.cost:
             yield NotWorthMoving(cost=shortfall.cost, gain=gain_of(self.session, steps))
+        if shortfall.lost:
+            yield LosesTooMuchWork(lost=shortfall.lost, won=won_by(self.session, steps))
         if shortfall == Shortfall(budgets=shortfall.budgets):
             yield NoMoveWouldHelp()
 

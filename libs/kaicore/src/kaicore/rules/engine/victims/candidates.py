@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from kaicore.rules.engine.session import Session
-from kaicore.rules.engine.victims.eviction_cost import MOST_MINUTES, Ending, cost_of, minutes_run
+from kaicore.rules.engine.victims.eviction_cost import MOST_MINUTES, Ending, cost_of, minutes_lost
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.workload import Counts, Member, Workload
 from kaicore.rules.numa.columns import Ints
@@ -132,7 +132,7 @@ class Candidates:
         if base is None:
             rank, size = self._ranks[workload.group.priority], self._session.pods.size_of(member)
             base = self._lone_bases[key] = cost_of(rank=rank, ending=ending, pods=1, size=size, minutes=0)
-        return base + min(minutes_run(member.running_since, now=self._session.cycle_input.now), MOST_MINUTES)
+        return base + min(minutes_lost(member, now=self._session.cycle_input.now), MOST_MINUTES)
 
     def _lone_set(self, member: Member) -> VictimSet | None:
         cost, members = self._lone_costs[member.group], (member,)
@@ -167,7 +167,7 @@ class Candidates:
             ending=self._ending(all_members, shrinks=shrinks),
             pods=len(all_members),
             size=sum(self._session.pods.size_of(other) for other in all_members),
-            minutes=sum(minutes_run(other.running_since, now=self._session.cycle_input.now) for other in all_members),
+            minutes=sum(minutes_lost(other, now=self._session.cycle_input.now) for other in all_members),
         )
         return VictimSet(tuple(parts), all_members, cost, shrinks)
 

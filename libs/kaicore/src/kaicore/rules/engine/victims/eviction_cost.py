@@ -6,7 +6,8 @@ Four figures, each above all that come after it:
 2. the number of pods that go;
 3. their size: of each pod its largest share of any resource of the largest node, in ten-thousandths, rounded up. Pod
    slots do not count. So of two victims the smaller goes where both suffice;
-4. the minutes that they have run, up to `MOST_MINUTES` for pods that go together.
+4. the minutes of work that are lost, up to `MOST_MINUTES` for pods that go together: of each pod since its last
+   checkpoint (`LAST_CHECKPOINT_ANNOTATION`), or since it runs.
 
 Equal costs are ordered by name, first name first.
 
@@ -28,6 +29,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.workload import Member
 from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.queues.resources import gpus_of
 
 
 class Budgets:
@@ -164,7 +166,7 @@ def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int) ->
         ending: for those groups.
         pods: how many they are.
         size: see `PodSizes`, summed over the pods.
-        minutes: that they have run, summed over the pods.
+        minutes: of work that they lose, summed over the pods.
     """
     return rank * ending * _RANK + pods * POD + size * _SIZE + min(minutes, MOST_MINUTES) * _MINUTE
 
@@ -176,9 +178,21 @@ def cost_parts(cost: int) -> EvictionCost:
     )
 
 
-def minutes_run(since: int, *, now: int) -> int:
-    """Return for how many whole minutes something has run; both times in microseconds since the epoch."""
-    return max(now - since, 0) // 60_000_000
+def minutes_lost(member: Member, *, now: int) -> int:
+    """Return how many whole minutes of work a pod loses if it goes at `now`, microseconds since the epoch."""
+    return max(now - member.work_since, 0) // 60_000_000
+
+
+def gpu_seconds_lost(member: Member, held: Amounts, *, now: int) -> int:
+    """Return how much work a pod loses if it goes: whole seconds, times the GPUs that it holds; 0 if that is unknown.
+
+    Args:
+        member: the pod.
+        held: all that it holds.
+        now: microseconds since the epoch.
+    """
+    since = member.work_since
+    return gpus_of(held) * (max(now - since, 0) // 1_000_000) if since else 0
 
 
 class PodSizes:

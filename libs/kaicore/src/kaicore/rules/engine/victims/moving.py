@@ -4,41 +4,33 @@ Gain and cost are both in ten-thousandths of the largest node (`kaicore.rules.en
 the started pods against the moved ones. A group of several pods that ends as a whole counts twice, because all of it
 begins anew at once. A move is worth it when the gain exceeds the cost.
 
+Where the configuration has a rate (`EngineConfig.consolidate_win_us`), a start wins so much GPU time for each of its
+GPUs. A move loses work: GPU-seconds since the last checkpoints of the moved pods, or since they run. It is worth it
+when it loses less than the start wins, whatever the sizes. A start without GPUs wins nothing by that, and goes by size.
+
 A moved group stays for a while (`EngineConfig.consolidate_cooldown_us`), by the log: work that is moved again and again
 makes no progress. The same holds for a group with pods that were evicted for any other reason, or could not be evicted.
-A pod that is a group of its own is identified by its owner, and only pods created since then stay: they are the moved
-ones.
+
+A moved group's pods come again as others. Among equals of its queue they come first (`PendingGroup.moved`).
 """
 
 from kaicore.rules.engine.gang_planner import Steps, members_of
+from kaicore.rules.engine.moved import moved_at
 from kaicore.rules.engine.readiness import is_misunderstood
 from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.victims.eviction_cost import gpu_seconds_lost
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.workload import Workload
-from kaicore.rules.groups.membership import POD
-from kaicore.rules.model.pod import Pod
+from kaicore.rules.queues.resources import gpus_of
 from kaicore.rules.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
 
-#: Creation times are in whole seconds.
+#: Microseconds of a second.
 _SECOND_US = 1_000_000
-
-
-def move_key(group: str, pod: Pod) -> str:
-    """Return under what it is remembered when pods of a group were moved: the group, or the owner of a lone pod."""
-    if group.startswith(f"{POD}/") and pod.owner is not None:
-        return f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}/{pod.owner.uid}"
-    return group
 
 
 def stays_until(session: Session, workload: Workload) -> int:
     """Return until when a group is not to be moved, for it was moved lately; microseconds since the epoch, or 0."""
-    at = workload.evicted_at
-    if session.cycle_input.moved_at:
-        pod, group = next(iter(workload.active.values())).pod, workload.group.key
-        key = move_key(group, pod)
-        moved_at = session.cycle_input.moved_at.get(key, 0)
-        if key == group or (pod.created_at + 1) * _SECOND_US > moved_at:
-            at = max(at, moved_at)
+    at = max(workload.evicted_at, moved_at(session.cycle_input, workload))
     until = at + session.config.consolidate_cooldown_us
     return until if session.cycle_input.now < until else 0
 
@@ -77,3 +69,14 @@ def cost_of_moving(session: Session, victim_set: VictimSet) -> int:
         whole = len(workload.active) > 1 and not (victim_set.shrinks and number == 0)
         total += sum(session.pods.size_of(member) for member in members) * (2 if whole else 1)
     return total
+
+
+def won_by(session: Session, steps: Steps) -> int:
+    """Return what it wins that steps start, in GPU-seconds; 0 where sizes are compared."""
+    return gpus_of(session.pods.requests_of(members_of(steps))) * session.config.consolidate_win_us // _SECOND_US
+
+
+def lost_by_moving(session: Session, victim_set: VictimSet) -> int:
+    """Return how much work is lost if pods are moved together, in GPU-seconds."""
+    pods, now = session.pods, session.cycle_input.now
+    return sum(gpu_seconds_lost(one, pods.requests_of((one,)), now=now) for one in victim_set.members)

@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kaicore.rules.engine.gang_planner import Steps
+from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
-from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of
+from kaicore.rules.engine.victims.exchange import Exchange, Exchanges
+from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of, lost_by_moving, won_by
 from kaicore.rules.engine.victims.reprieve import charge_all
 from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.victims.search import Victims, VictimSearch
-from kaicore.rules.engine.victims.victim_set import VictimSet
-from kaicore.rules.engine.workload import Workload
+from kaicore.rules.engine.victims.victim_set import Choice, VictimSet
+from kaicore.rules.engine.workload import Member, Workload
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.reasons.reason import Reason
 
@@ -27,6 +28,8 @@ from kaicore.rules.reasons.reason import Reason
 _MOST_GROUPS_FACTOR = 4
 #: How many times victims are sought, if some of those that were found fit nowhere else.
 _MOST_ATTEMPTS = 4
+#: How many exchanges are tried for one pod, those that lose least first.
+_MOST_EXCHANGES = 16
 
 
 @dataclass(slots=True)
@@ -39,6 +42,8 @@ class Shortfall:
         failing: keys of groups of Jobs that would fail if they were moved.
         groups: how many groups would have had to move, if those were too many; 0 if they were not.
         cost: what moving would have cost, if that was not less than what it gains; 0 if it was.
+        lost: how much work moving would have lost, if that was not less than what the start wins, in GPU-seconds; 0 if
+            it was.
     """
 
     budgets: set[tuple[str, ...]] = field(default_factory=set)
@@ -46,6 +51,7 @@ class Shortfall:
     failing: set[str] = field(default_factory=set)
     groups: int = 0
     cost: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +111,53 @@ class RoomSearch:
             self._sparing, self._spared = sparing, False
             self._refusals, self._left_out = [], set()
             room = self._run()
-            if room is not None or not self._spared:
+            if room is not None:
                 return room
+            if not self._spared:
+                break
+        return self._exchange() if self._rules.moves else None
+
+    def _exchange(self) -> FreedRoom | None:
+        """Find room for one pod by pods that change places, where starts win anything."""
+        session, won = self._session, won_by(self._session, self._steps)
+        members = members_of(self._steps)
+        if not won or len(members) > 1 or any(one.workload.constrained for one, _ in self._steps):
+            return None
+        self._left_out = set()
+        self._candidates.begin(session.gangs.started_with([one.key for one, _ in self._steps]))
+        for exchange in Exchanges(session, self._candidates, members[0], won=won).cheapest(_MOST_EXCHANGES):
+            if session.steps_left <= 0:
+                return None
+            session.steps_left -= 1
+            room = self._exchanged(exchange, members[0])
+            if room is not None:
+                return room
+        return None
+
+    def _exchanged(self, exchange: Exchange, member: Member) -> FreedRoom | None:
+        """Let pods change places, if they may and all fit; otherwise nothing is changed."""
+        session, statement = self._session, self._session.nodes.future.statement
+        moved = [one for victim_set in exchange.victim_sets for one in victim_set.members]
+        if not all(map(self._admits, exchange.victim_sets)) or session.budgets.refuse(moved):
+            return None
+        savepoint = statement.savepoint()
+        for one in moved:
+            statement.evict(session.pods.charge_of(one))
+        assignment = session.nodes.future.place_on(member, exchange.row)
+        if assignment is not None:
+            chosen_for = [member, *moved]
+            choices = [
+                Choice(victim_set.cost, f"pod/{for_pod.pod.subject}")
+                for victim_set, for_pod in zip(exchange.victim_sets, chosen_for, strict=False)
+            ]
+            victims = Victims((assignment,), exchange.victim_sets, tuple(choices))
+            successors, stuck = self._place_successors(victims)
+            if not stuck:
+                for victim_set in exchange.victim_sets:
+                    self._candidates.take(victim_set)
+                session.count_eviction(moved)
+                return FreedRoom(victims, successors)
+        statement.rollback(savepoint)
         return None
 
     def _run(self) -> FreedRoom | None:
@@ -187,11 +238,17 @@ class RoomSearch:
             shortfall.groups = len(groups)
             return set()
         costs = [(cost_of_moving(session, one), one.key, one) for one in victims.victim_sets]
+        won = won_by(session, self._steps)
+        if won:
+            costs = [(lost_by_moving(session, one), one.key, one) for one in victims.victim_sets]
         total = sum(cost for cost, _, _ in costs)
-        if total >= self._gain:
+        if total < (won or self._gain):
+            return None
+        if won:
+            shortfall.lost = total
+        else:
             shortfall.cost = total
-            return set(max(costs, key=lambda entry: entry[:2])[2].groups)
-        return None
+        return set(max(costs, key=lambda entry: entry[:2])[2].groups)
 
     def _place_successors(self, victims: Victims) -> tuple[dict[str, Assignment], set[str]]:
         """Place the victims' successors on the future's nodes, as far as their queues let them start.

@@ -181,7 +181,7 @@ class EvictionCost(msgspec.Struct, frozen=True, omit_defaults=True):
             1 if it goes on, 2 if it ends, 4 if its Job fails; summed over the groups.
         pods: how many pods go.
         size: what they hold, in ten-thousandths of the largest node.
-        minutes: how long they have run, summed over the pods.
+        minutes: of work that they lose, summed over the pods: since the last checkpoint of each, or since it runs.
     """
 
     rank: int = 0
@@ -206,6 +206,9 @@ class EvictionDecided(Payload, frozen=True):
             empty where pods are not chosen by cost.
         runner_up: what came next: to evict on `node/<name>`, or to evict `pod/<namespace>/<name>`; empty for nothing.
         runner_up_cost: what the runner-up costs at least.
+        lost_gpu_seconds: the work that it loses: since its last checkpoint, or since it runs, times its GPUs.
+        won_gpu_seconds: what all that starts in place of it wins, at the rate of `consolidate_win_us`; 0 where no such
+            rate was asked for.
     """
 
     uid: str
@@ -223,6 +226,8 @@ class EvictionDecided(Payload, frozen=True):
     chosen_for: str = ""
     runner_up: str = ""
     runner_up_cost: EvictionCost | None = None
+    lost_gpu_seconds: int = 0
+    won_gpu_seconds: int = 0
 
 
 class PodNominated(Payload, frozen=True, gc=False):
