@@ -155,16 +155,19 @@ class NodeCharges:
         held = [self._pods[uid] for uid in self.on_node.get(node, ())]
         return sorted(held, key=lambda entry: (entry.charged_at, entry.pod.uid))
 
-    def update(self, before: PodEntry, after: PodEntry, *, ended: bool, at: int) -> AccountChange:
+    def update(
+        self, before: PodEntry, after: PodEntry, held: str, holds: str, *, ended: bool, at: int
+    ) -> AccountChange:
         """Charge a pod where it now is, with what is known of it now, and nowhere else.
 
         Args:
             before: a copy of the entry as it was before the event.
-            after: the entry; it is charged to a node, or was before.
-            ended: the pod has ended on the node that it was charged to.
+            after: the entry.
+            held: the node that the pod was charged to; empty for none.
+            holds: the node that it is to be charged to; empty for none.
+            ended: it has ended on the node that it was charged to.
             at: position of the event.
         """
-        held, holds = before.node if before.charged else "", after.node if after.charged else ""
         if held and before.requests is not after.requests:
             self._resize(after, held, before=before.requests)
         if held != holds:

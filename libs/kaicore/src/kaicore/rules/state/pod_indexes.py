@@ -166,7 +166,7 @@ class PodIndexes:
             self._update_class(before, after)
             selected = self.constraints.pod_seen(after.pod)
         # 3. Its node: what it holds there, and what follows from that for the others there.
-        if held or holds:
+        if held != holds or (holds and (seen or after.observed is not before.observed)):
             self._update_node(before, after, held, holds, release)
         if moved or left:
             self.charges.set_releasing(after)
@@ -204,7 +204,7 @@ class PodIndexes:
         ended = release is Release.ENDED and not stays
         observed = stays and after.observed is not before.observed
         placed = after.stage is Stage.PLACED and not stays
-        change = self.charges.update(before, after, ended=ended, at=at)
+        change = self.charges.update(before, after, held, holds, ended=ended, at=at)
         if observed or not stays:
             self._update_alignment(after, anew=not stays)
         if ended or placed or change.otherwise:
