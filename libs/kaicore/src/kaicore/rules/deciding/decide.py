@@ -57,89 +57,8 @@ from kaicore.rules.state.queue_registry import QueueRegistry
 from kaicore.rules.state.queue_shares import figures
 from kaicore.rules.state.recorded_reasons import RecordedReasons
 
-
-def may_report(registry: QueueRegistry, config: EngineConfig, *, now: int) -> bool:
-    """Whether there are queues to report of, and the last report is long enough ago."""
-    every_us = config.fair_share.report_every_us
-    return bool(registry.queues and every_us) and now >= registry.reported_at + every_us
-
-
-def queue_report(state: ClusterState, config: EngineConfig, *, shard: str, now: int) -> QueuesReported | None:
-    """Return what a cycle reports; None when it is too soon, or nothing has changed.
-
-    Args:
-        state: the cycle's input.
-        config: the shard's settings.
-        shard: the shard of the cycle.
-        now: the cycle's clock, microseconds since the epoch.
-    """
-    registry = state.queue_registry
-    if not may_report(registry, config, now=now):
-        return None
-    accounts = state.queue_accounts(config, now=now)
-    changed = [
-        item for name, item in sorted(figures(accounts).items()) if item.uid and registry.reported.get(name) != item
-    ]
-    return QueuesReported(shard=shard, now=now, queues=tuple(changed)) if changed else None
-
-
 #: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.
 _PODS_PER_EVENT = 1000
-
-
-def waiting_reports(
-    state: ClusterState, config: EngineConfig, *, shard: str, share: Share, placed: Collection[str]
-) -> list[PodsLeftWaiting]:
-    """Return what a cycle records of the pods that it leaves waiting.
-
-    Args:
-        state: the cycle's input.
-        config: the shard's settings.
-        shard: the shard of the cycle.
-        share: of the groups, those that the cycle was about.
-        placed: uids of the pods that the cycle places.
-    """
-    left_waiting = []
-    for uid in state.waiting:
-        entry = state.pods[uid]
-        if uid not in placed and entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group):
-            waiting = _waiting_pod(state, entry)
-            if waiting is not None:
-                left_waiting.append(waiting)
-    left_waiting.sort(key=lambda pod: pod.uid)
-    return [
-        PodsLeftWaiting(shard=shard, pods=tuple(left_waiting[first : first + _PODS_PER_EVENT]))
-        for first in range(0, len(left_waiting), _PODS_PER_EVENT)
-    ]
-
-
-def _waiting_pod(state: ClusterState, entry: PodEntry) -> WaitingPod | None:
-    """Return what is to be recorded of a pod; None where that was recorded before."""
-    key, alone, queue, priority = state.class_of(entry).key, False, "", 0
-    workload = state.workload_index.workloads.get(entry.group)
-    if workload is not None and not workload.is_gang:
-        alone, queue, priority = True, workload.group.queue, workload.group.priority
-    before = entry.reported
-    if (
-        before is not None
-        and before.pod_class == key
-        and before.group == entry.group
-        and (before.alone, before.queue, before.priority) == (alone, queue, priority)
-        and before.problem == entry.group_problem
-    ):
-        return None
-    return WaitingPod(
-        uid=entry.pod.uid,
-        namespace=entry.pod.namespace,
-        name=entry.pod.name,
-        pod_class=key,
-        group=entry.group,
-        alone=alone,
-        queue=queue,
-        priority=priority,
-        problem=entry.group_problem,
-    )
-
 
 #: Decisions that charge pods to nodes, and those about groups.
 _CHARGING, _OF_GROUPS = (PodPlaced, PodNominated), (ProvisioningRequested, ProvisioningWithdrawn)
@@ -168,7 +87,7 @@ def cycle_stream(shard: str) -> str:
 
 
 def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, actor: str) -> Proposal:
-    """Run a cycle on a state.
+    """Run a cycle on a state, in five steps: snapshot, decisions, summary, units, condition.
 
     Args:
         state: folded up to the position that the cycle is then recorded to be decided on; not changed.
@@ -177,13 +96,14 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
         now: the cycle's clock, microseconds since the epoch.
         actor: who appends.
     """
+    # 1. The snapshot: the groups that are this scheduler's, and what the cycle decides on.
     stream = cycle_stream(shard)
-    version = state.versions.get(stream, 0)
-    cycle = f"{shard}/{version + 1}"
+    cycle = f"{shard}/{state.versions.get(stream, 0) + 1}"
     share = Share(state, shard, config)
-    decided_on = cycle_input(state, config, now=now, cycle=cycle, share=share)
-    result = run_cycle(decided_on, config)
-    placements = result.placements
+    snapshot = cycle_input(state, config, now=now, cycle=cycle, share=share)
+    # 2. The decisions.
+    result = run_cycle(snapshot, config)
+    # 3. The summary, with the reasons that are news.
     summary = CycleCompleted(
         cycle=cycle,
         shard=shard,
@@ -192,18 +112,20 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
         engine_version=ENGINE_VERSION,
         now=now,
         decisions_digest=result.digest(),
-        pods=decided_on.waiting,
-        placed=len(placements),
+        pods=snapshot.waiting,
+        placed=len(result.placements),
         pending=class_news(state.reasons, shard, result.pending),
         groups=group_news(state.reasons, shard, result.groups),
         evicted=len(result.evictions),
         nominated=len(result.nominations),
     )
+    # 4. The units: the cycle's own, then those of the batches, in the order in which the cycle charged nodes.
     record = _Record(state, summary, actor, share)
-    units = [record.cycle(config, placements), *(record.batch(batch) for batch in result.batches)]
+    units = (record.cycle(config, result.placements), *map(record.batch, result.batches))
+    # 5. The condition: no other cycle of this scheduler was recorded since, and the replicas are the same.
     listed = replicas_stream(share.shard)
     expect = {one: state.versions.get(one, 0) for one in (stream, listed) if one == stream or one in state.versions}
-    return Proposal(cycle, result, tuple(units), expect)
+    return Proposal(cycle, result, units, expect)
 
 
 class _Record:
@@ -244,37 +166,26 @@ class _Record:
         To be asked for all batches of a cycle, in order: the kubelets shall see the pods in the order in which the
         cycle charged them, since what one gets depends on those before it.
         """
+        # 1. Its decisions, each in the stream of its pod or group.
         events = [self._decided(decision) for decision in batch.decisions]
-        charged: dict[str, list[str]] = {}
-        # The log tells no versions of a request's events; what matters is that its pods are still those.
-        streams: set[str] = set()
-        for decision, event in zip(batch.decisions, events, strict=True):
-            if isinstance(decision, _CHARGING):
-                charged.setdefault(decision.node, []).append(decision.uid)
-            if isinstance(decision, ProvisioningRequested):
-                streams.update(f"pod/{pod_set.uid}" for pod_set in decision.pod_sets)
-            elif not isinstance(decision, ProvisioningWithdrawn):
-                streams.add(event.stream)
-        for node, uids in sorted(charged.items()):
-            payload = NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids))
-            stream = f"node/{node}"
-            events.append(self._event(stream, node, payload))
-            streams.add(stream)
-        devices = self._devices(batch)
-        events += devices
-        streams.update(event.stream for event in devices)
-        if not self._share.alone:
-            reclaimed = self._reclaimed(batch)
-            events += reclaimed
-            streams.update(event.stream for event in reclaimed)
-            streams.update(self._victims_groups(batch))
+        # 2. What else they change: nodes, devices, and, where other replicas may do the same, queues.
+        charged = _charged(batch)
+        events += [
+            self._event(f"node/{node}", node, NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids)))
+            for node, uids in sorted(charged.items())
+        ]
+        events += self._devices(batch)
+        events += [] if self._share.alone else self._reclaimed(batch)
+        # 3. What it is conditional on. The log tells no versions of a request's events: its pods are still to be those.
+        streams = {event.stream for event in events if not isinstance(event.payload, _OF_GROUPS)}
+        streams.update(_requesting(batch))
+        streams.update(() if self._share.alone else self._victims_groups(batch))
+        expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
+        # 4. The units that it follows, and itself as the last one to charge its nodes; the first is the cycle's own.
         follows = {self._charged_by[node] for node in charged if node in self._charged_by}
-        if batch.depends_on >= 0:
-            # The first unit is the cycle's own.
-            follows.add(1 + batch.depends_on)
+        follows |= {1 + batch.depends_on} if batch.depends_on >= 0 else set()
         self._charged_by |= dict.fromkeys(charged, self._units)
         self._units += 1
-        expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
         return Unit(tuple(events), expected, tuple(sorted(follows)))
 
     def _devices(self, batch: DecisionBatch) -> list[NewEvent]:
@@ -344,6 +255,96 @@ class _Record:
             cause=self._id,
             correlation=self._summary.cycle,
         )
+
+
+def _charged(batch: DecisionBatch) -> dict[str, list[str]]:
+    """Return the uids of the pods that a batch charges to each node, in order."""
+    charged: dict[str, list[str]] = {}
+    for decision in batch.decisions:
+        if isinstance(decision, _CHARGING):
+            charged.setdefault(decision.node, []).append(decision.uid)
+    return charged
+
+
+def _requesting(batch: DecisionBatch) -> Iterator[str]:
+    """Yield the streams of the pods for which a batch requests nodes."""
+    for decision in batch.decisions:
+        if isinstance(decision, ProvisioningRequested):
+            yield from (f"pod/{pod_set.uid}" for pod_set in decision.pod_sets)
+
+
+def may_report(registry: QueueRegistry, config: EngineConfig, *, now: int) -> bool:
+    """Whether there are queues to report of, and the last report is long enough ago."""
+    every_us = config.fair_share.report_every_us
+    return bool(registry.queues and every_us) and now >= registry.reported_at + every_us
+
+
+def queue_report(state: ClusterState, config: EngineConfig, *, shard: str, now: int) -> QueuesReported | None:
+    """Return what a cycle reports; None when it is too soon, or nothing has changed.
+
+    Args:
+        state: the cycle's input.
+        config: the shard's settings.
+        shard: the shard of the cycle.
+        now: the cycle's clock, microseconds since the epoch.
+    """
+    registry = state.queue_registry
+    if not may_report(registry, config, now=now):
+        return None
+    accounts = state.queue_accounts(config, now=now)
+    changed = [
+        item for name, item in sorted(figures(accounts).items()) if item.uid and registry.reported.get(name) != item
+    ]
+    return QueuesReported(shard=shard, now=now, queues=tuple(changed)) if changed else None
+
+
+def waiting_reports(
+    state: ClusterState, config: EngineConfig, *, shard: str, share: Share, placed: Collection[str]
+) -> list[PodsLeftWaiting]:
+    """Return what a cycle records of the pods that it leaves waiting.
+
+    Args:
+        state: the cycle's input.
+        config: the shard's settings.
+        shard: the shard of the cycle.
+        share: of the groups, those that the cycle was about.
+        placed: uids of the pods that the cycle places.
+    """
+    left_waiting = []
+    for uid in state.waiting:
+        entry = state.pods[uid]
+        if uid not in placed and entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group):
+            waiting = _waiting_pod(state, entry)
+            if waiting is not None:
+                left_waiting.append(waiting)
+    left_waiting.sort(key=lambda pod: pod.uid)
+    return [
+        PodsLeftWaiting(shard=shard, pods=tuple(left_waiting[first : first + _PODS_PER_EVENT]))
+        for first in range(0, len(left_waiting), _PODS_PER_EVENT)
+    ]
+
+
+def _waiting_pod(state: ClusterState, entry: PodEntry) -> WaitingPod | None:
+    """Return what is to be recorded of a pod; None where that was recorded before."""
+    workload = state.workload_index.workloads.get(entry.group)
+    group = None if workload is None or workload.is_gang else workload.group
+    waiting = WaitingPod(
+        uid=entry.pod.uid,
+        namespace=entry.pod.namespace,
+        name=entry.pod.name,
+        pod_class=state.class_of(entry).key,
+        group=entry.group,
+        alone=group is not None,
+        queue="" if group is None else group.queue,
+        priority=0 if group is None else group.priority,
+        problem=entry.group_problem,
+    )
+    return None if entry.reported is not None and _keys(entry.reported) == _keys(waiting) else waiting
+
+
+def _keys(pod: WaitingPod) -> tuple[object, ...]:
+    """The keys under which a pod's reasons are found."""
+    return pod.pod_class, pod.group, pod.alone, pod.queue, pod.priority, pod.problem
 
 
 def class_news(recorded: RecordedReasons, shard: str, pending: Sequence[ClassPending]) -> tuple[ClassPending, ...]:

@@ -22,7 +22,8 @@ from kaicore.rules.numa.requests import AlignedRequest
 from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.agreement import MissCause, contradiction
-from kaicore.rules.state.node_charges import NodeCharges
+from kaicore.rules.state.counters import Counters
+from kaicore.rules.state.node_charges import AccountChange, NodeCharges
 from kaicore.rules.state.pod_entry import PodEntry
 
 #: How long a reported end may explain what was observed, and how far the API may be behind a kubelet, microseconds.
@@ -108,30 +109,43 @@ class Explanation(msgspec.Struct, frozen=True):
 class EarlyReleases:
     """The ends that were reported lately, by node."""
 
-    def __init__(self, columns: NodeColumns, classes: Mapping[str, PodClass], charges: NodeCharges) -> None:
+    def __init__(
+        self, columns: NodeColumns, classes: Mapping[str, PodClass], charges: NodeCharges, counters: Counters
+    ) -> None:
         """Args:
         columns: of the state.
         classes: of the state, by key.
         charges: of the state.
+        counters: of the state.
         """
         self.ended: dict[str, list[PodHolding]] = {}
         self._columns = columns
         self._classes = classes
         self._charges = charges
+        self._counters = counters
 
-    def note(self, entry: PodEntry, node: str, *, at: int, now: int) -> None:
-        """Remember what a pod holds whose end is reported now.
+    def update(self, entry: PodEntry, node: str, change: AccountChange, *, ended: bool, at: int, now: int) -> None:
+        """Follow the change of a node's account: note what an ended pod held, and predict others' zones again.
+
+        Nothing is predicted again where there are no exporters: without observations no doubt would ever end.
 
         Args:
-            entry: the pod, still charged.
-            node: to which it is charged.
-            at: position of the event that tells it.
+            entry: a pod that ended, was placed, or was observed otherwise.
+            node: to which it is charged, or was until it ended.
+            change: of its charge.
+            ended: it ended.
+            at: position of the event.
             now: when that was recorded.
         """
-        if entry.zone_charge == ZoneCharge():
-            return
-        lately = [one for one in self.ended.get(node, ()) if one.reported_at > now - KEPT_US]
-        self.ended[node] = [*lately, self._holder(entry, at=at, now=now)]
+        before = self.ended.get(node, [])
+        if ended and change.freed != ZoneCharge():
+            lately = [one for one in before if one.reported_at > now - KEPT_US]
+            holding = PodHolding(*_arrival(entry), entry.pod.subject, at, now, entry.requests, change.freed)
+            self.ended[node] = [*lately, holding]
+        if self._counters.reported and (
+            ended or change.otherwise or any(one.ended_at > entry.decided_at for one in before)
+        ):
+            self._predict_again(node, at=at, now=now)
 
     def lately(self, now: int) -> dict[str, list[PodHolding]]:
         """Return what still matters, for snapshots."""
@@ -199,7 +213,7 @@ class EarlyReleases:
         """Return the pods of a node that held something by the account on which a pod was decided, or came later."""
         return [one for one in self.ended.get(admission.node, ()) if one.ended_at > admission.decided_at]
 
-    def predict_again(self, node: str, *, at: int, now: int) -> bool:
+    def _predict_again(self, node: str, *, at: int, now: int) -> None:
         """Check what was decided on the account of a node before the log had something new about it.
 
         Pods that no exporter has observed, and that the kubelet may have admitted knowing what is told now, are
@@ -210,13 +224,10 @@ class EarlyReleases:
             node: the node with the changed account.
             at: position of the event that reported it.
             now: when that was recorded.
-
-        Returns:
-            whether any pod counts otherwise now.
         """
         open_ = [other for other in self._charges.held_on(node) if _is_open(other, at=at, now=now)][-_MOST_OPEN:]
         if not open_:
-            return False
+            return
         row = self._columns.row(node)
         mark = self._columns.mark(row)
         for entry in open_:
@@ -236,12 +247,10 @@ class EarlyReleases:
                         placements_of.setdefault(entry.pod.uid, []).append(given)
             self._charge(row, first.requests, self._charges.predicted_charge(first))
         self._columns.restore(row, mark)
-        changed = False
         for entry in open_:
             if entry.pod.uid in placements_of:
                 entry.alternatives = (*entry.alternatives, *placements_of[entry.pod.uid])
-                changed |= self._charges.recharge(entry)
-        return changed
+                self._charges.recharge(entry)
 
     def _perhaps_still_held(self, entry: PodEntry, *, at: int, now: int) -> Iterator[tuple[PodHolding, ...]]:
         """Yield what a kubelet may have freed only after an admission, though its end was reported before another's."""
@@ -277,9 +286,9 @@ class EarlyReleases:
         self._columns.charge(row, requests)
         self._columns.zones.charge(row, charge)
 
-    def _holder(self, entry: PodEntry, *, at: int = 0, now: int = 0) -> PodHolding:
+    def _holder(self, entry: PodEntry) -> PodHolding:
         charge = self._charges.predicted_charge(entry)
-        return PodHolding(*_arrival(entry), entry.pod.subject, at, now, entry.requests, charge)
+        return PodHolding(*_arrival(entry), entry.pod.subject, 0, 0, entry.requests, charge)
 
     def _difference(self, admission: KubeletAdmission, holders: Iterable[PodHolding]) -> MissCause | None:
         """Tell how what was observed of a pod differs from what the kubelet gives if just these others are there."""

@@ -24,7 +24,7 @@ from kaicore.rules.numa.verdict import Admitted
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.numa.zones import NodeZones
 from kaicore.rules.state.agreement import MissCause, contradiction
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.resolve import zone_charge
 
 
@@ -40,6 +40,21 @@ class HistoryGap(msgspec.Struct, frozen=True):
     since: int
     pods: int
     unrecorded: int
+
+
+class AccountChange(msgspec.Struct, frozen=True):
+    """The change of a node's account by one event about one pod.
+
+    Attributes:
+        freed: of zones, what the pod has held until it ended.
+        otherwise: an observation has shown that the pod holds something else than it was charged with.
+    """
+
+    freed: ZoneCharge = ZoneCharge()
+    otherwise: bool = False
+
+
+_AS_BEFORE, _OTHERWISE = AccountChange(), AccountChange(otherwise=True)
 
 
 class NodeCharges:
@@ -93,7 +108,7 @@ class NodeCharges:
         nodes = partial(self._without, entry), partial(self._columns.node_zones, row, empty=True)
         entry.kept_by_init = init_remains(nodes, aligned, entry.observed, names)
 
-    def foretell(self, entry: PodEntry) -> None:
+    def _foretell(self, entry: PodEntry) -> None:
         """Predict the zones of a pod that another scheduler bound just now, and that holds nothing yet.
 
         By the log alone: what the node published may be from before. Nothing is predicted where the log does not tell
@@ -140,7 +155,42 @@ class NodeCharges:
         held = [self._pods[uid] for uid in self.on_node.get(node, ())]
         return sorted(held, key=lambda entry: (entry.charged_at, entry.pod.uid))
 
-    def hold(self, entry: PodEntry, *, at: int) -> None:
+    def update(
+        self, before: PodEntry, after: PodEntry, held: str, holds: str, *, ended: bool, at: int
+    ) -> AccountChange:
+        """Charge a pod where it now is, with what is known of it now, and nowhere else.
+
+        Args:
+            before: a copy of the entry as it was before the event.
+            after: the entry.
+            held: the node that the pod was charged to; empty for none.
+            holds: the node that it is to be charged to; empty for none.
+            ended: it has ended on the node that it was charged to.
+            at: position of the event.
+        """
+        if held and before.requests is not after.requests:
+            self._resize(after, held, before=before.requests)
+        if held != holds:
+            change = AccountChange(freed=self.predicted_charge(after)) if ended else _AS_BEFORE
+            if held:
+                self._release(after, held)
+            if holds:
+                # Seen waiting, it comes to its kubelet now.
+                arrives = before.stage is Stage.WAITING and after.stage is Stage.BOUND and not after.started_at
+                if arrives and after.observed is None:
+                    self._foretell(after)
+                self._hold(after, at=at)
+            return change
+        if after.observed is not before.observed:
+            after.foretold, after.alternatives = None, ()
+            self.predict_init_remains(after)
+            return _OTHERWISE if self.recharge(after) else _AS_BEFORE
+        if before.pod is not after.pod and before.pod.phase == "Pending" != after.pod.phase and after.pod.has_init:
+            # Once its containers run, the memory of its init containers is free.
+            self.recharge(after)
+        return _AS_BEFORE
+
+    def _hold(self, entry: PodEntry, *, at: int) -> None:
         """Charge a pod that holds nothing to its node; `at` is the position of the event."""
         node = entry.node
         row = self._columns.row(node)
@@ -151,8 +201,10 @@ class NodeCharges:
         entry.releasing, entry.charged_at = False, at
         self.on_node.setdefault(node, set()).add(entry.pod.uid)
         self._set_unrecorded(entry, recorded=charge is not None)
+        if entry.stage is Stage.PLACED and entry.zone_charge != ZoneCharge():
+            self._columns.zones.assume(row, entry.zone_charge)
 
-    def resize(self, entry: PodEntry, node: str, *, before: Amounts) -> None:
+    def _resize(self, entry: PodEntry, node: str, *, before: Amounts) -> None:
         """Charge a pod that was resized in place with what it asks for now; its zones change when they are observed."""
         row = self._columns.row(node)
         self._columns.charge(row, before, sign=-1, releasing=entry.releasing)
@@ -184,7 +236,7 @@ class NodeCharges:
             self._charge_again(entry.node)
         return True
 
-    def release(self, entry: PodEntry, node: str) -> None:
+    def _release(self, entry: PodEntry, node: str) -> None:
         """Take what a pod holds off a node, which its entry may not name any more."""
         row, apart = self._columns.row(node), bool(entry.zone_charge.blocks) and self._has_excluding_groups(node)
         self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)

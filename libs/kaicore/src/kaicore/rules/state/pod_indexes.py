@@ -24,7 +24,7 @@ from kaicore.rules.state.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import EarlyReleases
 from kaicore.rules.state.node_charges import NodeCharges, is_resized
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pod_entry import Eviction, PodEntry, Stage
 from kaicore.rules.state.prediction_misses import PredictionMisses
 from kaicore.rules.state.queue_registry import QueueCharge, QueueRegistry, queue_charge
 from kaicore.rules.state.recent_work import RecentWork
@@ -85,6 +85,9 @@ class ClassRegistry:
 
 _NO_CHARGE = ZoneCharge()
 
+#: Stages in which the end of a nomination gives nobody room: the pod takes it itself, or had it from no cycle.
+_NOT_FOR_ROOM = (Stage.PLACED, Stage.ABSENT)
+
 
 class PodIndexes:
     """The pods' entries, and the indexes that follow from them.
@@ -124,8 +127,8 @@ class PodIndexes:
         self.constraints = ClusterConstraints(self.columns, self.pods)
         self.class_registry = ClassRegistry(self.constraints)
         self.charges = NodeCharges(self.columns, self.pods, self.class_registry.classes)
-        self.early_releases = EarlyReleases(self.columns, self.class_registry.classes, self.charges)
         self.counters = Counters()
+        self.early_releases = EarlyReleases(self.columns, self.class_registry.classes, self.charges, self.counters)
         self.misses = PredictionMisses(self.pods, self.early_releases, self.counters)
         self.group_table = GroupTable()
         self.workload_index = WorkloadIndex()
@@ -146,70 +149,92 @@ class PodIndexes:
     # One entry changed.
 
     def update(self, before: PodEntry, after: PodEntry, *, release: Release | None) -> None:
-        """Bring all indexes up to date after an event changed an entry.
+        """Bring all indexes up to date after an event changed an entry, each of them once.
 
         Args:
             before: a copy of the entry as it was; of stage ABSENT for a pod that is new.
             after: the entry.
             release: how the pod let go of its node, if it did.
         """
-        new = before.stage is Stage.ABSENT
+        # 1. The pod before and now. From placed to bound nothing moves: it is charged to its node already.
+        new, gone = before.stage is Stage.ABSENT, after.stage is Stage.ABSENT
         seen = new or after.pod is not before.pod
         held, holds = before.node if before.charged else "", after.node if after.charged else ""
-        # From placed to bound nothing moves: the pod is charged to its node already.
         moved = held != holds or (before.stage is not after.stage and not holds)
         left = before.leaving is not after.leaving
-        selected = False
+        # 2. Its entry, its class, and the selections that it is in.
         if new:
             self.pods[after.pod.uid] = after
+        selected = False
         if seen:
             self._update_class(before, after)
             selected = self.constraints.pod_seen(after.pod)
-        if held and before.requests is not after.requests:
-            self.charges.resize(after, held, before=before.requests)
-        if held != holds:
-            if held:
-                self._release(after, held, release)
-            if holds:
-                # Seen waiting, it comes to its kubelet now.
-                arrives = before.stage is Stage.WAITING and after.stage is Stage.BOUND and not after.started_at
-                if arrives and after.observed is None:
-                    self.charges.foretell(after)
-                self._hold(after)
-        elif holds:
-            self._update_charge(before, after)
+        # 3. Its node: what it holds there, and what follows from that for the others there.
+        if held != holds or (holds and (seen or after.observed is not before.observed)):
+            self._update_node(before, after, held, holds, release)
         if moved or left:
             self.charges.set_releasing(after)
+        marked = (moved or left or selected) and self.constraints.remark(after)
+        # 4. Its story: what became of it, what it replaces, and how long pods like it run.
+        if after.rejection is not before.rejection:
+            self.rejections.rejected(after)
+        if after.eviction is not before.eviction and after.eviction is not None:
+            self._note_eviction(after, after.eviction)
         if moved or after.class_key != before.class_key or after.repairing is not before.repairing:
             self.repairs.update(before, after)
-        if moved or left or selected:
-            self.revision += self.constraints.remark(after) and bool(holds)
-        self._update_outcomes(before, after)
         ends = bool(held) and not holds
         self._update_recent_work(before, after, new=new, ends=ends)
         if ends and after.started_at and not before.leaving_by_decision and after.rejection is before.rejection:
             self._count_run(before)
-        if after.stage is Stage.ABSENT:
+        # 5. Its group and its queue, and whether it waits.
+        if gone:
             self._forget(after)
-            return
-        if seen:
-            self._update_membership(after)
-        self._update_waiting(before, after, seen=seen)
-        if moved or seen or left:
-            self._update_workload(after)
-            self._update_queue_charge(before, after)
+        else:
+            if seen:
+                self._update_membership(after)
+            self._update_waiting(before, after)
+            if moved or seen or left:
+                self._update_workload(after)
+                self._update_queue_charge(before, after)
+        # 6. Whether the next cycle may decide otherwise.
+        self.revision += (marked and bool(holds)) or self._matters(before, after, seen=seen)
 
-    def _update_outcomes(self, before: PodEntry, after: PodEntry) -> None:
-        """Take in a kubelet's rejection, an eviction that was decided or failed, and zones that became known."""
-        if after.rejection is not before.rejection:
-            self.rejections.rejected(after)
-        if after.eviction is not before.eviction:
-            self._update_eviction(before, after)
+    def _update_node(self, before: PodEntry, after: PodEntry, held: str, holds: str, release: Release | None) -> None:
+        """Bring a node's account up to date: the pod's charge, then the other pods' zones, then the causes of misses.
+
+        Args:
+            before, after, release: as in `update`.
+            held: the node that the pod was charged to; empty for none.
+            holds: the node that it is charged to now; empty for none.
+        """
+        node, stays, at, now = held or holds, held == holds, self.context.position, self.context.recorded_at
+        ended = release is Release.ENDED and not stays
+        observed = stays and after.observed is not before.observed
+        placed = after.stage is Stage.PLACED and not stays
+        change = self.charges.update(before, after, held, holds, ended=ended, at=at)
+        if observed or not stays:
+            self._update_alignment(after, anew=not stays)
+        if ended or placed or change.otherwise:
+            self.early_releases.update(after, node, change, ended=ended, at=at, now=now)
+        if ended or observed:
+            self.misses.update(after, node, ended=ended)
+        if change.otherwise or (held and not stays and release is not Release.REJECTED):
+            self.node_changed(node)
+
+    def _matters(self, before: PodEntry, after: PodEntry, *, seen: bool) -> bool:
+        """Tell whether a cycle may decide otherwise because of a pod, beside what it holds of its node."""
+        if after.waiting and (seen or not before.waiting):
+            return True
+        if after.nomination is not before.nomination and after.stage not in _NOT_FOR_ROOM:
+            return True
         # Pods may wait for just that: that zones become known, that a pod is observed, or that a pod stays.
-        self.revision += before.unrecorded and not after.unrecorded
-        if before.observed is None and after.observed is not None:
-            self.revision += bool(self.waiting)
-        self.revision += before.repairing and not after.repairing
+        return (
+            (before.unrecorded and not after.unrecorded)
+            or (before.observed is None and after.observed is not None and bool(self.waiting))
+            or (before.repairing and not after.repairing)
+            or (before.eviction is not None and after.eviction is None)
+            or bool(after.misaligned and not before.misaligned)
+        )
 
     def _update_recent_work(self, before: PodEntry, after: PodEntry, *, new: bool, ends: bool) -> None:
         """Count a pod among recent work when it comes, and the rest of its run when it ends.
@@ -254,62 +279,11 @@ class PodIndexes:
             self.reasons.forget_class(key)
             self.shadows.reasons.forget_class(key)
 
-    def _update_charge(self, before: PodEntry, after: PodEntry) -> None:
-        """Charge a pod on its node with what is known of it now."""
-        if after.observed is not before.observed:
-            self._recharge(after)
-        elif before.pod is not after.pod and before.pod.phase == "Pending" != after.pod.phase and after.pod.has_init:
-            # Once its containers run, the memory of its init containers is free.
-            self.charges.recharge(after)
-
-    def _hold(self, entry: PodEntry) -> None:
-        """Charge a pod to its node."""
-        self.charges.hold(entry, at=self.context.position)
-        self._update_alignment(entry)
-        if entry.stage is Stage.PLACED:
-            if entry.zone_charge != _NO_CHARGE:
-                self.columns.zones.assume(self.columns.row(entry.node), entry.zone_charge)
-            ended = self.early_releases.ended.get(entry.node, ())
-            if any(one.ended_at > entry.decided_at for one in ended):
-                self._predict_again(entry.node)
-
-    def _recharge(self, entry: PodEntry) -> None:
-        """Charge a pod with what was observed of it."""
-        entry.foretold, entry.alternatives = None, ()
-        self.charges.predict_init_remains(entry)
-        self._update_alignment(entry)
-        if self.charges.recharge(entry):
-            self._predict_again(entry.node)
-            self.node_changed(entry.node)
-        self.misses.explain_on(entry.node)
-
-    def _release(self, entry: PodEntry, node: str, release: Release | None) -> None:
-        """Take what a pod holds off a node."""
-        if release is Release.ENDED:
-            self.early_releases.note(entry, node, at=self.context.position, now=self.context.recorded_at)
-            self.misses.pod_ended(entry, node)
-        self.charges.release(entry, node)
-        entry.misaligned = ""
-        self.misaligned.discard(entry.pod.uid)
-        if release is Release.ENDED:
-            self._predict_again(node)
-            self.misses.explain_on(node)
-        if release is not Release.REJECTED:
-            self.node_changed(node)
-
-    def _predict_again(self, node: str) -> None:
-        """The log has something new about a node: check again what was decided before on its account.
-
-        Only where there are exporters: without observations no doubt would ever end.
-        """
-        if self.counters.reported:
-            self.early_releases.predict_again(node, at=self.context.position, now=self.context.recorded_at)
-
-    def _update_alignment(self, entry: PodEntry) -> None:
-        """Note whether a pod has the zones that its own NUMA policy asks for."""
-        pod_class, row = self.class_registry.classes[entry.class_key], self.columns.row(entry.node)
-        topology = self.columns.topologies[row]
-        text = ""
+    def _update_alignment(self, entry: PodEntry, *, anew: bool = False) -> None:
+        """Note whether a pod has the zones that its own NUMA policy asks for; `anew` where its node is another."""
+        pod_class, text = self.class_registry.classes[entry.class_key], ""
+        row = self.columns.row(entry.node) if entry.charged else -1
+        topology = self.columns.topologies[row] if entry.charged else None
         if pod_class.numa_policy is not None and entry.observed is not None and topology is not None:
             text = missed(
                 self.columns.zones,
@@ -319,10 +293,9 @@ class PodIndexes:
                 own=pod_class.numa_policy,
                 observed=entry.observed,
             )
-        if text and not entry.misaligned:
+        if text and (anew or not entry.misaligned):
             entry.misaligned_at = self.context.recorded_at
             self.counters.missed += 1
-            self.revision += 1
         entry.misaligned = text
         _set(self.misaligned, entry.pod.uid, member=bool(text))
 
@@ -330,15 +303,13 @@ class PodIndexes:
         place = self.group_table.pod_seen(entry.pod)
         entry.group, entry.pod_set, entry.group_problem = place.group, place.pod_set, place.problem
 
-    def _update_waiting(self, before: PodEntry, after: PodEntry, *, seen: bool) -> None:
+    def _update_waiting(self, before: PodEntry, after: PodEntry) -> None:
         waiting = after.waiting
         if waiting or before.waiting:
             _set(self.waiting, after.pod.uid, member=waiting)
-            self.revision += waiting and (seen or not before.waiting)
         if after.nomination is not before.nomination:
             _set(self.nominated, after.pod.uid, member=after.nomination is not None)
             self._charge_nomination(after)
-            self.revision += after.stage is not Stage.PLACED
 
     def _charge_nomination(self, entry: PodEntry) -> None:
         """Work out what a nominated pod would hold of its node's zones; of another scheduler's nomination, nothing."""
@@ -354,16 +325,13 @@ class PodIndexes:
         )
         entry.nomination = msgspec.structs.replace(nomination, charge=charge or _NO_CHARGE)
 
-    def _update_eviction(self, before: PodEntry, after: PodEntry) -> None:
+    def _note_eviction(self, entry: PodEntry, eviction: Eviction) -> None:
         now = self.context.recorded_at
-        if after.eviction is None:
-            self.revision += 1
-            return
-        self.workload_index.evicted(after, at=now)
-        if after.eviction.reason == EvictionReason.CONSOLIDATED:
+        self.workload_index.evicted(entry, at=now)
+        if eviction.reason == EvictionReason.CONSOLIDATED:
             for key in [key for key, at in self.moved_at.items() if now - at >= DAY_US]:
                 del self.moved_at[key]
-            self.moved_at[move_key(after.group, after.pod)] = now
+            self.moved_at[move_key(entry.group, entry.pod)] = now
 
     def _update_workload(self, entry: PodEntry) -> None:
         """Put a pod where it now stands in its group."""

@@ -91,9 +91,24 @@ class PredictionMisses:
             self._counters.missed_on(missed.node, missed.policy, missed.cause)
             return
         self.open[missed.uid] = OpenMiss(missed.uid, missed.node, missed.policy, missed.cause, at, now)
-        self.explain_on(missed.node)
+        self._explain_on(missed.node)
 
-    def explain_on(self, node: str) -> None:
+    def update(self, entry: PodEntry, node: str, *, ended: bool) -> None:
+        """Follow the end of a pod, or its observation: it may tell why placements on its node are not as predicted.
+
+        Args:
+            entry: the pod.
+            node: to which it is charged, or was until it ended.
+            ended: it ended; what it got there is kept in mind.
+        """
+        if not self.open:
+            return
+        if ended and (miss := self.open.get(entry.pod.uid)) is not None:
+            admission = self._early_releases.admission(entry, node)
+            self.open[miss.uid] = msgspec.structs.replace(miss, admission=admission)
+        self._explain_on(node)
+
+    def _explain_on(self, node: str) -> None:
         """Find out why placements on a node are not as predicted, by what the log has had since."""
         for miss in self._open_on(node):
             admission = miss.admission or self._admission(miss.uid)
@@ -123,12 +138,6 @@ class PredictionMisses:
             # The prediction itself says that it was open where others are.
             self._close(miss, MissCause.NOT_OBSERVED_YET)
 
-    def pod_ended(self, entry: PodEntry, node: str) -> None:
-        """Keep in mind what a pod got on the node that it has left."""
-        if (miss := self.open.get(entry.pod.uid)) is not None:
-            admission = self._early_releases.admission(entry, node)
-            self.open[miss.uid] = msgspec.structs.replace(miss, admission=admission)
-
     def _admission(self, uid: str) -> KubeletAdmission | None:
         entry = self._pods.get(uid)
         if entry is None or not entry.charged:
@@ -144,7 +153,7 @@ class PredictionMisses:
                 if admission is not None and miss.recorded_at + _LAST_RESORT_US <= now:
                     explanation = self._early_releases.explain(admission, last_resort=True)
                     self._close_if_explained(miss, admission, explanation)
-            self.explain_on(node)
+            self._explain_on(node)
         for miss in due:
             if miss.uid in self.open:
                 self._close(miss, miss.cause)
