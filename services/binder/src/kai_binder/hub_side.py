@@ -20,7 +20,6 @@ import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject, KaiError, LogUnavailable
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
-from kaicore.rules.objects.dispatched import Manifest, ending_of, mark_of, marked
 from kaicore.ledger.bus.leases import lease_clock
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
