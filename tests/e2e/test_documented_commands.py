@@ -47,7 +47,7 @@ MEANINGS = (
     # What reaches a hub elsewhere; the demonstration's is in its data directory.
     (r" …$", ""),
     (r"http://127\.0\.0\.1:8080", "$DEMONSTRATION_API"),
-    (r"postgresql://…|\$RESTORED_URL", "$OWNERS_URL"),
+    (r"postgresql://…|\$RESTORED_URL|\$OWNER_URL", "$OWNERS_URL"),
     (r"research/(train|prep)-0", "default/never-fits"),
     (r"^kai simulate -$", "kai dump --cluster demo | kai simulate -"),
     # One file is submitted in several ways.
@@ -60,6 +60,7 @@ MEANINGS = (
     (r"NAME\|FILE", "mini"),
     (r"NODES\.csv", "nodes.csv"),
     (r"PODS\.csv", "pods.csv"),
+    (r"JOBS\.csv", "jobs.csv"),
     (r"FILES…", "examples"),
     (r"red\.yaml", "settings.yaml"),
     (r"(?<=drain )east|(?<=resume )east", "demo-2"),
@@ -141,6 +142,11 @@ metadata: {name: NAME, annotations: {simulator.kai.scheduler/run-seconds: "1"}}
 spec: {containers: [{name: main, image: x, resources: {limits: {cpu: 1, memory: 1Gi}}}]}
 """
 NODES_CSV = "sn,cpu_milli,memory_mib,gpu,model\nn1,96000,393216,8,G2\n"
+#: A job in the words of each trace.
+JOBS_CSV = """\
+timestamp,duration,num_gpus,cluster,instance_sn,cpu_request,memory_request,creation_time,deletion_time,gpus,seconds
+2017-10-09 07:01:55,66.0,1,11cb48,instance_0,12,120.0,475.0,683.0,1,60
+"""
 PODS_CSV = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
     "p1,4000,8192,1,1000,,LS,Succeeded,100,700,110\n"
@@ -313,6 +319,7 @@ def demonstration() -> Iterator[Shell]:
         shutil.copytree(ROOT / "docs/how-to/topologies", here / "docs/how-to/topologies")
         (here / "nodes.csv").write_text(NODES_CSV)
         (here / "pods.csv").write_text(PODS_CSV)
+        (here / "jobs.csv").write_text(JOBS_CSV)
         # Work of teams comes for a while only: what is asked afterwards is asked of a log that stays as it is.
         demo = "kai demo --examples examples --clusters 2 --for 15s"
         with shell.running(demo, until="demo-2: is one of the hub's, and runs"):

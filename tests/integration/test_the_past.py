@@ -14,8 +14,9 @@ from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.bench.cluster_life import ClusterLife
 from tests.bench.history import make_log
+from tests.called_kai import Run
 from tests.integration.scheduling import Facts, placed, scheduling
-from tests.integration.test_questions import Ask, ask
+from tests.integration.test_questions import ask
 
 __all__ = ["ask"]
 
@@ -41,11 +42,11 @@ def places(database_url: str, cluster_name: str) -> dict[str, int]:
 
 
 @pytest.fixture
-def ask_log(ask: Ask, database_url: str, cluster_name: str) -> Callable[..., tuple[int, str]]:
+def ask_log(ask: Run, database_url: str, cluster_name: str) -> Callable[..., tuple[int, str]]:
     return lambda *question: ask(*question, "--database-url", database_url, "--cluster", cluster_name)
 
 
-def test_list_is_as_of_the_moment_and_says_which(places: dict[str, int], ask_log: Ask) -> None:
+def test_list_is_as_of_the_moment_and_says_which(places: dict[str, int], ask_log: Run) -> None:
     for at, pods in (("node", []), ("waits", [("a", "waiting")]), ("placed", [("a", "placed")])):
         code, output = ask_log("get", "pods", "--at", str(places[at]), "-o", "json")
         listing = msgspec.json.decode(output)
@@ -57,7 +58,7 @@ def test_list_is_as_of_the_moment_and_says_which(places: dict[str, int], ask_log
     assert len(output.splitlines()) == 4
 
 
-def test_why_looks_at_nothing_that_was_recorded_later(places: dict[str, int], ask_log: Ask) -> None:
+def test_why_looks_at_nothing_that_was_recorded_later(places: dict[str, int], ask_log: Run) -> None:
     code, output = ask_log("why", "a", "--at", str(places["waits"]))
     assert (code, "placed" in output) == (0, False)
     code, output = ask_log("why", "b", "--at", str(places["placed"]))
@@ -65,7 +66,7 @@ def test_why_looks_at_nothing_that_was_recorded_later(places: dict[str, int], as
     assert "placed it on n0" in ask_log("why", "a")[1]
 
 
-def test_moment_that_there_is_not_is_a_wrong_question(places: dict[str, int], ask_log: Ask) -> None:
+def test_moment_that_there_is_not_is_a_wrong_question(places: dict[str, int], ask_log: Run) -> None:
     for at, why in (
         ("999999", "is beyond the log's end, position"),
         ("1999-01-01T00:00:00Z", "is before its log begins"),
@@ -90,7 +91,7 @@ async def test_going_to_and_fro_gives_what_folding_anew_gives(
             assert listing.position == position
 
 
-def test_state_shows_a_moment_by_kind_and_in_figures(places: dict[str, int], ask_log: Ask) -> None:
+def test_state_shows_a_moment_by_kind_and_in_figures(places: dict[str, int], ask_log: Run) -> None:
     code, output = ask_log("state", "--at", str(places["waits"]))
     assert (code, "pods: 1 waiting, 0 placed, 0 bound, 0 finished" in output) == (0, True)
     code, output = ask_log("state", "zones", "--at", str(places["placed"]))
@@ -107,7 +108,7 @@ def test_state_shows_a_moment_by_kind_and_in_figures(places: dict[str, int], ask
     assert "no topology in cluster" in ask_log("state", "topology", "--at", "1")[1]
 
 
-def test_diff_tells_what_is_new_gone_or_changed_field_by_field(places: dict[str, int], ask_log: Ask) -> None:
+def test_diff_tells_what_is_new_gone_or_changed_field_by_field(places: dict[str, int], ask_log: Run) -> None:
     waits, placed_at = str(places["waits"]), str(places["placed"])
     code, output = ask_log("diff", waits, placed_at, "--kind", "pods")
     assert code == 0
@@ -130,7 +131,7 @@ def test_diff_tells_what_is_new_gone_or_changed_field_by_field(places: dict[str,
     assert ask_log("diff", placed_at, placed_at)[1].endswith("nothing is different\n")
 
 
-def test_diff_looks_at_what_was_there_before_or_after(places: dict[str, int], ask_log: Ask) -> None:
+def test_diff_looks_at_what_was_there_before_or_after(places: dict[str, int], ask_log: Run) -> None:
     waits, placed_at = str(places["waits"]), str(places["placed"])
     for filters, kinds in (
         (("--node", "n0"), ["nodes", "pods", "zones"]),
@@ -151,7 +152,7 @@ def test_diff_looks_at_what_was_there_before_or_after(places: dict[str, int], as
 
 
 def test_long_log_that_is_made_for_the_bench_answers_as_one_that_was_appended(
-    empty_database_url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+    empty_database_url: str, ask: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trail, "SPACING", 500)
     life = ClusterLife("long", nodes=4, gangs=1, step_us=3_600_000_000)

@@ -9,7 +9,7 @@ import pytest
 from kai_cli.manifests import read_located
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.simulation import Located, Outcome, read_world, simulate
-from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
 
 from tests.simulating import GPU, brief, document_of, node, pod, record, world_of
@@ -173,7 +173,7 @@ def test_what_was_simulated_can_be_simulated_on() -> None:
 
     Nothing is evicted here: what was made anew has no object to go on with.
     """
-    config = EngineConfig(actions=(Action.ALLOCATE,))
+    config = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.OFF)
     nodes = [Located("fleet", item) for item in OfflineKubelets("demo24").objects()]
     before = read_world([*nodes, *read_located([EXAMPLES])], scheduler_name="kai-ledger")
     first = document_of(before, config, kubelets=OfflineKubelets("demo24"))

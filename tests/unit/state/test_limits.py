@@ -7,8 +7,8 @@ import pytest
 from kaicore.kube.kinds.table import group_kind
 from kaicore.rules.deciding.limits import limit_us
 from kaicore.rules.events import payloads
+from kaicore.rules.groups.dialects.jobset import JOBSET_NAME_LABEL
 from kaicore.rules.groups.labels import KUEUE_LIMIT_LABEL, VOLCANO_LIMIT_ANNOTATION
-from kaicore.rules.groups.membership import JOBSET_NAME_LABEL
 from kaicore.rules.model.pod import Owner
 
 from tests.factory import Cluster, pod

@@ -22,10 +22,10 @@ _NO_LIMIT = {"quota": -1, "limit": -1}
 
 #: Where the originals are, by the command that takes them.
 SOURCES = """\
-`kai import openb FILE FILE --out DIR`: nodes and pods of cluster-trace-gpu-v2023, https://github.com/alibaba/clusterdata
-`kai import philly FILE --out DIR`: jobs (timestamp, duration, num_gpus, cluster) of https://github.com/msr-fiddle/philly-traces
-`kai import dlrm FILE --out DIR`: instances of cluster-trace-gpu-v2025, https://github.com/alibaba/clusterdata
-`kai import csv FILE --out DIR`: a list: gpus, seconds; perhaps name, submitted, cpu_milli, memory_mib, queue
+`kai import openb NODES.csv PODS.csv --out DIR`: cluster-trace-gpu-v2023 of https://github.com/alibaba/clusterdata
+`kai import philly JOBS.csv --out DIR`: jobs of https://github.com/msr-fiddle/philly-traces
+`kai import dlrm JOBS.csv --out DIR`: cluster-trace-gpu-v2025 of https://github.com/alibaba/clusterdata
+`kai import csv JOBS.csv --out DIR`: a list: gpus, seconds; perhaps name, submitted, cpu_milli, memory_mib, queue
 """
 
 
@@ -72,7 +72,7 @@ class Job:
 
 
 def philly(jobs: Path, /, *, out: Path, assuming: Annotated[JobAssumptions | None, Parameter(name="*")] = None) -> int:
-    """Turn jobs of Microsoft's Philly clusters into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
+    """Turn jobs of the Philly trace into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
 
     Args:
         jobs: CSV with timestamp, duration (seconds), num_gpus and cluster, which becomes the queue.
@@ -85,7 +85,7 @@ def philly(jobs: Path, /, *, out: Path, assuming: Annotated[JobAssumptions | Non
 def dlrm(
     instances: Path, /, *, out: Path, assuming: Annotated[JobAssumptions | None, Parameter(name="*")] = None
 ) -> int:
-    """Turn instances of Alibaba's DLRM trace of 2025 into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
+    """Turn instances of the DLRM trace of 2025 into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
 
     Args:
         instances: CSV with instance_sn, app_name, cpu_request, gpu_request, memory_request (GiB), creation_time and

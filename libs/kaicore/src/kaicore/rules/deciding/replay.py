@@ -243,6 +243,9 @@ KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted", "ShadowDecided")
 #: evictions are recorded with why they were chosen.
 _DECISIONS_ARE_PAYLOADS = 2
 
+#: From this schema version of `CycleCompleted` on evictions are recorded with the work that they lose and win.
+_EVICTIONS_SAY_WORK_LOST = 7
+
 #: Fields of a cycle's record that say how it was run: another version of the engine has others.
 _OF_THE_ENGINE = ("engine_version", "config_digest", "decisions_digest")
 
@@ -534,9 +537,11 @@ def _names_erased(recording: _Recording) -> bool:
 
 def _as_recorded(batch: DecisionBatch, schema: int) -> Sequence[Decision]:
     """Return decisions with what a schema version of `CycleCompleted` records of them."""
-    if schema >= _DECISIONS_ARE_PAYLOADS:
+    if schema >= _EVICTIONS_SAY_WORK_LOST:
         return batch.decisions
-    unknown = {"cost": None, "chosen_for": "", "runner_up": "", "runner_up_cost": None}
+    unknown: dict[str, object] = {"lost_gpu_seconds": 0, "won_gpu_seconds": 0}
+    if schema < _DECISIONS_ARE_PAYLOADS:
+        unknown |= {"cost": None, "chosen_for": "", "runner_up": "", "runner_up_cost": None}
     return [
         msgspec.structs.replace(decision, **unknown) if isinstance(decision, EvictionDecided) else decision
         for decision in batch.decisions
