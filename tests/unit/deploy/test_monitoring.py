@@ -34,9 +34,9 @@ def metrics() -> dict[str, set[str]]:
     """Labels by the names under which Prometheus keeps them; the reference page is what the code says."""
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
     named: dict[str, set[str]] = {"up": set()}  # Prometheus' own, of each process
-    for name, kind, labels in re.findall(r"^\| `(kai_\w+)` \| (\w+) \| (.*?) \|", text, re.MULTILINE):
-        own = set(re.findall(r"`(\w+)`", labels))
-        if kind == "histogram":
+    for name, labels, kind in re.findall(r"^- `(kai_\w+)(?:\{([\w,]+)\})?`(?: \((\w+)\))?:", text, re.MULTILINE):
+        own = {label for label in labels.split(",") if label}
+        if kind == "histogram" or (not kind and name.endswith("_seconds")):
             named |= {f"{name}_bucket": own | {"le"}, f"{name}_sum": own, f"{name}_count": own}
         else:
             named[name] = own

@@ -20,7 +20,7 @@ PAGES = sorted(
     if (ROOT / name).exists()
 )
 #: Words of all pages in the repository, as `wc -w` counts them.
-MOST_WORDS = 97_000
+MOST_WORDS = 98_700
 MOST_WORDS_OF_DECISIONS = 19_000
 MOST_WORDS_OF_A_SENTENCE = 25
 

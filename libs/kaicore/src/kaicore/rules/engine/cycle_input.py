@@ -113,7 +113,7 @@ class CycleInput:
         budgets: how many pods may be evicted of those under a PodDisruptionBudget.
         failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
         moved_at: when pods were last moved to make room, microseconds since the epoch, by
-            `kaicore.rules.engine.victims.moving.move_key`.
+            `kaicore.rules.engine.moved.move_key`.
         in_backoff: uids of waiting pods that are not to be placed yet, after failed binds.
         marks_of: returns what a pod leaves on the node that it is charged to, by its uid
             (`kaicore.rules.engine.constraints.pod_marks`).

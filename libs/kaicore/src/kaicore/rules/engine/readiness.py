@@ -45,7 +45,7 @@ def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineCon
         return ready
 
     waiting = {} if is_misunderstood(workload, cycle_input) else workload.ready(may_be_placed)
-    at = moved_at(cycle_input, workload)
+    at = moved_at(cycle_input, workload) if config.consolidate_win_us else 0
     moved = at > 0 and cycle_input.now < at + config.consolidate_cooldown_us
     gained = _gained(workload, cycle_input, config)
     return PendingGroup(workload, waiting, held_back, gained=gained, moved=moved)

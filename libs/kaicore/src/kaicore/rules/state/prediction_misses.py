@@ -129,14 +129,14 @@ class PredictionMisses:
             self._close(miss, MissCause.RELEASED_EARLIER, explanation.released)
         elif explanation.by_age:
             self._close(miss, MissCause.OLDEST_FIRST)
-        elif explanation.but_init:
-            self._close(miss, MissCause.INIT_KEPT)
         elif others := [other for other in self._before(admission) if other.cause in _FOLLOWED]:
             # The others are elsewhere than predicted, and this one for the same reason.
             self._close(miss, others[-1].cause, others[-1].released)
         elif admission.predicted is not None and any(one.uncertain for one in admission.predicted.containers):
             # The prediction itself says that it was open where others are.
             self._close(miss, MissCause.NOT_OBSERVED_YET)
+        elif explanation.but_init:
+            self._close(miss, MissCause.INIT_KEPT)
 
     def _admission(self, uid: str) -> KubeletAdmission | None:
         entry = self._pods.get(uid)
