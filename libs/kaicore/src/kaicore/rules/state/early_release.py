@@ -6,7 +6,7 @@ release the reason of an observation that contradicts its prediction? And, when 
 pods may have found the resources already free? Until they are observed, they may be on either zones.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, islice
 
@@ -181,16 +181,15 @@ class EarlyReleases:
         """
         held = [self._holder(other) for other in self._charges.held_on(admission.node)]
         others = [one for one in (*held, *self._ended_since(admission)) if one.uid != admission.uid]
-        orders = [([one for one in others if one.charged_at < admission.charged_at], False)]
-        if (older := _older(admission, others)) is not None:
-            orders.append((older, True))
+        decided = [one for one in others if one.charged_at < admission.charged_at]
+        orders = [(decided, False), *((order, True) for order in _orders_by_age(admission, others))]
         if not last_resort:
             return self._explained_by(admission, orders)
-        kept = msgspec.structs.replace(admission, request=_sidecars_first(admission.request))
-        same_second = [(order, True) for order in _same_second(admission, others)]
-        if (explanation := self._explained_by(admission, same_second)) is not None:
+        within = [(order, True) for order in _orders_within_a_second(admission, others)]
+        if (explanation := self._explained_by(admission, within)) is not None:
             return explanation
-        explanation = None if kept == admission else self._explained_by(kept, [*orders, *same_second])
+        kept = msgspec.structs.replace(admission, request=_sidecars_first(admission.request))
+        explanation = None if kept == admission else self._explained_by(kept, [*orders, *within])
         return None if explanation is None else msgspec.structs.replace(explanation, but_init=True)
 
     def _explained_by(
@@ -321,20 +320,48 @@ def _arrival(entry: PodEntry) -> tuple[str, int, int, int, int]:
     return entry.pod.uid, entry.pod.created_at, entry.charged_at, entry.placed_at, entry.started_at
 
 
-def _older(admission: KubeletAdmission, others: Iterable[PodHolding]) -> list[PodHolding] | None:
+def _orders_by_age(admission: KubeletAdmission, others: Sequence[PodHolding]) -> list[list[PodHolding]]:
     """Return the pods before one if those that came to the kubelet together are admitted oldest first.
 
     So it does with pods of one sync (Kubernetes v1.36, `pkg/kubelet/kubelet.go`, HandlePodAdditions); decisions are
-    made in another order. A pod that ran when another was decided on came before that. None if that order is the same.
+    made in another order. A pod that ran when another was decided on came before that. Empty if both orders agree.
     """
-    before, otherwise = list[PodHolding](), False
+    decided = [one for one in others if one.charged_at < admission.charged_at]
+    by_age = _before_by_age(admission, others, same_second=None)
+    return [] if by_age == decided else [by_age]
+
+
+def _orders_within_a_second(admission: KubeletAdmission, others: Sequence[PodHolding]) -> list[list[PodHolding]]:
+    """Return the pods before one if those of its second that came to the kubelet with it are first, or last.
+
+    Creation times have whole seconds, and the kubelet's sort by them leaves equal ones as they came. Empty if there
+    are none.
+    """
+    if not any(_came_together(one, admission) and one.created_at == admission.created_at for one in others):
+        return []
+    return [_before_by_age(admission, others, same_second=first) for first in (True, False)]
+
+
+def _before_by_age(
+    admission: KubeletAdmission, others: Iterable[PodHolding], *, same_second: bool | None
+) -> list[PodHolding]:
+    """Return the pods before one, by age where they came together.
+
+    Args:
+        admission: of the pod.
+        others: that hold or held something of its node.
+        same_second: whether those of its second are before it; None for the order of the decisions.
+    """
+    before = []
     for other in others:
         is_before = other.charged_at < admission.charged_at
-        if _came_together(other, admission) and other.created_at != admission.created_at:
-            otherwise |= is_before != (other.created_at < admission.created_at)
-            is_before = other.created_at < admission.created_at
+        if _came_together(other, admission):
+            if other.created_at != admission.created_at:
+                is_before = other.created_at < admission.created_at
+            elif same_second is not None:
+                is_before = same_second
         before += [other] if is_before else []
-    return before if otherwise else None
+    return before
 
 
 def _sidecars_first(request: AlignedRequest) -> AlignedRequest:
@@ -344,23 +371,6 @@ def _sidecars_first(request: AlignedRequest) -> AlignedRequest:
     starting = containers[: last + 1]
     ordered = sorted(starting, key=lambda one: one.kind is ContainerKind.INIT)
     return replace(request, containers=(*ordered, *containers[last + 1 :]))
-
-
-def _same_second(admission: KubeletAdmission, others: Iterable[PodHolding]) -> list[list[PodHolding]]:
-    """Return the pods before one if those of its second that came to the kubelet with it are first, or last.
-
-    Creation times have whole seconds, and the kubelet's sort by them leaves equal ones as they came.
-    """
-    before, equal = list[PodHolding](), list[PodHolding]()
-    for other in others:
-        is_before = other.charged_at < admission.charged_at
-        if _came_together(other, admission):
-            if other.created_at == admission.created_at:
-                equal.append(other)
-                continue
-            is_before = other.created_at < admission.created_at
-        before += [other] if is_before else []
-    return [[*before, *equal], before] if equal else []
 
 
 def _came_together(one: _Arrival, other: _Arrival) -> bool:
