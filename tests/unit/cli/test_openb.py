@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kai_cli.openb import Assumptions, fleet_profile, openb, pod_manifests
+from kai_cli.openb import Assumptions, TraceRow, fleet_profile, openb, pod_manifests
 from kai_fleet.profile import load_profile
 from kaicore.errors import InvalidObject
 
@@ -24,15 +24,19 @@ POD = {
 }
 
 
+def row(fields: dict[str, str]) -> TraceRow:
+    return TraceRow(fields, "file.csv", 2)
+
+
 def test_nodes_of_one_shape_are_one_group() -> None:
-    profile, count = fleet_profile(iter([NODE, NODE, NODE | {"gpu": "2", "model": "T4"}]), Assumptions(), file="f")
+    profile, count = fleet_profile(map(row, (NODE, NODE, NODE | {"gpu": "2", "model": "T4"})), Assumptions())
     assert count == 3
     assert [(group["count"], group["zones"]) for group in profile["groups"]] == [(2, 2), (1, 1)]
     assert profile["groups"][0]["perZone"] == {"cpus": 48, "memory": "196608Mi", "devices": {"nvidia.com/gpu": 4}}
 
 
 def test_a_task_becomes_a_pod() -> None:
-    (pod,) = pod_manifests(iter([POD]), Assumptions(), file="f")
+    (pod,) = pod_manifests([row(POD)], Assumptions())
     container = pod["spec"]["containers"][0]
     assert container["resources"]["requests"] == {"cpu": "11300m", "memory": "1024Mi", "nvidia.com/gpu": "1"}
     assert container["resources"]["limits"] == container["resources"]["requests"]
@@ -46,9 +50,9 @@ def test_a_task_becomes_a_pod() -> None:
 
 @pytest.mark.parametrize(("field", "value"), [("cpu_milli", "-3"), ("num_gpu", "many"), ("memory_mib", None)])
 def test_a_bad_row_is_named(field: str, value: str | None) -> None:
-    row = {key: text for key, text in (POD | {field: value}).items() if text is not None}
+    bad = {key: text for key, text in (POD | {field: value}).items() if text is not None}
     with pytest.raises(InvalidObject, match=f"file.csv, line 2: {field}"):
-        list(pod_manifests(iter([row]), Assumptions(), file="file.csv"))
+        list(pod_manifests([row(bad)], Assumptions()))
 
 
 def test_whole_trace_becomes_nodes_and_pods(tmp_path: Path) -> None:

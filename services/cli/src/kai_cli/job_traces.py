@@ -3,18 +3,15 @@
 These traces name no nodes. The fleet is as large as the options say; what else is assumed is said on output.
 """
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from kaicore.errors import InvalidObject
 
-from kai_cli.openb import Assumptions, fleet_profile, pod_manifest, rows_of, run_seconds, write_manifests
+from kai_cli.openb import Assumptions, TraceRow, fleet_profile, pod_manifest, rows_of, run_seconds, write_manifests
 
 _GPU = "nvidia.com/gpu"
 _GANG = "gang.scheduling.koordinator.sh"
@@ -115,8 +112,8 @@ def sources() -> int:
     return 0
 
 
-def _import(file: Path, out: Path, assumed: JobAssumptions, job_of: "Callable[[_Row], Job]") -> int:
-    jobs = [job_of(_Row(row, str(file), line)) for line, row in enumerate(rows_of(file), start=2)]
+def _import(file: Path, out: Path, assumed: JobAssumptions, job_of: Callable[[TraceRow], Job]) -> int:
+    jobs = [job_of(row) for row in rows_of(file)]
     jobs.sort(key=lambda job: (job.submitted, job.name))
     taken = jobs[: assumed.first] if assumed.first else jobs
     node = {
@@ -124,7 +121,7 @@ def _import(file: Path, out: Path, assumed: JobAssumptions, job_of: "Callable[[_
         "memory_mib": str(1024 * (assumed.gpus * assumed.memory_per_gpu + 8)),
         "gpu": str(assumed.gpus),
     }
-    profile, _ = fleet_profile(iter([node] * assumed.nodes), assumed, file="--nodes")
+    profile, _ = fleet_profile([TraceRow(node, "--nodes", 1)] * assumed.nodes, assumed)
     profile["description"] = "A fleet for a trace of jobs; all of it is assumed."
     queues = sorted({job.queue for job in taken if job.queue})
     manifests = [*map(_queue, queues), *(pod for job in taken for pod in job_pods(job, assumed))]
@@ -168,46 +165,7 @@ def _queue(name: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of a file, with the place that errors name."""
-
-    fields: dict[str, str]
-    file: str
-    line: int
-
-    def number(self, field: str, *, default: float | None = None) -> float:
-        text = self.fields.get(field) or ""
-        if not text and default is not None:
-            return default
-        try:
-            number = float(text)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < 1e15:
-            raise InvalidObject(f"{self.file}, line {self.line}", field, text, "not a number of 0 or more")
-        return number
-
-    def count(self, field: str, *, default: float | None = None) -> int:
-        number = self.number(field, default=default)
-        if number != int(number):
-            raise InvalidObject(f"{self.file}, line {self.line}", field, self.fields.get(field), "not a whole number")
-        return int(number)
-
-    def moment(self, field: str) -> float:
-        text = self.fields.get(field) or ""
-        try:
-            return datetime.fromisoformat(text).timestamp() if "-" in text else self.number(field, default=0.0)
-        except ValueError:
-            raise InvalidObject(f"{self.file}, line {self.line}", field, text, "neither seconds nor a date") from None
-
-    def name(self, field: str, prefix: str) -> str:
-        """Return a field as a name that Kubernetes takes, or one by the line's number."""
-        name = re.sub(r"[^a-z0-9-]+", "-", self.fields.get(field, "").lower()).strip("-")[:50].strip("-")
-        return name or f"{prefix}{self.line}"
-
-
-def _philly_job(row: _Row) -> Job:
+def _philly_job(row: TraceRow) -> Job:
     return Job(
         f"philly-{row.line}",
         row.moment("timestamp"),
@@ -217,7 +175,7 @@ def _philly_job(row: _Row) -> Job:
     )
 
 
-def _dlrm_job(row: _Row) -> Job:
+def _dlrm_job(row: TraceRow) -> Job:
     created = row.number("creation_time", default=0.0)
     return Job(
         row.name("instance_sn", "instance-"),
@@ -229,7 +187,7 @@ def _dlrm_job(row: _Row) -> Job:
     )
 
 
-def _plain_job(row: _Row) -> Job:
+def _plain_job(row: TraceRow) -> Job:
     has = row.fields.get
     return Job(
         row.name("name", "job-"),

@@ -6,10 +6,12 @@ that is in the options, and said on output.
 
 import csv
 import gzip
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -47,6 +49,61 @@ class Assumptions:
     namespace: str = "openb"
 
 
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A row of a trace, and the place that errors name.
+
+    Attributes:
+        fields: by column.
+        file, line: where it stands.
+    """
+
+    fields: dict[str, str]
+    file: str
+    line: int
+
+    def number(self, field: str, *, default: float | None = None) -> float:
+        """Return a number of 0 or more; the default where nothing is said.
+
+        Raises:
+            InvalidObject: naming file, line, field and value.
+        """
+        text = self.fields.get(field) or ""
+        if not text and default is not None:
+            return default
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < 1e15:
+            raise InvalidObject(f"{self.file}, line {self.line}", field, text, "not a number of 0 or more")
+        return number
+
+    def count(self, field: str, *, default: float | None = None) -> int:
+        """Return a whole number; else as `number`."""
+        number = self.number(field, default=default)
+        if number != int(number):
+            raise InvalidObject(f"{self.file}, line {self.line}", field, self.fields.get(field), "not a whole number")
+        return int(number)
+
+    def moment(self, field: str) -> float:
+        """Return a time in seconds, written so or as a date; 0 where nothing is said.
+
+        Raises:
+            InvalidObject: it is neither.
+        """
+        text = self.fields.get(field) or ""
+        try:
+            return datetime.fromisoformat(text).timestamp() if "-" in text else self.number(field, default=0.0)
+        except ValueError:
+            raise InvalidObject(f"{self.file}, line {self.line}", field, text, "neither seconds nor a date") from None
+
+    def name(self, field: str, prefix: str) -> str:
+        """Return a field as a name that Kubernetes takes, or one by the line's number."""
+        name = re.sub(r"[^a-z0-9-]+", "-", self.fields.get(field, "").lower()).strip("-")[:50].strip("-")
+        return name or f"{prefix}{self.line}"
+
+
 def openb(
     nodes: Path,
     pods: Path,
@@ -65,8 +122,8 @@ def openb(
         assuming: what the trace does not say.
     """
     assumed = assuming or Assumptions()
-    profile, node_count = fleet_profile(rows_of(nodes), assumed, file=str(nodes))
-    manifests = list(pod_manifests(rows_of(pods), assumed, file=str(pods)))
+    profile, node_count = fleet_profile(rows_of(nodes), assumed)
+    manifests = list(pod_manifests(rows_of(pods), assumed))
     write_manifests(out, profile, manifests, assumed.namespace)
     shared = sum("openb/gpu-milli" in item["metadata"]["annotations"] for item in manifests)
     sys.stdout.write(
@@ -80,16 +137,15 @@ def openb(
     return 0
 
 
-def fleet_profile(rows: Iterator[dict[str, str]], assumed: Assumptions, *, file: str) -> tuple[dict[str, Any], int]:
+def fleet_profile(rows: Iterable[TraceRow], assumed: Assumptions) -> tuple[dict[str, Any], int]:
     """Return a fleet profile with a group for each shape of node, and how many nodes it has.
 
     Raises:
         InvalidObject: naming file and row, field and value.
     """
     shapes: Counter[tuple[int, int, int, str]] = Counter()
-    for number, row in enumerate(rows, start=2):
-        figures = [_number(row, field, file=file, line=number) for field in ("cpu_milli", "memory_mib", "gpu")]
-        shapes[figures[0], figures[1], figures[2], row.get("model", "")] += 1
+    for row in rows:
+        shapes[row.count("cpu_milli"), row.count("memory_mib"), row.count("gpu"), row.fields.get("model", "")] += 1
     groups = []
     for (cpu, memory, gpu, model), count in sorted(shapes.items(), key=lambda item: (-item[1], item[0])):
         zones = assumed.zones if gpu >= 4 else 1
@@ -120,30 +176,30 @@ def fleet_profile(rows: Iterator[dict[str, str]], assumed: Assumptions, *, file:
     return profile, sum(shapes.values())
 
 
-def pod_manifests(rows: Iterator[dict[str, str]], assumed: Assumptions, *, file: str) -> Iterator[dict[str, Any]]:
+def pod_manifests(rows: Iterable[TraceRow], assumed: Assumptions) -> Iterator[dict[str, Any]]:
     """Yield a pod for each task.
 
     Raises:
         InvalidObject: naming file and row, field and value.
     """
-    for number, row in enumerate(rows, start=2):
-        name = row.get("name") or f"openb-pod-{number - 2:04}"
-        cpu = _number(row, "cpu_milli", file=file, line=number)
-        memory = _number(row, "memory_mib", file=file, line=number)
-        gpu = _number(row, "num_gpu", file=file, line=number)
-        share = _number(row, "gpu_milli", file=file, line=number)
+    for row in rows:
+        name = row.fields.get("name") or f"openb-pod-{row.line - 2:04}"
+        cpu = row.count("cpu_milli")
+        memory = row.count("memory_mib")
+        gpu = row.count("num_gpu")
+        share = row.count("gpu_milli")
         requests = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
         devices = {_GPU: str(gpu)} if gpu else {}
-        guaranteed = row.get("qos", "LS") in ("LS", "Guaranteed")
-        seconds = _run_seconds(row, assumed, file=file, line=number)
+        guaranteed = row.fields.get("qos", "LS") in ("LS", "Guaranteed")
+        seconds = _run_seconds(row, assumed)
         annotations = {"simulator.kai.scheduler/run-seconds": str(seconds)}
         if gpu == 1 and share < 1000:
             annotations["openb/gpu-milli"] = str(share)
         manifest = pod_manifest(
             name, assumed, requests=requests | devices, guaranteed=guaranteed, annotations=annotations
         )
-        if row.get("gpu_spec"):
-            models = {"key": _GPU_MODEL, "operator": "In", "values": row["gpu_spec"].split("|")}
+        if row.fields.get("gpu_spec"):
+            models = {"key": _GPU_MODEL, "operator": "In", "values": row.fields["gpu_spec"].split("|")}
             terms = {"nodeSelectorTerms": [{"matchExpressions": [models]}]}
             manifest["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
         yield manifest
@@ -179,10 +235,10 @@ def pod_manifest(
     }
 
 
-def _run_seconds(row: dict[str, str], assumed: Assumptions, *, file: str, line: int) -> int:
-    if "creation_time" not in row or "deletion_time" not in row:
+def _run_seconds(row: TraceRow, assumed: Assumptions) -> int:
+    if "creation_time" not in row.fields or "deletion_time" not in row.fields:
         return assumed.max_run_seconds
-    lasted = _number(row, "deletion_time", file=file, line=line) - _number(row, "creation_time", file=file, line=line)
+    lasted = row.count("deletion_time") - row.count("creation_time")
     return run_seconds(lasted, assumed)
 
 
@@ -191,7 +247,7 @@ def run_seconds(lasted: float, assumed: Assumptions) -> int:
     return max(1, min(int(lasted) // assumed.speedup, assumed.max_run_seconds))
 
 
-def rows_of(path: Path) -> Iterator[dict[str, str]]:
+def rows_of(path: Path) -> Iterator[TraceRow]:
     """Yield the rows of a CSV file, compressed by gzip or not.
 
     Raises:
@@ -199,7 +255,8 @@ def rows_of(path: Path) -> Iterator[dict[str, str]]:
     """
     try:
         with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-            yield from csv.DictReader(file)
+            for line, fields in enumerate(csv.DictReader(file), start=2):
+                yield TraceRow(fields, str(path), line)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigurationError(f"{path}: {error}") from error
 
@@ -210,10 +267,3 @@ def write_manifests(out: Path, profile: dict[str, Any], manifests: list[dict[str
     (out / "profile.yaml").write_text(yaml.safe_dump(profile, sort_keys=False))
     items = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, *manifests]
     (out / "pods.json").write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}))
-
-
-def _number(row: dict[str, str], field: str, *, file: str, line: int) -> int:
-    text = row.get(field)
-    if text is None or not text.isdecimal():
-        raise InvalidObject(f"{file}, line {line}", field, text, "not a whole number of 0 or more")
-    return int(text)
