@@ -6,8 +6,8 @@ from typing import Any
 from kai_api.app import make_routes
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.projections.store import ViewStore
+from kaicore.analysis.ask.projections.store import ViewStore
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.runtime.access.callers import HttpAccess

@@ -35,7 +35,7 @@ from kai_relay.relay import RelayMetrics
 from kai_relay.sealing import SealMetrics
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_watcher.metrics import WatcherMetrics
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.kube.kinds.table import KINDS
 from kaicore.kube.wire.resources import Resource
 from kaicore.ledger.feed.observer import FeedMetrics

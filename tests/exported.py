@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-from kaicore.analysis.inquiry.exports import export_log
-from kaicore.analysis.inquiry.moments import Moment, range_of
+from kaicore.analysis.replay.exports import export_log
+from kaicore.analysis.replay.moments import Moment, range_of
 from kaicore.ledger.log.chain import GENESIS, event_hash
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.reader import LogFile

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
-from kaicore.analysis.projections.projection import HOUR_US, MINUTE_US, Projection
-from kaicore.analysis.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
+from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, Projection
+from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kai_cli.manifests import read_located
-from kaicore.analysis.simulation import Kubelets, World, read_world, simulate
+from kaicore.analysis.trial.simulation import Kubelets, World, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
 
 GPU = "nvidia.com/gpu"

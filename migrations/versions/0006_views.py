@@ -1,7 +1,7 @@
 """Read models in a schema of their own, written by one more role, `kai_project`, which can write nothing else.
 
 They are made from the log, and made anew from it at any time: dropping all rows loses nothing. Rows have a generation,
-so that a new one is built beside the one that is read (`kaicore.analysis.projections.store`).
+so that a new one is built beside the one that is read (`kaicore.analysis.ask.projections.store`).
 """
 
 from alembic import op

@@ -19,7 +19,7 @@ import aiohttp
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory
 from kai_cli.stack import ClusterSpec, Stack
-from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.analysis.replay.log_states import events_of
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog, Filter

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 import psycopg
-from kaicore.analysis.inquiry.past_states import PastStates
+from kaicore.analysis.replay.past_states import PastStates
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.snapshots import take_state

@@ -19,8 +19,8 @@ import msgspec
 import psycopg
 from kai_cli.replaying import replay_in_processes
 from kai_cli.source import LogSource
-from kaicore.analysis.inquiry.moments import Range
-from kaicore.analysis.inquiry.replay import halves, replay_log
+from kaicore.analysis.replay.moments import Range
+from kaicore.analysis.replay.replay import halves, replay_log
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.migrate import upgrade

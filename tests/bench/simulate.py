@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.simulation import Located, read_world, simulate
+from kaicore.analysis.trial.simulation import Located, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.bench.figures import Figure, figure

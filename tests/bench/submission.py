@@ -4,9 +4,9 @@ import random
 import time
 from collections.abc import Iterator
 
-from kaicore.analysis.simulation import Located
-from kaicore.analysis.submission.answers import SubmitAnswer
-from kaicore.analysis.submission.submit import submit
+from kaicore.analysis.trial.simulation import Located
+from kaicore.analysis.trial.submission.answers import SubmitAnswer
+from kaicore.analysis.trial.submission.submit import submit
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.state.fork import fork

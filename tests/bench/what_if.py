@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.history.alternative import changes_of
-from kaicore.analysis.history.patch import Patch
-from kaicore.analysis.history.reading import History, read_history
-from kaicore.analysis.history.rerun import Rerun
-from kaicore.analysis.inquiry.moments import state_at
+from kaicore.analysis.replay.moments import state_at
+from kaicore.analysis.trial.history.alternative import changes_of
+from kaicore.analysis.trial.history.patch import Patch
+from kaicore.analysis.trial.history.reading import History, read_history
+from kaicore.analysis.trial.history.rerun import Rerun
 
 from tests.bench.cluster_life import ClusterLife
 from tests.bench.figures import Figure, figure

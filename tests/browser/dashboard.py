@@ -12,7 +12,7 @@ from typing import Any
 from kai_api.app import make_app
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
 from playwright.sync_api import Browser, sync_playwright

@@ -7,8 +7,8 @@ from typing import Any
 
 import aiohttp
 import psycopg
-from kaicore.analysis.projections.building import Builder
-from kaicore.analysis.projections.store import OF_GENERATIONS, ViewStore
+from kaicore.analysis.ask.projections.building import Builder
+from kaicore.analysis.ask.projections.store import OF_GENERATIONS, ViewStore
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.chaos.recording import Recorder

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from kaicore.analysis.inquiry.audit import promises_of
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.replay.audit import promises_of
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import BusUnavailable, ClusterError
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.log.audit import verify

@@ -16,8 +16,8 @@ import msgspec
 import psycopg
 from kai_cli.load import Loader
 from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
-from kaicore.analysis.inquiry.audit import promises_of
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.replay.audit import promises_of
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import LogUnavailable
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient

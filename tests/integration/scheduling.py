@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Live
 from kai_scheduler.scheduler import CyclePace, Scheduler
-from kaicore.analysis.inquiry.log_states import restored
+from kaicore.analysis.replay.log_states import restored
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import EngineConfig

@@ -11,7 +11,7 @@ from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
 from kai_cli.shadow_report import report
 from kai_cli.source import AnswerSource
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id

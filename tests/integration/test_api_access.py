@@ -15,8 +15,8 @@ from kai_api.answering import HIDDEN, redacted
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
 from kai_cli.keys import new
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.projections.store import ViewStore
+from kaicore.analysis.ask.projections.store import ViewStore
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres.connections import Connections

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from kai_cli.log_answers import open_log_answers
 from kai_cli.source import AnswerSource
-from kaicore.analysis.inquiry.answers import RowSelection
+from kaicore.analysis.ask.answers import RowSelection
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 

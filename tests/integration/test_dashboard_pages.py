@@ -11,7 +11,7 @@ import pytest
 from kai_api.app import make_app
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events import payloads
 from kaicore.runtime.access.access_file import AccessFile

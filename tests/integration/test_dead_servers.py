@@ -10,7 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from kaicore.analysis.inquiry import log_states
+from kaicore.analysis.replay import log_states
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog, connections

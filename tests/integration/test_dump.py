@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kai_cli.dump import Dump
 from kai_cli.manifests import read_located
-from kaicore.analysis.simulation import read_world, simulate
+from kaicore.analysis.trial.simulation import read_world, simulate
 from kaicore.kube.api.access import plain_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.engine.config import EngineConfig

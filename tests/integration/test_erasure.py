@@ -12,8 +12,8 @@ import msgspec
 import psycopg
 import pytest
 from kai_cli.main import main
-from kaicore.analysis.inquiry.log_states import folded
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.replay.log_states import folded
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.chain import mark_of

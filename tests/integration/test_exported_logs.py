@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kaicore.analysis.inquiry.moments import Moment
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.replay.moments import Moment
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.files.layout import Bundle, Footer, Header, end_member, member

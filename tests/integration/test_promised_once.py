@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.analysis.replay.log_states import events_of
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.deciding.decide import Proposal, decide

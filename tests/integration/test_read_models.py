@@ -6,11 +6,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from kaicore.analysis.projections import building
-from kaicore.analysis.projections.building import Builder, GenerationStore
-from kaicore.analysis.projections.questions import ReadModels
-from kaicore.analysis.projections.rows import PodHistory, RowChanges
-from kaicore.analysis.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
+from kaicore.analysis.ask.projections import building
+from kaicore.analysis.ask.projections.building import Builder, GenerationStore
+from kaicore.analysis.ask.projections.questions import ReadModels
+from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
+from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
 from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from kaicore.analysis.dispatching.hub_log import hub_of
+from kaicore.analysis.trial.dispatching.hub_log import hub_of
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.archiving import check_archive
 from kaicore.ledger.log.partitions import Month

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from kai_cli.main import main
-from kaicore.analysis.inquiry.audit_answers import Span
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.ask.audits.audit_answers import Span
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.files.retired import WholeLog, with_retired

@@ -3,7 +3,7 @@
 import signal
 from collections import Counter
 
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.engine.config import ENGINE_VERSION

@@ -12,7 +12,7 @@ import pytest
 from kai_cli.main import main
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
-from kaicore.analysis.inquiry.log_states import fold_through, restored
+from kaicore.analysis.replay.log_states import fold_through, restored
 from kaicore.ledger.log import trail
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog

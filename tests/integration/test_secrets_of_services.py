@@ -13,8 +13,8 @@ from kai_cli.keys import new
 from kai_hub.app import make_app as hub
 from kai_ingest.authentication import KubernetesTokens, ReviewedToken
 from kai_webhook.app import make_app as webhook
-from kaicore.analysis.dispatching.hub_log import HubLog
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.trial.dispatching.hub_log import HubLog
 from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.ledger.bus.nkeys import Nkey

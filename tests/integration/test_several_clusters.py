@@ -13,12 +13,12 @@ import yaml
 from kai_cli import cluster_commands, dispatch_commands
 from kai_hub.hub import STATE, Hub, HubOptions
 from kai_hub.metrics import HubMetrics
-from kaicore.analysis.dispatching.choices import replay_choices
-from kaicore.analysis.dispatching.hub_log import HubLog
-from kaicore.analysis.dispatching.submitting import read_dispatch
-from kaicore.analysis.inquiry.hub_rows import HubInquiry
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.simulation import Located
+from kaicore.analysis.ask.hub_rows import HubInquiry
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.trial.dispatching.choices import replay_choices
+from kaicore.analysis.trial.dispatching.hub_log import HubLog
+from kaicore.analysis.trial.dispatching.submitting import read_dispatch
+from kaicore.analysis.trial.simulation import Located
 from kaicore.errors import ClusterUnavailable, ConfigurationError, InvalidObject, KaiError
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog

@@ -10,11 +10,11 @@ from kai_cli.shadow_report import report_text
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kai_scheduler.shadowing import EVERY, Shadow
-from kaicore.analysis.inquiry.explanations import why_pod
-from kaicore.analysis.inquiry.pod_evidence import PodEvidence
-from kaicore.analysis.inquiry.replay import replay_log
-from kaicore.analysis.shadow.report import shadow_report
-from kaicore.analysis.simulation.kubelets import find_kubelets
+from kaicore.analysis.ask.explanations import why_pod
+from kaicore.analysis.life.pod_evidence import PodEvidence
+from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.trial.shadow.report import shadow_report
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.memory import MemoryLog

@@ -8,9 +8,9 @@ import msgspec
 import psycopg
 import pytest
 from kai_ingest.projection import SCHEMA
-from kaicore.analysis.inquiry.log_states import first_state, folded, restored
-from kaicore.analysis.inquiry.moments import Moment, position_of, state_at
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.replay.log_states import first_state, folded, restored
+from kaicore.analysis.replay.moments import Moment, position_of, state_at
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, EventsRetired
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.partitions import Month

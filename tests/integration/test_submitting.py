@@ -17,8 +17,8 @@ from kai_cli.source import AnswerSource
 from kai_cli.what_if_calibration import calibration_command
 from kai_cli.what_if_start import start_command
 from kai_cli.what_if_submit import submit_command
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.submission.calibrations import kept_calibration
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.trial.submission.calibrations import kept_calibration
 from kaicore.errors import unheard
 from kaicore.kube.kinds.table import group_kind
 from kaicore.kube.normalize.pod import normalize_pod

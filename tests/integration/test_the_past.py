@@ -6,8 +6,8 @@ from itertools import islice
 
 import msgspec
 import pytest
-from kaicore.analysis.inquiry.answers import RowSelection
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.answers import RowSelection
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.ledger.log import trail
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState

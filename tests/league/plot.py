@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kaicore.analysis.history.page import HEIGHT, WIDTH, Axis, Line, line_plot
+from kaicore.analysis.trial.history.page import HEIGHT, WIDTH, Axis, Line, line_plot
 from markupsafe import Markup
 
 #: How much has arrived where a line has a point, per cent of all GPUs.

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.analysis.simulation import Located, read_world
-from kaicore.analysis.simulation.run import Simulation
+from kaicore.analysis.trial.simulation import Located, read_world
+from kaicore.analysis.trial.simulation.run import Simulation
 from kaicore.errors import InvalidObject
 from kaicore.kube.api.reflector_core import ObjectSeen
 from kaicore.kube.kinds import table

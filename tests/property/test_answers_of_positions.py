@@ -13,9 +13,9 @@ from typing import Any, get_type_hints
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.analysis.inquiry.answers import CycleRow, RowSelection, ZoneRow
-from kaicore.analysis.inquiry.audit_answers import Span
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.answers import CycleRow, RowSelection, ZoneRow
+from kaicore.analysis.ask.audits.audit_answers import Span
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads

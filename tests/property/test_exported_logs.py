@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.analysis.inquiry.moments import Moment
+from kaicore.analysis.replay.moments import Moment
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.postgres import PostgresLog

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.analysis.history import results
-from kaicore.analysis.history.samples import Sample
+from kaicore.analysis.trial.history import results
+from kaicore.analysis.trial.history.samples import Sample
 
 END = 10_000
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from kaicore.analysis.counterfactuals.asked import Asked
-from kaicore.analysis.counterfactuals.checking import Helpful, check
+from kaicore.analysis.ask.counterfactuals.asked import Asked
+from kaicore.analysis.ask.counterfactuals.checking import Helpful, check
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.snapshot import encode_state
 

@@ -12,7 +12,7 @@ from kai_apiserver.kinds.metadata import validate_metadata
 from kai_apiserver.kinds.small_kinds import NO_RULES, RULES
 from kai_apiserver.types import Mismatch, decode
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.simulation import Located, read_world, simulate
+from kaicore.analysis.trial.simulation import Located, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.examples import examples

@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.analysis.simulation import Located
-from kaicore.analysis.submission.answers import SubmitAnswer
-from kaicore.analysis.submission.submit import submit
+from kaicore.analysis.trial.simulation import Located
+from kaicore.analysis.trial.submission.answers import SubmitAnswer
+from kaicore.analysis.trial.submission.submit import submit
 from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.state.run_keys import Basis
 from kaicore.rules.state.snapshot import decode_state, encode_state

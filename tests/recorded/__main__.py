@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from kaicore.analysis.inquiry.log_states import events_of
+from kaicore.analysis.replay.log_states import events_of
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.runtime.embedded import EmbeddedPostgres

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from kai_fleet.nodes import NodeSpec, expand
 from kai_fleet.profile import parse_profile
-from kaicore.analysis.dispatching.submitting import read_dispatch
-from kaicore.analysis.simulation import Located
+from kaicore.analysis.trial.dispatching.submitting import read_dispatch
+from kaicore.analysis.trial.simulation import Located
 from kaicore.rules.events.payloads import DispatchSubmitted
 
 from tests.simulation.api import ApiServer

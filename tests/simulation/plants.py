@@ -12,10 +12,10 @@ from kai_binder.hub_side import HubSide
 from kai_hub import app as hub_routes
 from kai_scheduler.scheduler import Scheduler
 from kai_webhook.main import KnownTopologies
-from kaicore.analysis.dispatching.hub_log import HubLog
-from kaicore.analysis.inquiry.kept_state import KeptState
-from kaicore.analysis.projections.rows import RowChanges
-from kaicore.analysis.projections.store import Generation
+from kaicore.analysis.ask.projections.rows import RowChanges
+from kaicore.analysis.ask.projections.store import Generation
+from kaicore.analysis.replay.kept_state import KeptState
+from kaicore.analysis.trial.dispatching.hub_log import HubLog
 from kaicore.errors import LogUnavailable
 from kaicore.kube.api.reflector_core import ReflectorCore
 from kaicore.ledger.bus.wire import from_message

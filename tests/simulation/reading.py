@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from kaicore.analysis.projections.store import Generation
+from kaicore.analysis.ask.projections.store import Generation
 
 from tests.projected import Tables
 from tests.simulation.api import ApiServer

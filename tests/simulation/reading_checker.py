@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from kaicore.analysis.projections.store import Generation
+from kaicore.analysis.ask.projections.store import Generation
 from kaicore.rules.events.envelope import Event
 
 from tests.projected import Tables, projected

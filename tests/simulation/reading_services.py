@@ -12,10 +12,10 @@ from kai_projector.main import follow
 from kai_projector.metrics import ProjectorMetrics
 from kai_webhook.app import make_app as make_webhook_app
 from kai_webhook.main import KnownTopologies
-from kaicore.analysis.dispatching.hub_log import HubLog
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.projections.building import GenerationStore
-from kaicore.analysis.submission.submissions import Submissions
+from kaicore.analysis.ask.projections.building import GenerationStore
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.trial.dispatching.hub_log import HubLog
+from kaicore.analysis.trial.submission.submissions import Submissions
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service.health import Asgi
 from prometheus_client import CollectorRegistry

@@ -19,7 +19,7 @@ from kai_scheduler.replicas import Standby
 from kai_scheduler.scheduler import CyclePace, Scheduler
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.watcher import Watcher, WatcherOptions
-from kaicore.analysis.inquiry.log_states import restored
+from kaicore.analysis.replay.log_states import restored
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import Members
 from kaicore.ledger.feed import EventFeed, FeedOptions

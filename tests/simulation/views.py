@@ -3,9 +3,9 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from kaicore.analysis.projections.projection import PROJECTION_SCHEMA
-from kaicore.analysis.projections.rows import PodHistory, RowChanges
-from kaicore.analysis.projections.store import Generation, Superseded
+from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA
+from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
+from kaicore.analysis.ask.projections.store import Generation, Superseded
 from kaicore.errors import LogUnavailable
 
 from tests.projected import Tables
@@ -19,7 +19,7 @@ _PATIENCE_S, _TRIES = 5.0, 2
 
 
 class MemoryViews:
-    """See `kaicore.analysis.projections.building.GenerationStore`; what Postgres keeps of it, in memory."""
+    """See `kaicore.analysis.ask.projections.building.GenerationStore`; what Postgres keeps of it, in memory."""
 
     def __init__(self, saved: Callable[[str, Generation, Tables], None] = lambda cluster, generation, tables: None):
         """Args: saved: called with a generation and its tables whenever they have moved on."""

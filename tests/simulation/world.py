@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kai_api import live
 from kai_binder import hub_side
-from kaicore.analysis.dispatching import hub_log
+from kaicore.analysis.trial.dispatching import hub_log
 from kaicore.errors import KaiError
 from kaicore.ledger.bus.leases import MemoryLeaseStore
 from kaicore.rules.engine.config import EngineConfig

@@ -1,6 +1,6 @@
 """A replay of a cluster that goes on: what is appended between its passes is no difference."""
 
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.deciding.decide import decide

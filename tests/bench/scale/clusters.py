@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 import uvloop
 from kai_apiserver.process import ApiServerProcess
-from kaicore.analysis.dispatching.hub_log import HubLog
-from kaicore.analysis.dispatching.submitting import read_dispatch
-from kaicore.analysis.simulation import Located
+from kaicore.analysis.trial.dispatching.hub_log import HubLog
+from kaicore.analysis.trial.dispatching.submitting import read_dispatch
+from kaicore.analysis.trial.simulation import Located
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import ClusterRegistered

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 import uvloop
 from kai_apiserver.process import ApiServerProcess
-from kaicore.analysis.projections.store import ViewStore
+from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kai_cli.manifests import read_located
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.simulation import Located, Outcome, read_world, simulate
+from kaicore.analysis.trial.simulation import Located, Outcome, read_world, simulate
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
 

@@ -11,8 +11,8 @@ from kai_api.pages.search import search
 from kai_api.pages.story import story
 from kai_api.pages.topology_map import domain_page, idle_segments, rows_within, topology_map
 from kai_api.pages.waiting import waiting_line
-from kaicore.analysis.inquiry.explanations import why_owner
-from kaicore.analysis.projections.capacity import Gpus, gpu_columns
+from kaicore.analysis.ask.explanations import why_owner
+from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node

@@ -1,8 +1,8 @@
 """Answers as people read them in a terminal."""
 
 from kai_cli.why_page import why_text
-from kaicore.analysis.inquiry.answers import Why
-from kaicore.analysis.inquiry.listing import reason_answer
+from kaicore.analysis.ask.answers import Why
+from kaicore.analysis.ask.listing import reason_answer
 from kaicore.rules.reasons.node import NodeTooSmall
 from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 

@@ -4,10 +4,10 @@ help makes the pod start."""
 import typing
 
 import pytest
-from kaicore.analysis.counterfactuals.amendment import Amendment
-from kaicore.analysis.counterfactuals.asked import Asked
-from kaicore.analysis.counterfactuals.checking import Rehearsal, amendments, check
-from kaicore.analysis.counterfactuals.reason_details import details
+from kaicore.analysis.ask.counterfactuals.amendment import Amendment
+from kaicore.analysis.ask.counterfactuals.asked import Asked
+from kaicore.analysis.ask.counterfactuals.checking import Rehearsal, amendments, check
+from kaicore.analysis.ask.counterfactuals.reason_details import details
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNOTATION

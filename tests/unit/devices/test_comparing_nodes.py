@@ -1,6 +1,6 @@
 """Of several nodes with devices for a claim, the one whose devices serve the pod best gets it."""
 
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
 
 from tests.devices import DRIVER, add_slice, devices, exactly, from_template, gpu, slice_document

@@ -3,8 +3,8 @@
 from pathlib import Path
 from random import Random
 
-from kaicore.analysis.inquiry.moments import Range
-from kaicore.analysis.inquiry.replay import halves, replay_log
+from kaicore.analysis.replay.moments import Range
+from kaicore.analysis.replay.replay import halves, replay_log
 from kaicore.ledger.log.files.log import FileLog
 
 from tests.digest.device_stories import devices

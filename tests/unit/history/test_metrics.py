@@ -1,9 +1,9 @@
 """Figures against examples worked by hand."""
 
 import pytest
-from kaicore.analysis.history import results
-from kaicore.analysis.history.results import JobPlaces
-from kaicore.analysis.history.samples import Sample
+from kaicore.analysis.trial.history import results
+from kaicore.analysis.trial.history.results import JobPlaces
+from kaicore.analysis.trial.history.samples import Sample
 
 HOUR = 3_600_000_000
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from functools import cache
 
 import pytest
-from kaicore.analysis.inquiry.audit_answers import GroupAudit, Span
-from kaicore.analysis.inquiry.json_spelling import time_text
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.audits.audit_answers import GroupAudit, Span
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import UnknownMoment, UnknownSubject
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Head

@@ -1,8 +1,8 @@
 """The last events of a kind are read from the end backwards, each once, and no farther back than is needed."""
 
 import pytest
-from kaicore.analysis.inquiry import last_events as module
-from kaicore.analysis.inquiry.last_events import last_events
+from kaicore.analysis.replay import last_events as module
+from kaicore.analysis.replay.last_events import last_events
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.events.envelope import Event

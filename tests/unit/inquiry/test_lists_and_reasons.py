@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.analysis.inquiry.answers import GroupRow, NodeRow, PodRow, QueueRow, RowSelection, inapplicable_filters
-from kaicore.analysis.inquiry.explanations import why_node, why_owner, why_queue
-from kaicore.analysis.inquiry.json_spelling import spelled
-from kaicore.analysis.inquiry.listing import list_rows, summary
+from kaicore.analysis.ask.answers import GroupRow, NodeRow, PodRow, QueueRow, RowSelection, inapplicable_filters
+from kaicore.analysis.ask.explanations import why_node, why_owner, why_queue
+from kaicore.analysis.ask.listing import list_rows, summary
+from kaicore.analysis.json_spelling import spelled
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.queue import Queue, QueueShare

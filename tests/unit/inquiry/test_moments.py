@@ -1,7 +1,7 @@
 """Moments of a log: how they are written, which position they are, and the state there."""
 
 import pytest
-from kaicore.analysis.inquiry.moments import END, Moment, parse_moment, position_of, state_at
+from kaicore.analysis.replay.moments import END, Moment, parse_moment, position_of, state_at
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Snapshot

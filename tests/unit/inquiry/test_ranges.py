@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from kaicore.analysis.inquiry.moments import Range, parse_moment, range_of
+from kaicore.analysis.replay.moments import Range, parse_moment, range_of
 from kaicore.errors import KaiError, UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
 

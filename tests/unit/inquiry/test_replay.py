@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.analysis.inquiry.moments import Range
-from kaicore.analysis.inquiry.replay import cycle_range, halves, replay_log
+from kaicore.analysis.replay.moments import Range
+from kaicore.analysis.replay.replay import cycle_range, halves, replay_log
 from kaicore.errors import UnknownMoment, UnknownSubject
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.rules.deciding.decide import decide

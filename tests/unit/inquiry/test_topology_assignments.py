@@ -1,7 +1,7 @@
 """Where a group's pods are in its topology, as Kueue would say it."""
 
 import pytest
-from kaicore.analysis.inquiry.topologies import topology_assignments
+from kaicore.analysis.ask.topologies import topology_assignments
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_POD_GROUP

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import msgspec
-from kaicore.analysis.inquiry.traces import pod_trace
+from kaicore.analysis.life.traces import pod_trace
 from kaicore.rules.events.envelope import span_of, trace_id, traceparent
 from kaicore.rules.events.payloads import PodRejected
 

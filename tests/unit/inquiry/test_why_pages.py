@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 from kai_cli.why_page import why_text
-from kaicore.analysis.inquiry import past_states
-from kaicore.analysis.inquiry.answers import Why
-from kaicore.analysis.inquiry.audit_answers import Span
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.answers import Why
+from kaicore.analysis.ask.audits.audit_answers import Span
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.replay import past_states
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount

@@ -1,8 +1,8 @@
 """Several builders of one generation of read models."""
 
 import pytest
-from kaicore.analysis.projections.building import Builder
-from kaicore.analysis.projections.rows import PodHistory, RowChanges
+from kaicore.analysis.ask.projections.building import Builder
+from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.envelope import Event, Unit

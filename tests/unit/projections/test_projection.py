@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_api.pages.overview import cluster_figures
 from kai_api.pages.waiting import waiting_line
-from kaicore.analysis.history.samples import Sampler
-from kaicore.analysis.inquiry.answers import PodRow, RowSelection
-from kaicore.analysis.inquiry.listing import list_rows
-from kaicore.analysis.projections.projection import HOUR_US, MINUTE_US, occupancy
+from kaicore.analysis.ask.answers import PodRow, RowSelection
+from kaicore.analysis.ask.listing import list_rows
+from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, occupancy
+from kaicore.analysis.trial.history.samples import Sampler
 
 from tests.examples import examples
 from tests.factory import Cluster, amounts, pod

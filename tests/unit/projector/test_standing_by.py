@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from kai_projector.main import follow
 from kai_projector.metrics import ProjectorMetrics
-from kaicore.analysis.projections.building import Builder
+from kaicore.analysis.ask.projections.building import Builder
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter

@@ -4,8 +4,8 @@ import typing
 
 import msgspec
 import pytest
-from kaicore.analysis.inquiry.answers import ReasonAnswer
-from kaicore.analysis.inquiry.listing import reason_answer
+from kaicore.analysis.ask.answers import ReasonAnswer
+from kaicore.analysis.ask.listing import reason_answer
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.reasons.base import CodedReason

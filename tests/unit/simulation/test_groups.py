@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from kaicore.analysis.simulation.run import Simulation
+from kaicore.analysis.trial.simulation.run import Simulation
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.groups.tree import min_pods, satisfied
 from kaicore.rules.state.cluster_state import ClusterState

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from kaicore.analysis.simulation.run import Simulation
+from kaicore.analysis.trial.simulation.run import Simulation
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.simulating import node, pod, world_of

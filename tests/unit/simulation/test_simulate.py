@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from kai_cli.manifests import read_located
-from kaicore.analysis.simulation import read_world
-from kaicore.analysis.simulation.run import CLUSTER, Simulation
+from kaicore.analysis.trial.simulation import read_world
+from kaicore.analysis.trial.simulation.run import CLUSTER, Simulation
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy

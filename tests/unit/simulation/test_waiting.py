@@ -118,7 +118,7 @@ def test_kept_room_is_given_up_once_and_not_for_ever(tmp_path: Path) -> None:
 
 
 def test_simulated_waiting_comes_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kaicore.analysis.simulation.run.MOST_WAITS", 0)
+    monkeypatch.setattr("kaicore.analysis.trial.simulation.run.MOST_WAITS", 0)
     assert run(STALE, tmp_path)[1] == 1
     assert run(STALE, tmp_path, cycles=5)[1] == 90, "unless it is said how many cycles to run"
 

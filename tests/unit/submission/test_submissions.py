@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 from kai_cli.why_page import why_text
-from kaicore.analysis.inquiry.answers import CalibrationAnswer
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.simulation import Located
-from kaicore.analysis.submission.start_forecasts import MOST_WAITING, StartForecasts
-from kaicore.analysis.submission.submissions import Submissions
+from kaicore.analysis.ask.answers import CalibrationAnswer
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.trial.simulation import Located
+from kaicore.analysis.trial.submission.start_forecasts import MOST_WAITING, StartForecasts
+from kaicore.analysis.trial.submission.submissions import Submissions
 from kaicore.errors import InvalidObject, TooManyQuestions
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.codec import decode_payload

@@ -132,7 +132,7 @@ class UnknownEvent(KaiError):
 class UnfoldableEvent(KaiError):
     """An event that decodes makes the fold raise: the state is half changed, and is to be thrown away.
 
-    States that are folded anew quarantine the event (`kaicore.analysis.inquiry.log_states.refolded`).
+    States that are folded anew quarantine the event (`kaicore.analysis.replay.log_states.refolded`).
     """
 
     def __init__(self, cluster: str, position: int, problem: str) -> None:

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Mapping
 
 import msgspec
-from kaicore.analysis.history.comparison import HistoryComparison, compare_history
-from kaicore.analysis.history.patch import HistoryQuestion
-from kaicore.analysis.inquiry.audit import audit_answer, audit_log, replay_answer
-from kaicore.analysis.inquiry.moments import Range
-from kaicore.analysis.inquiry.replay import replay_log
-from kaicore.analysis.shadow.report import ShadowReport, shadow_report
-from kaicore.analysis.simulation.kubelets import find_kubelets
-from kaicore.analysis.submission.calibrations import keep_calibration, measure_calibration
+from kaicore.analysis.replay.audit import audit_answer, audit_log, replay_answer
+from kaicore.analysis.replay.moments import Range
+from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
+from kaicore.analysis.trial.history.patch import HistoryQuestion
+from kaicore.analysis.trial.shadow.report import ShadowReport, shadow_report
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
+from kaicore.analysis.trial.submission.calibrations import keep_calibration, measure_calibration
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import QUESTION_PATIENCE_S, PostgresLog

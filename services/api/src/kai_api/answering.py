@@ -1,4 +1,4 @@
-"""Routes whose handlers return an answer (`kaicore.analysis.inquiry.answers`), not a response.
+"""Routes whose handlers return an answer (`kaicore.analysis.ask.answers`), not a response.
 
     router = AnswerRouter()
 
@@ -29,7 +29,7 @@ import msgspec
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
-from kaicore.analysis.inquiry.answers import Answer
+from kaicore.analysis.ask.answers import Answer
 from kaicore.errors import (
     EventsRetired,
     InvalidObject,

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from fastapi import Depends, FastAPI
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.projections.questions import ReadModels
-from kaicore.analysis.projections.store import ViewStore
-from kaicore.analysis.submission.submissions import Submissions
+from kaicore.analysis.ask.projections.questions import ReadModels
+from kaicore.analysis.ask.projections.store import ViewStore
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.trial.submission.submissions import Submissions
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health

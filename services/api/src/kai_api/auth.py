@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from kaicore.analysis.inquiry.answers import Answer
+from kaicore.analysis.ask.answers import Answer
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.access.callers import HttpAccess, RequestRefused, check_same_site

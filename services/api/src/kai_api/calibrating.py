@@ -5,8 +5,8 @@ import logging
 from collections.abc import Awaitable
 
 import msgspec
-from kaicore.analysis.inquiry.answers import CalibrationAnswer
-from kaicore.analysis.submission.calibrations import kept_calibration
+from kaicore.analysis.ask.answers import CalibrationAnswer
+from kaicore.analysis.trial.submission.calibrations import kept_calibration
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog
 

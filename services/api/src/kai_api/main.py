@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.projections.store import ViewStore
+from kaicore.analysis.ask.projections.store import ViewStore
+from kaicore.analysis.ask.queries import Inquiry
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.runtime.access.access_file import AccessFile

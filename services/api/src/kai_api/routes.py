@@ -1,4 +1,4 @@
-"""Routes of audits: placements, nodes, groups (`kaicore.analysis.inquiry.audit_answers`).
+"""Routes of audits: placements, nodes, groups (`kaicore.analysis.ask.audits.audit_answers`).
 
 `from` and `to` are moments, as `at` is elsewhere: a position, a time, or a time before the log's end.
 
@@ -8,7 +8,7 @@ Routes of the questions that take long (`kai_api.long_answers`).
 
 Questions about history as they come over HTTP, and answers as pages.
 
-Routes of the questions that are answered from a kept state (`kaicore.analysis.inquiry`).
+Routes of the questions that are answered from a kept state (`kaicore.analysis.ask`).
 
 The route that predicts what becomes of manifests that are submitted.
 """
@@ -20,10 +20,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
-from kaicore.analysis.history.comparison import HistoryComparison
-from kaicore.analysis.history.page import page
-from kaicore.analysis.history.patch import HistoryQuestion
-from kaicore.analysis.inquiry.answers import (
+from kaicore.analysis.ask.answers import (
     ROWS,
     Answer,
     ClusterRow,
@@ -35,21 +32,24 @@ from kaicore.analysis.inquiry.answers import (
     Why,
     inapplicable_filters,
 )
-from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
-from kaicore.analysis.inquiry.moments import Range, parse_moment, range_of
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.inquiry.replay import cycle_range
-from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
-from kaicore.analysis.projections.answers import DecisionSeries, OccupancySeries, PodRecords, QueueSeries
-from kaicore.analysis.projections.questions import ReadModels
-from kaicore.analysis.shadow import page as shadow
-from kaicore.analysis.shadow.report import ShadowReport
-from kaicore.analysis.simulation import Located
-from kaicore.analysis.simulation.manifest_text import Reading, read_text
-from kaicore.analysis.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup
-from kaicore.analysis.submission.start_forecasts import StartForecasts
-from kaicore.analysis.submission.submissions import Submissions
+from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.hub_answers import DispatchRow, DispatchWhy
+from kaicore.analysis.ask.projections.answers import DecisionSeries, OccupancySeries, PodRecords, QueueSeries
+from kaicore.analysis.ask.projections.questions import ReadModels
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.replay.moments import Range, parse_moment, range_of
+from kaicore.analysis.replay.replay import cycle_range
+from kaicore.analysis.trial.history.comparison import HistoryComparison
+from kaicore.analysis.trial.history.page import page
+from kaicore.analysis.trial.history.patch import HistoryQuestion
+from kaicore.analysis.trial.shadow import page as shadow
+from kaicore.analysis.trial.shadow.report import ShadowReport
+from kaicore.analysis.trial.simulation import Located
+from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
+from kaicore.analysis.trial.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup
+from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
+from kaicore.analysis.trial.submission.submissions import Submissions
 from kaicore.errors import InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import HUB

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
-from kaicore.analysis.inquiry.answers import (
+from kaicore.analysis.ask.answers import (
     ClusterRow,
     ClusterSummary,
     DiffAnswer,
@@ -20,9 +20,9 @@ from kaicore.analysis.inquiry.answers import (
     RowSelection,
     Why,
 )
-from kaicore.analysis.inquiry.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.inquiry.hub_answers import DispatchRow, DispatchWhy
-from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.hub_answers import DispatchRow, DispatchWhy
+from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
 
 from kai_cli.api_requests import LONG_ANSWER_S, ApiUnreachable, request_api
 from kai_cli.current_cluster import clusters_at, look_in
@@ -32,7 +32,7 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class Answers(Protocol):
-    """See `kaicore.analysis.inquiry.queries.Inquiry`, which is one; `at` is a moment, empty for the log's end."""
+    """See `kaicore.analysis.ask.queries.Inquiry`, which is one; `at` is a moment, empty for the log's end."""
 
     async def clusters(self) -> list[ClusterRow]:
         """Return the clusters that have a log."""

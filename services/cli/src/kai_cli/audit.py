@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.inquiry.audit import Audit, audit_answer, audit_log
-from kaicore.analysis.inquiry.log_states import folded
+from kaicore.analysis.replay.audit import Audit, audit_answer, audit_log
+from kaicore.analysis.replay.log_states import folded
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
 from kaicore.ledger.log.audit import verify

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from kaicore.analysis.inquiry.audit_answers import (
+from kaicore.analysis.ask.audits.audit_answers import (
     AgreementCounts,
     DecisionAnswer,
     GroupAudit,

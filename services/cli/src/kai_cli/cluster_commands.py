@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.dispatching.hub_log import HubLog, hub_of
-from kaicore.analysis.inquiry.hub_answers import HubClusterRow
-from kaicore.analysis.inquiry.hub_rows import hub_cluster_rows
-from kaicore.analysis.inquiry.log_states import folded
-from kaicore.analysis.simulation.kubelets import find_kubelets
+from kaicore.analysis.ask.hub_answers import HubClusterRow
+from kaicore.analysis.ask.hub_rows import hub_cluster_rows
+from kaicore.analysis.replay.log_states import folded
+from kaicore.analysis.trial.dispatching.hub_log import HubLog, hub_of
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient

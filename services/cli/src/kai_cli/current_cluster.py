@@ -67,7 +67,7 @@ def clusters_at(source: LogSource, there_are: Sequence[str], *moments: str) -> l
     Raises:
         ConfigurationError: there is no such cluster.
     """
-    # As `kaicore.analysis.inquiry.moments` reads them, which takes a while to import.
+    # As `kaicore.analysis.replay.moments` reads them, which takes a while to import.
     if any(moment.strip().isdigit() for moment in moments):
         return [one_cluster(source, there_are)]
     return source.clusters(there_are)

@@ -18,7 +18,7 @@ import msgspec
 import yaml
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from kaicore.analysis.inquiry.replay import replay_log
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError, LogUnavailable
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient

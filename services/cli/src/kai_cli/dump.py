@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 from cyclopts import Parameter
-from kaicore.analysis.simulation import is_read
+from kaicore.analysis.trial.simulation import is_read
 from kaicore.errors import ApiStatus, ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from kaicore.analysis.inquiry.exports import export_log
-from kaicore.analysis.inquiry.json_spelling import spelled
-from kaicore.analysis.inquiry.moments import Moment, parse_moment, range_of
+from kaicore.analysis.json_spelling import spelled
+from kaicore.analysis.replay.exports import export_log
+from kaicore.analysis.replay.moments import Moment, parse_moment, range_of
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.layout import Header
 from kaicore.ledger.log.files.reader import LogFile

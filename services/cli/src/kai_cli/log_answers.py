@@ -4,8 +4,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kaicore.analysis.inquiry.kept_state import KeptState
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.replay.kept_state import KeptState
 from kaicore.errors import KaiError
 from kaicore.ledger.log.snapshots import take_state
 

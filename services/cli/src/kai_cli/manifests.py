@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kaicore.analysis.simulation import Located
-from kaicore.analysis.simulation.manifest_text import Reading, read_text
+from kaicore.analysis.trial.simulation import Located
+from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.errors import ConfigurationError, InvalidObject
 
 Manifest = dict[str, Any]

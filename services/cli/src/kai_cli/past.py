@@ -6,7 +6,7 @@ from typing import Annotated, Literal, cast, get_args
 
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
-from kaicore.analysis.inquiry.answers import KINDS, ClusterSummary, DiffAnswer, DiffQuestion, RowChange, RowSelection
+from kaicore.analysis.ask.answers import KINDS, ClusterSummary, DiffAnswer, DiffQuestion, RowChange, RowSelection
 from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
 from kaicore.spelling import did_you_mean
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
-from kaicore.analysis.simulation.kubelets import find_kubelets
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.ledger.log.url_errors import check_ports, without_login

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from kaicore.analysis.projections.building import Builder
-from kaicore.analysis.projections.store import ViewStore
+from kaicore.analysis.ask.projections.building import Builder
+from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.hub.hub_state import without_hub

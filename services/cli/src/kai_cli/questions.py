@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
-from kaicore.analysis.inquiry.answers import Listing, RowSelection, Why, inapplicable_filters
+from kaicore.analysis.ask.answers import Listing, RowSelection, Why, inapplicable_filters
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.spelling import did_you_mean
 
@@ -21,7 +21,7 @@ from kai_cli.watching import watch_listings
 from kai_cli.why_page import why_text
 
 if TYPE_CHECKING:
-    from kaicore.analysis.submission.start_forecasts import StartForecasts
+    from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
 WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"])]
@@ -123,8 +123,8 @@ async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: st
 
 def _with_forecasts(answers: Answers) -> "StartForecasts":
     # Folding needs the engine, NumPy and the database's driver.
-    from kaicore.analysis.inquiry.queries import Inquiry  # noqa: PLC0415
-    from kaicore.analysis.submission.start_forecasts import StartForecasts  # noqa: PLC0415
+    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.start_forecasts import StartForecasts  # noqa: PLC0415
 
     assert isinstance(answers, Inquiry)
     return StartForecasts(answers)

@@ -14,10 +14,10 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from kaicore.analysis.dispatching.choices import ChoiceReplay, replay_choices
-from kaicore.analysis.inquiry.audit import replay_answer
-from kaicore.analysis.inquiry.moments import Moment, Range, range_of
-from kaicore.analysis.inquiry.replay import cycle_range, halves, replay_log
+from kaicore.analysis.replay.audit import replay_answer
+from kaicore.analysis.replay.moments import Moment, Range, range_of
+from kaicore.analysis.replay.replay import cycle_range, halves, replay_log
+from kaicore.analysis.trial.dispatching.choices import ChoiceReplay, replay_choices
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.deciding.replay import Difference, ReplayReport, merged

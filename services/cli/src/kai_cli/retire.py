@@ -65,7 +65,7 @@ async def _retire(source: LogSource, month: Month, to: Path | None, *, dry_run: 
 async def _leave_states(log: PostgresLog, month: Month) -> None:
     """Leave each cluster's state at the month's end on its trail: then all that is left can be shown and replayed."""
     # Folding needs the engine and NumPy, which a refusal does not.
-    from kaicore.analysis.inquiry.moments import Moment, position_of, state_at  # noqa: PLC0415
+    from kaicore.analysis.replay.moments import Moment, position_of, state_at  # noqa: PLC0415
     from kaicore.ledger.log.snapshots import folded_hub, restored_hub, take_hub, take_state  # noqa: PLC0415
 
     for cluster in await log.clusters():

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import msgspec
-from kaicore.analysis.shadow.report import ShadowReport, shadow_report
-from kaicore.analysis.simulation.kubelets import find_kubelets
+from kaicore.analysis.trial.shadow.report import ShadowReport, shadow_report
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.hub.hub_state import without_hub
 
@@ -152,7 +152,7 @@ def _rejected(answer: ShadowReport) -> str:
 
 def _write(path: Path, answer: ShadowReport) -> None:
     # Templates take a while to load, and a table needs none.
-    from kaicore.analysis.shadow.page import page  # noqa: PLC0415
+    from kaicore.analysis.trial.shadow.page import page  # noqa: PLC0415
 
     assert answer.trajectory is not None
     try:

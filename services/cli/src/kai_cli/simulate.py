@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.analysis.simulation import Located, Outcome, PodOutcome, read_world, simulate
-from kaicore.analysis.simulation.kubelets import FleetKubelets, find_kubelets
-from kaicore.analysis.simulation.outcome import Phase
+from kaicore.analysis.trial.simulation import Located, Outcome, PodOutcome, read_world, simulate
+from kaicore.analysis.trial.simulation.kubelets import FleetKubelets, find_kubelets
+from kaicore.analysis.trial.simulation.outcome import Phase
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.model.pod import Amounts

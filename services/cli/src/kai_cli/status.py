@@ -8,7 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from kaicore.analysis.inquiry.answers import Answer, ClusterRow
+from kaicore.analysis.ask.answers import Answer, ClusterRow
 from kaicore.errors import ConfigurationError, KaiError
 
 from kai_cli.answers import ApiAnswers

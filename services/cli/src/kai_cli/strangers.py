@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kaicore.analysis.inquiry.answers import (
+from kaicore.analysis.ask.answers import (
     ClusterRow,
     CycleRow,
     GroupRow,

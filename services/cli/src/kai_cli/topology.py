@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
 
 from kai_cli.answers import open_answers

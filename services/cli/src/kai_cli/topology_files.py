@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kaicore.analysis.inquiry.topologies import comes_with_the_node, topologies
-from kaicore.analysis.inquiry.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.ask.topologies import comes_with_the_node, topologies
+from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import node_requests

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import yaml
 from cyclopts import Parameter
-from kaicore.analysis.simulation.manifest_text import Reading, take_in
+from kaicore.analysis.trial.simulation.manifest_text import Reading, take_in
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 import msgspec
-from kaicore.analysis.simulation import Located
-from kaicore.analysis.simulation.admission import admitted_node
-from kaicore.analysis.simulation.manifest_text import Reading
+from kaicore.analysis.trial.simulation import Located
+from kaicore.analysis.trial.simulation.admission import admitted_node
+from kaicore.analysis.trial.simulation.manifest_text import Reading
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.kube.kinds.table import topology_kind
 from kaicore.kube.normalize.node import normalize_node

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kaicore.analysis.inquiry.topology_answers import (
+from kaicore.analysis.ask.topology_answers import (
     DomainAnswer,
     DomainResource,
     LevelAnswer,

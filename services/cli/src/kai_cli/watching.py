@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
-from kaicore.analysis.inquiry.answers import CycleRow, GroupRow, Listing, PodRow, Row, RowSelection
+from kaicore.analysis.ask.answers import CycleRow, GroupRow, Listing, PodRow, Row, RowSelection
 
 from kai_cli.answers import Answers
 from kai_cli.printing import Output, print_data

@@ -3,7 +3,7 @@
 import asyncio
 
 import msgspec
-from kaicore.analysis.inquiry.answers import CalibrationAnswer
+from kaicore.analysis.ask.answers import CalibrationAnswer
 from kaicore.errors import ConfigurationError
 
 from kai_cli.answers import Answers, ApiAnswers, open_answers
@@ -52,8 +52,8 @@ async def _by_api(answers: Answers, cluster: str, *, renew: bool) -> Calibration
 
 async def _by_log(answers: Answers, cluster: str, *, renew: bool) -> CalibrationAnswer:
     # Folding needs the engine, NumPy and the database's driver.
-    from kaicore.analysis.inquiry.queries import Inquiry  # noqa: PLC0415
-    from kaicore.analysis.submission.calibrations import (  # noqa: PLC0415
+    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.calibrations import (  # noqa: PLC0415
         keep_calibration,
         kept_calibration,
         measure_calibration,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.history.comparison import Fares, HistoryComparison, compare_history
-from kaicore.analysis.history.figures import FIGURES, duration_text, signed_duration_text
-from kaicore.analysis.history.patch import HistoryQuestion, PatchText
-from kaicore.analysis.history.results import Waits
-from kaicore.analysis.simulation.kubelets import find_kubelets
+from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
+from kaicore.analysis.trial.history.figures import FIGURES, duration_text, signed_duration_text
+from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
+from kaicore.analysis.trial.history.results import Waits
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.hub.hub_state import without_hub
 
@@ -150,7 +150,7 @@ def _read(path: Path) -> str:
 
 def _write(path: Path, comparison: HistoryComparison) -> None:
     # Templates take a while to load, and a table needs none.
-    from kaicore.analysis.history.page import page  # noqa: PLC0415
+    from kaicore.analysis.trial.history.page import page  # noqa: PLC0415
 
     try:
         path.write_text(page(comparison))

@@ -3,8 +3,8 @@
 import asyncio
 
 import msgspec
-from kaicore.analysis.inquiry.answers import GroupStart
-from kaicore.analysis.submission.answers import StartsAnswer
+from kaicore.analysis.ask.answers import GroupStart
+from kaicore.analysis.trial.submission.answers import StartsAnswer
 from kaicore.errors import UnknownSubject
 
 from kai_cli.answers import Answers, ApiAnswers, open_answers
@@ -71,8 +71,8 @@ async def _by_api(answers: Answers, cluster: str, subject: Subject, at: str) -> 
 
 async def _by_log(answers: Answers, cluster: str, subject: Subject, at: str) -> StartsAnswer:
     # Folding needs the engine, NumPy and the database's driver.
-    from kaicore.analysis.inquiry.queries import Inquiry  # noqa: PLC0415
-    from kaicore.analysis.submission.start_forecasts import StartForecasts  # noqa: PLC0415
+    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.start_forecasts import StartForecasts  # noqa: PLC0415
 
     assert isinstance(answers, Inquiry)
     return await StartForecasts(answers).starts(cluster, subject.kind, subject.namespace, subject.name, at=at)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.analysis.simulation.identities import Located
-from kaicore.analysis.submission.answers import SubmitAnswer, SubmittedGroup, SubmittedPod
+from kaicore.analysis.trial.simulation.identities import Located
+from kaicore.analysis.trial.submission.answers import SubmitAnswer, SubmittedGroup, SubmittedPod
 from kaicore.errors import ConfigurationError
 
 from kai_cli.answers import Answers, ApiAnswers, open_answers
@@ -90,8 +90,8 @@ async def _by_api(answers: Answers, cluster: str, objects: Sequence[Located], at
 
 async def _by_log(answers: Answers, cluster: str, objects: Sequence[Located], at: str) -> SubmitAnswer:
     # Folding needs the engine, NumPy and the database's driver.
-    from kaicore.analysis.inquiry.queries import Inquiry  # noqa: PLC0415
-    from kaicore.analysis.submission.submissions import Submissions  # noqa: PLC0415
+    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.submissions import Submissions  # noqa: PLC0415
 
     assert isinstance(answers, Inquiry)
     return await Submissions(answers).submit(cluster, objects, at=at)

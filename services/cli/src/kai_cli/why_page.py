@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kaicore.analysis.inquiry.answers import Why
-from kaicore.analysis.inquiry.why_answers import (
+from kaicore.analysis.ask.answers import Why
+from kaicore.analysis.life.why_answers import (
     AttemptsAnswer,
     BlockerAnswer,
     NodeScore,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
-from kaicore.analysis.dispatching.trials import QueueSums, TriedDispatch, queue_sums, try_dispatches
-from kaicore.analysis.inquiry.log_states import restored
+from kaicore.analysis.replay.log_states import restored
+from kaicore.analysis.trial.dispatching.trials import QueueSums, TriedDispatch, queue_sums, try_dispatches
 from kaicore.errors import CorruptLog, LogUnavailable, UnfoldableEvent, UnknownEvent
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-from kaicore.analysis.dispatching.hub_log import HubLog
+from kaicore.analysis.trial.dispatching.hub_log import HubLog
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Service, ServiceContext

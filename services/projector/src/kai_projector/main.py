@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from kaicore.analysis.projections.building import Builder, GenerationStore
-from kaicore.analysis.projections.store import Superseded, ViewStore
+from kaicore.analysis.ask.projections.building import Builder, GenerationStore
+from kaicore.analysis.ask.projections.store import Superseded, ViewStore
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event

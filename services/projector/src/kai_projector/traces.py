@@ -18,8 +18,8 @@ from typing import Any
 import aiohttp
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
-from kaicore.analysis.inquiry.log_states import events_of
-from kaicore.analysis.inquiry.traces import as_trace, gang_spans, pod_spans
+from kaicore.analysis.life.traces import as_trace, gang_spans, pod_spans
+from kaicore.analysis.replay.log_states import events_of
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.feed.feed import Retry
 from kaicore.ledger.log.port import EventLog, Filter

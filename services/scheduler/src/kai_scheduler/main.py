@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
-from kaicore.analysis.inquiry.log_states import restored
+from kaicore.analysis.replay.log_states import restored
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.bus.jetstream import NatsBus
 from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore

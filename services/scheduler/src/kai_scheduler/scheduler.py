@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from kaicore.analysis.inquiry.log_states import refolded
+from kaicore.analysis.replay.log_states import refolded
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from kaicore.analysis.inquiry.log_states import restored
+from kaicore.analysis.replay.log_states import restored
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import decode_payload

@@ -9,9 +9,9 @@ from functools import partial
 from urllib.parse import quote, urlencode
 
 from fastapi import HTTPException, Request
-from kaicore.analysis.inquiry.json_spelling import time_text
-from kaicore.analysis.inquiry.moments import parse_moment, position_of
-from kaicore.analysis.inquiry.queries import Inquiry
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.replay.moments import parse_moment, position_of
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.state.cluster_state import ClusterState

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from kaicore.analysis.inquiry.answers import Why
-from kaicore.analysis.inquiry.explanations import why_node
-from kaicore.analysis.inquiry.listing import pod_status
+from kaicore.analysis.ask.answers import Why
+from kaicore.analysis.ask.explanations import why_node
+from kaicore.analysis.ask.listing import pod_status
 from kaicore.errors import UnknownSubject
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, format_amount
 from kaicore.rules.numa.columns import Ints

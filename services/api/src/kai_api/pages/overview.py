@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from kaicore.analysis.inquiry.answers import CycleRow
-from kaicore.analysis.projections.capacity import Gpus, gpu_columns
+from kaicore.analysis.ask.answers import CycleRow
+from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.cluster_state import ClusterState
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 import msgspec
-from kaicore.analysis.inquiry.answers import GroupRow, PodRow, RowSelection, Why
-from kaicore.analysis.inquiry.listing import list_rows
+from kaicore.analysis.ask.answers import GroupRow, PodRow, RowSelection, Why
+from kaicore.analysis.ask.listing import list_rows
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.access.scopes import View
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kaicore.analysis.projections.answers import Decisions
+from kaicore.analysis.ask.projections.answers import Decisions
 from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.state.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.cluster_state import ClusterState

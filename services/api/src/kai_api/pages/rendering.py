@@ -19,7 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from kaicore.analysis.projections.capacity import Gpus
+from kaicore.analysis.ask.projections.capacity import Gpus
 from kaicore.errors import KaiError
 from kaicore.rules.model.quantity import readable_amount
 from starlette.exceptions import HTTPException

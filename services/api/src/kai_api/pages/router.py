@@ -7,13 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
-from kaicore.analysis.inquiry.answers import CycleRow, RowSelection
-from kaicore.analysis.inquiry.cycle_rows import list_cycles
-from kaicore.analysis.inquiry.log_states import events_of
-from kaicore.analysis.inquiry.queries import Inquiry
-from kaicore.analysis.projections.answers import Decisions
-from kaicore.analysis.projections.questions import ReadModels
-from kaicore.analysis.submission.start_forecasts import StartForecasts
+from kaicore.analysis.ask.answers import CycleRow, RowSelection
+from kaicore.analysis.ask.cycle_rows import list_cycles
+from kaicore.analysis.ask.projections.answers import Decisions
+from kaicore.analysis.ask.projections.questions import ReadModels
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.replay.log_states import events_of
+from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.hub.hub_state import without_hub

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kaicore.analysis.inquiry.listing import pod_status
+from kaicore.analysis.ask.listing import pod_status
 from kaicore.rules.deciding.shadow import shadow_shard
 from kaicore.rules.deciding.shadow_notes import shadow_notes
 from kaicore.rules.state.cluster_state import ClusterState

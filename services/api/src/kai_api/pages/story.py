@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kaicore.analysis.inquiry.answers import Why
+from kaicore.analysis.ask.answers import Why
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event

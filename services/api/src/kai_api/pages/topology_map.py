@@ -8,9 +8,9 @@ Idle segments: how many groups of whole nodes could start at once, by size and b
 from dataclasses import dataclass
 
 import numpy as np
-from kaicore.analysis.inquiry.topologies import topologies_of
-from kaicore.analysis.inquiry.topology_answers import DomainAnswer, TopologyQuestion
-from kaicore.analysis.projections.capacity import GpuColumns, Gpus, gpu_columns
+from kaicore.analysis.ask.projections.capacity import GpuColumns, Gpus, gpu_columns
+from kaicore.analysis.ask.topologies import topologies_of
+from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologyQuestion
 from kaicore.errors import UnknownSubject
 from kaicore.rules.numa.columns import Ints
 from kaicore.rules.state.cluster_state import ClusterState

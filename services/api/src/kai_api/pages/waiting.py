@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kaicore.analysis.inquiry.listing import pod_message, pod_status
+from kaicore.analysis.ask.listing import pod_message, pod_status
 from kaicore.rules.deciding.shadow_notes import shadow_notes
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.groups.membership import POD

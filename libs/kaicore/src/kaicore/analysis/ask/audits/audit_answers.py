@@ -1,0 +1,291 @@
+"""Answers of `kai audit placements`, `kai audit node` and `kai audit group` as data."""
+
+from kaicore.analysis.ask.answers import Answer
+
+
+class Span(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """Which part of a log is asked about; both are moments (`kaicore.analysis.replay.moments.parse_moment`).
+
+    Attributes:
+        since: a position or a time, of the first event that counts; empty for the log's beginning.
+        until: of the last one; empty for the log's end.
+    """
+
+    since: str = ""
+    until: str = ""
+
+
+class SpanAnswer(Answer, frozen=True, kw_only=True):
+    """Which part of a log was looked at.
+
+    Attributes:
+        first, last: positions of its first and last event.
+        from_time, to_time: when these were recorded.
+        retired: the last position that has left the log with an old month; 0 where none has.
+    """
+
+    first: int
+    last: int
+    from_time: str
+    to_time: str
+    retired: int = 0
+
+
+class AgreementCounts(Answer, frozen=True, kw_only=True):
+    """How placements that were predicted compare with what was observed.
+
+    Attributes:
+        predicted: decisions of the part with a prediction of zones; all but `rejected` counts at their time.
+        observed: those of which the pod was observed, up to the part's end, and the observation believed.
+        exact, same_zones, different: of the observed, by how they compare (`kaicore.rules.state.agreement`).
+        rejected: pods that a kubelet refused.
+    """
+
+    predicted: int = 0
+    observed: int = 0
+    exact: int = 0
+    same_zones: int = 0
+    different: int = 0
+    rejected: int = 0
+
+
+class MissRow(Answer, frozen=True, kw_only=True):
+    """Predictions that kubelets did not follow, for one cause.
+
+    Attributes:
+        policy: of the kubelet's Topology Manager.
+        cause: `zones`, `amounts`, what explains it (`ReleasedEarlier`, `HalfRead`, `OldestFirst`,
+            `NotObservedYet`), or the reason with which the kubelet rejected a pod.
+        explained: whether the cause says that nothing is wrong with the model of that kubelet.
+    """
+
+    node: str
+    policy: str
+    cause: str
+    count: int
+    explained: bool
+
+
+class NodeAgreement(Answer, frozen=True, kw_only=True):
+    """A node's predictions and observations.
+
+    Attributes:
+        policy: of its Topology Manager, at the end of the span; empty where it has no zones or is gone.
+        last_observed: when something was last observed there; empty for never in the span.
+        unobserved: pods that run on its zones, and that no exporter has observed for longer than it should take.
+        unobserved_since: since when the first of them runs; empty for none.
+        unexplained: misses without an explanation.
+    """
+
+    node: str
+    policy: str
+    counts: AgreementCounts
+    last_observed: str = ""
+    unobserved: int = 0
+    unobserved_since: str = ""
+    unexplained: int = 0
+
+    @property
+    def silent(self) -> bool:
+        """Whether its exporter does not report what runs there."""
+        return self.unobserved > 0
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether its kubelet contradicts predictions for no known cause."""
+        return self.unexplained > 0
+
+
+class PolicyAgreement(Answer, frozen=True, kw_only=True):
+    """The same of all nodes of one policy."""
+
+    policy: str
+    counts: AgreementCounts
+
+
+class HourAgreement(Answer, frozen=True, kw_only=True):
+    """The same of an hour; predictions and rejections count when they were recorded, observations likewise."""
+
+    hour: str
+    counts: AgreementCounts
+
+
+class PlacementAudit(Answer, frozen=True, kw_only=True):
+    """Predicted placements against observed ones.
+
+    Attributes:
+        misses: by node, policy and cause.
+        open_misses: misses at the end of the span whose cause is not known yet.
+        silent: names of the nodes whose exporter does not report what runs there.
+        disagreeing: names of the nodes whose kubelet contradicts predictions for no known cause.
+    """
+
+    cluster: str
+    span: SpanAnswer
+    counts: AgreementCounts
+    nodes: list[NodeAgreement]
+    policies: list[PolicyAgreement]
+    misses: list[MissRow]
+    hours: list[HourAgreement]
+    open_misses: int
+    silent: list[str]
+    disagreeing: list[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every exporter reports, and no kubelet disagrees."""
+        return not self.silent and not self.disagreeing
+
+
+class DecisionAnswer(Answer, frozen=True, kw_only=True):
+    """The decision that something came from.
+
+    Attributes:
+        position, id: of the event that records it.
+        cycle: the cycle's id; empty where no cycle of ours decided it.
+        actor: who appended it.
+        cycle_position: of the event that records the cycle; 0 where that is not in the log any more.
+        input_position: up to which the cycle knew the log.
+        config: digest of the configuration.
+        engine: version of the rules.
+    """
+
+    position: int
+    recorded_at: str
+    id: str
+    cycle: str = ""
+    actor: str = ""
+    cycle_position: int = 0
+    input_position: int = 0
+    config: str = ""
+    engine: str = ""
+
+
+class ZoneRecord(Answer, frozen=True, kw_only=True):
+    """What a pod was known to hold from one event on.
+
+    Attributes:
+        provenance: `predicted` or `observed`; `unknown` where nothing tells of its zones.
+        zones: amounts by resource, by zone; zones that hold something together are joined by `+`.
+        agreement: how an observation compares with the prediction; empty where there was none.
+    """
+
+    position: int
+    recorded_at: str
+    provenance: str
+    zones: dict[str, dict[str, str]]
+    agreement: str = ""
+
+
+class HoldingAnswer(Answer, frozen=True, kw_only=True):
+    """A pod that held a node, from when to when.
+
+    Attributes:
+        since: position of the event from which on it was accounted to hold the node.
+        until: position of the event that ended that; 0 where it still holds it at the end of the span.
+        ended: how: `Succeeded`, `Failed`, `deleted`, `BindFailed: …`, `placed on …`, a rejection's reason; empty while
+            it holds.
+        decided: the decision to place it; None where another scheduler, or a person, did.
+        records: what it was known to hold, in order.
+    """
+
+    uid: str
+    pod: str
+    since: int
+    since_time: str
+    until: int
+    until_time: str
+    ended: str
+    decided: DecisionAnswer | None
+    records: list[ZoneRecord]
+
+
+class RejectionAnswer(Answer, frozen=True, kw_only=True):
+    """A pod that a node's kubelet refused."""
+
+    position: int
+    recorded_at: str
+    uid: str
+    pod: str
+    reason: str
+    message: str
+    decided: DecisionAnswer | None
+
+
+class KnowledgeGap(Answer, frozen=True, kw_only=True):
+    """A time in which no record said what a pod held of the node's zones.
+
+    Attributes:
+        until: position of the event that said it; 0 where none has.
+    """
+
+    uid: str
+    pod: str
+    since: int
+    since_time: str
+    until: int
+    until_time: str
+
+
+class NodeAudit(Answer, frozen=True, kw_only=True):
+    """Everything that held a node.
+
+    Attributes:
+        holdings: in the order in which pods came.
+        gaps: what was not known of them.
+    """
+
+    cluster: str
+    node: str
+    span: SpanAnswer
+    holdings: list[HoldingAnswer]
+    rejections: list[RejectionAnswer]
+    gaps: list[KnowledgeGap]
+
+
+class GroupEvent(Answer, frozen=True, kw_only=True):
+    """A decision about a group's pods, or what became of one.
+
+    Attributes:
+        what: the event's type.
+        node: which it is about; empty for none.
+        reason: of an eviction, a failure, a rejection; empty where there is none.
+        preemptor: of an eviction: key of the group that it makes way for.
+        text: in words.
+        decided: who decided it, with which rules; None for what is no decision.
+    """
+
+    position: int
+    recorded_at: str
+    what: str
+    uid: str
+    pod: str
+    node: str
+    reason: str = ""
+    preemptor: str = ""
+    text: str = ""
+    decided: DecisionAnswer | None = None
+
+
+class GroupAudit(Answer, frozen=True, kw_only=True):
+    """What was decided about a group, and by whom.
+
+    Attributes:
+        group: its key.
+        queue: that paid for it, as of when it was last seen.
+        events: decisions about its pods and their outcomes, in order.
+        evicted_for_it: evictions of other groups' pods to make way for it, in order.
+        configs, engines: digests of the configurations and versions of the rules by which it was decided on.
+    """
+
+    cluster: str
+    group: str
+    queue: str
+    priority: int
+    preemptible: bool
+    span: SpanAnswer
+    pods: list[str]
+    events: list[GroupEvent]
+    evicted_for_it: list[GroupEvent]
+    configs: list[str]
+    engines: list[str]

@@ -1,0 +1,263 @@
+"""Audit of a node: every pod that held it, when, how much of which zone, and by which decision.
+
+The node's stream lists the pods that were charged to it; each pod's stream has the rest. Only the state at the
+beginning is folded, and only where that is not the log's beginning.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from kaicore.analysis.ask.audits.audit_answers import (
+    DecisionAnswer,
+    HoldingAnswer,
+    KnowledgeGap,
+    NodeAudit,
+    RejectionAnswer,
+    SpanAnswer,
+    ZoneRecord,
+)
+from kaicore.analysis.ask.audits.audit_placements import StateAt
+from kaicore.analysis.ask.audits.spans import CycleBook, decision
+from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.replay.log_states import events_of
+from kaicore.errors import UnknownSubject
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import (
+    BindFailed,
+    NodeCharged,
+    PlacementObserved,
+    PodDeleted,
+    PodObserved,
+    PodPlaced,
+    PodRejected,
+)
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import QosClass
+from kaicore.rules.model.quantity import exact_amount
+from kaicore.rules.state.agreement import compare
+from kaicore.spelling import did_you_mean
+
+#: Streams that are read at once.
+_STREAMS = 200
+
+
+@dataclass(slots=True)
+class _Holding:
+    """A pod's time on the node, as far as its stream has been read."""
+
+    since: Event
+    decided: Event | None
+    predicted: Placement | None = None
+    records: list[ZoneRecord] = field(default_factory=list)
+    until: Event | None = None
+    ended: str = ""
+    #: Whether the kubelet may have bound something of it to zones.
+    bound: bool = True
+
+
+@dataclass(slots=True)
+class _PodStory:
+    """What a pod's stream says of one node."""
+
+    node: str
+    uid: str
+    name: str = ""
+    holdings: list[_Holding] = field(default_factory=list)
+    rejections: list[tuple[Event, PodRejected, Event | None]] = field(default_factory=list)
+
+    def take(self, event: Event) -> None:
+        """Take the next event of the stream."""
+        payload = decode_payload(event)
+        open_ = self.holdings[-1] if self.holdings and self.holdings[-1].until is None else None
+        match payload:
+            case PodPlaced(node=self.node):
+                self._begin(event, payload)
+            case PodPlaced() if open_ is not None:
+                self._end(open_, event, f"placed on {payload.node}")
+            case PodObserved():
+                self._observed(event, payload, open_)
+            case PlacementObserved(node=self.node):
+                self._record(event, payload.placement)
+            case PodRejected(node=self.node):
+                self.name = f"{payload.namespace}/{payload.name}"
+                decided = self.holdings[-1].decided if self.holdings else None
+                self.rejections.append((event, payload, decided))
+                if open_ is not None:
+                    self._end(open_, event, payload.reason)
+                elif self.holdings and self.holdings[-1].ended == "Failed":
+                    self.holdings[-1].ended = payload.reason
+            case BindFailed(node=self.node) if open_ is not None:
+                self._end(open_, event, f"BindFailed: {payload.reason}")
+            case PodDeleted() if open_ is not None:
+                self._end(open_, event, "deleted")
+            case _:
+                pass
+
+    def _begin(self, event: Event, placed: PodPlaced) -> None:
+        self.name = f"{placed.namespace}/{placed.name}"
+        holding = _Holding(event, event, placed.placement)
+        # What is decided here says so where nothing of the pod is bound to a zone.
+        holding.bound = placed.placement is not None and bool(placed.placement.containers)
+        if placed.placement is not None:
+            holding.records.append(_record(event, placed.placement))
+        self.holdings.append(holding)
+
+    def _observed(self, event: Event, payload: PodObserved, open_: _Holding | None) -> None:
+        pod = payload.pod
+        self.name = pod.subject
+        if pod.finished:
+            if open_ is not None:
+                self._end(open_, event, pod.phase)
+        elif pod.node_name == self.node and open_ is None:
+            # Another scheduler, or a person, put it there.
+            unbound = pod.qos is not QosClass.GUARANTEED and not _devices(payload)
+            self.holdings.append(_Holding(event, None, bound=not unbound))
+
+    def _record(self, event: Event, placement: Placement) -> None:
+        if self.holdings:
+            self.holdings[-1].records.append(_record(event, placement, self.holdings[-1].predicted))
+
+    def _end(self, holding: _Holding, event: Event, how: str) -> None:
+        holding.until, holding.ended = event, how
+
+
+async def audit_node(log: EventLog, cluster: str, node: str, span: SpanAnswer, *, state_at: StateAt) -> NodeAudit:
+    """Return everything that held a node in a part of a log.
+
+    Args:
+        log: the log.
+        cluster: the name of the cluster.
+        node: the node's name.
+        span: which part of it.
+        state_at: returns the state at a position.
+
+    Raises:
+        UnknownSubject: the log has never heard of the node.
+    """
+    uids = [uid async for uid in _charged(log, cluster, node, span, state_at)]
+    stories: list[_PodStory] = []
+    for start in range(0, len(uids), _STREAMS):
+        some = {f"pod/{uid}": _PodStory(node, uid) for uid in uids[start : start + _STREAMS]}
+        async for event in events_of(log, cluster, upto=span.last, where=Filter(streams=tuple(some))):
+            some[event.stream].take(event)
+        stories += some.values()
+    cycles = CycleBook(log, cluster)
+    holdings = sorted(
+        (
+            (story, holding)
+            for story in stories
+            for holding in story.holdings
+            if holding.until is None or holding.until.position >= span.first
+        ),
+        key=lambda one: (one[1].since.position, one[0].uid),
+    )
+    rejections = [one for story in stories for one in story.rejections if one[0].position >= span.first]
+    decided = [holding.decided for _, holding in holdings] + [one[2] for one in rejections]
+    await cycles.look_up({event.correlation: event.position for event in decided if event is not None})
+    return NodeAudit(
+        cluster=cluster,
+        node=node,
+        span=span,
+        holdings=[_holding(story, holding, cycles) for story, holding in holdings],
+        rejections=[_rejection(*one, cycles) for one in sorted(rejections, key=lambda one: one[0].position)],
+        gaps=[gap for story, holding in holdings for gap in _gaps(story, holding)],
+    )
+
+
+async def _charged(log: EventLog, cluster: str, node: str, span: SpanAnswer, state_at: StateAt) -> AsyncIterator[str]:
+    """Yield the uids of the pods that a node was ever charged with in a part of a log."""
+    named: dict[str, None] = {}
+    if span.first > 1:
+        state = await state_at(span.first - 1)
+        named = {entry.pod.uid: None for entry in state.charges.held_on(node)}
+        heard = node in state.columns.rows
+    else:
+        heard = False
+    where = Filter(streams=(f"node/{node}",))
+    async for event in events_of(log, cluster, after=span.first - 1, upto=span.last, where=where):
+        heard = True
+        payload = decode_payload(event)
+        if isinstance(payload, NodeCharged):
+            named.update(dict.fromkeys(payload.pods))
+    if not heard:
+        close = did_you_mean(node, (await state_at(span.last)).columns.rows)
+        raise UnknownSubject(f"cluster {cluster}: the log knows of no node {node}{close}")
+    for uid in named:
+        yield uid
+
+
+def _devices(payload: PodObserved) -> bool:
+    """Whether a pod asks for devices, which a kubelet binds to zones whatever its quality of service is."""
+    names = {name for container in payload.pod.containers for name in container.requests}
+    return any("/" in name for name in names)
+
+
+def _record(event: Event, placement: Placement, predicted: Placement | None = None) -> ZoneRecord:
+    zones: dict[str, dict[str, str]] = {}
+    for zone in placement.zone_amounts():
+        zones[zone.zone] = {name: exact_amount(name, amount) for name, amount in zone.amount.items()}
+    for container in placement.containers:
+        for span in container.spans:
+            amounts = {name: exact_amount(name, amount) for name, amount in sorted(span.amount.items())}
+            zones.setdefault("+".join(span.zones), {}).update(amounts)
+    return ZoneRecord(
+        position=event.position,
+        recorded_at=time_text(event.recorded_at),
+        provenance=str(placement.provenance.value),
+        zones=zones,
+        agreement="" if predicted is None else str(compare(predicted, placement).value),
+    )
+
+
+def _holding(story: _PodStory, holding: _Holding, cycles: CycleBook) -> HoldingAnswer:
+    until = holding.until
+    return HoldingAnswer(
+        uid=story.uid,
+        pod=story.name,
+        since=holding.since.position,
+        since_time=time_text(holding.since.recorded_at),
+        until=0 if until is None else until.position,
+        until_time="" if until is None else time_text(until.recorded_at),
+        ended=holding.ended,
+        decided=None if holding.decided is None else cycles.of(decision(holding.decided)),
+        records=holding.records,
+    )
+
+
+def _rejection(event: Event, rejected: PodRejected, decided: Event | None, cycles: CycleBook) -> RejectionAnswer:
+    return RejectionAnswer(
+        position=event.position,
+        recorded_at=time_text(event.recorded_at),
+        uid=rejected.uid,
+        pod=f"{rejected.namespace}/{rejected.name}",
+        reason=rejected.reason,
+        message=rejected.message,
+        decided=_decided(decided, cycles),
+    )
+
+
+def _decided(event: Event | None, cycles: CycleBook) -> DecisionAnswer | None:
+    return None if event is None else cycles.of(decision(event))
+
+
+def _gaps(story: _PodStory, holding: _Holding) -> Sequence[KnowledgeGap]:
+    """Return the time in which no record said what a pod held: from its coming to its first record, or to its end."""
+    first = holding.records[0] if holding.records else None
+    if not holding.bound or (first is not None and first.position == holding.since.position):
+        return ()
+    until = holding.until
+    end = (0, "") if until is None else (until.position, time_text(until.recorded_at))
+    if first is not None:
+        end = (first.position, first.recorded_at)
+    return (
+        KnowledgeGap(
+            uid=story.uid,
+            pod=story.name,
+            since=holding.since.position,
+            since_time=time_text(holding.since.recorded_at),
+            until=end[0],
+            until_time=end[1],
+        ),
+    )

@@ -1,0 +1,210 @@
+"""The pods of a question, the pods that start together with them, and the node rules that keep them waiting."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
+from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.why import pending_reasons
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.node_filter import NodeFilter
+from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter, OwnPolicyFilter
+from kaicore.rules.engine.explain.remedies import Remedies, Remedy
+from kaicore.rules.engine.gang_planner import members_of
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.placer import Placer
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.session import Session
+from kaicore.rules.events.payloads import NodeObserved, PodObserved
+from kaicore.rules.model.node import Node
+from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.numa.columns import Ints
+from kaicore.rules.queues.resources import counted
+from kaicore.rules.reasons.base import NodeReason
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObstacles:
+    """What keeps a pod off a node.
+
+    Attributes:
+        row: the node's.
+        reasons: one for each filter that it fails, in the order of the filters.
+    """
+
+    row: int
+    reasons: tuple[NodeReason, ...]
+
+
+class Asked:
+    """A waiting pod, with the pods that it starts with."""
+
+    def __init__(self, state: ClusterState, config: EngineConfig, entry: PodEntry) -> None:
+        """Args:
+        state: not changed, and not to be changed while this is asked.
+        config: the shard's settings.
+        entry: the pod; it waits.
+        """
+        self.state = state
+        self.config = config
+        self.entry = entry
+        self.pod = entry.pod
+
+    @cached_property
+    def reasons(self) -> list[Reason]:
+        """Why it waits, as last recorded."""
+        return pending_reasons(self.entry, self.state)
+
+    @cached_property
+    def fellows(self) -> list[PodEntry]:
+        """The waiting pods of its group, itself included, by name."""
+        uids = self.state.group_table.pods_of(self.entry.group)
+        entries = [self.state.pods[uid] for uid in uids if uid in self.state.waiting]
+        others = [one for one in entries if one is not self.entry]
+        return sorted([self.entry, *others], key=lambda one: (one.pod.namespace, one.pod.name, one.pod.uid))
+
+    @cached_property
+    def alike(self) -> list[PodEntry]:
+        """Those of its class and set: of one template, so that one edit changes all of them."""
+        return [
+            one for one in self.fellows if (one.class_key, one.pod_set) == (self.entry.class_key, self.entry.pod_set)
+        ]
+
+    @cached_property
+    def session(self) -> Session:
+        """A cycle on the state as it is, in which nothing is decided."""
+        session = Session(cycle_input(self.state, self.config, now=self.state.recorded_at), self.config)
+        session.reservations.restore()
+        return session
+
+    @cached_property
+    def remedies(self) -> Remedies:
+        """When groups would fit, worked out on another copy of the nodes."""
+        return Remedies(cycle_input(self.state, self.config, now=self.state.recorded_at), self.config)
+
+    @cached_property
+    def remedy(self) -> Remedy:
+        """When the pod's group would fit."""
+        return self.remedies.of(self.entry.group)
+
+    @property
+    def columns(self) -> NodeColumns:
+        """The nodes as they are."""
+        return self.session.nodes.columns
+
+    @property
+    def placer(self) -> Placer:
+        """Puts pods on the nodes as they are."""
+        return self.session.nodes.now
+
+    @cached_property
+    def pod_class(self) -> PodClass:
+        """The class as which it is decided on."""
+        return self.state.class_of(self.entry)
+
+    @cached_property
+    def requests(self) -> Amounts:
+        """What it takes of a node."""
+        return self.pod_class.requests
+
+    @cached_property
+    def total(self) -> Amounts:
+        """What all that must start together requests, as queues count it."""
+        pending = self.session.pending_groups.get(self.entry.group)
+        steps = [] if pending is None else self.session.gangs.joint_steps(pending)[0]
+        return counted(self.session.pods.requests_of(members_of(steps) or [self.entry]))
+
+    @cached_property
+    def obstacles(self) -> list[NodeObstacles]:
+        """What keeps it off each node, of those with the fewest obstacles first, then by name."""
+        rows = sorted_rows(self.columns, np.flatnonzero(self.columns.present))
+        failed: dict[int, list[NodeFilter]] = {row: [] for row in rows.tolist()}
+        for one in self.placer.feasible_nodes(self.pod_class).filters.in_order():
+            if isinstance(one, AdmissionFilter | OwnPolicyFilter):
+                # These ask kubelets' rules node by node.
+                rows = np.array(sorted(rows.tolist(), key=lambda row: len(failed[row]))[:_MOST_NODES], np.int64)
+            for row in rows[one.failing(rows)].tolist() if len(rows) else ():
+                failed[row].append(one)
+        few = sorted(rows.tolist(), key=lambda row: len(failed[row]))[:_MOST_NODES]
+        return [
+            NodeObstacles(row, tuple(reason for one in failed[row] for reason in one.reasons(np.array([row]))))
+            for row in few
+        ]
+
+    def free(self, row: int) -> Amounts:
+        """Return what a node has free of what the pod asks for; negative where more is in use than there is."""
+        columns = self.columns
+        places = {name: columns.resources[name] for name, amount in self.requests.items() if amount}
+        return {name: int(columns.allocatable[row, place] - columns.used[row, place]) for name, place in places.items()}
+
+    def has_some(self, row: int) -> bool:
+        """Tell whether a node has, free or not, something of each resource that the pod asks for."""
+        columns = self.columns
+        return all(
+            columns.allocatable[row, columns.resources[name]] > 0 for name, amount in self.requests.items() if amount
+        )
+
+    def missing(self, row: int) -> Amounts:
+        """Return what a node lacks of what the pod asks for, resources of which it has enough left out."""
+        return {
+            name: self.requests[name] - max(have, 0)
+            for name, have in self.free(row).items()
+            if have < self.requests[name]
+        }
+
+    def node(self, row: int) -> Node:
+        """Return the node of a row."""
+        node = self.state.columns.facts[row]
+        assert node is not None
+        return node
+
+    def edit_nodes(self, kind: str, message: str, pairs: Sequence[tuple[Node, Node]], **more: object) -> Amendment:
+        """Return that nodes are changed.
+
+        Args:
+            kind: see `Amendment`; so is what follows.
+            message: see there.
+            pairs: nodes as they are, each with what it is to become.
+            more: further fields.
+        """
+        return Amendment(
+            kind,
+            message,
+            Effort.TEND_NODE,
+            facts=[NodeObserved(after) for _, after in pairs],
+            undo=[NodeObserved(before) for before, _ in pairs],
+            place=", ".join(after.name for _, after in pairs),
+            **more,  # type: ignore[arg-type]
+        )
+
+    def edit_pods(self, kind: str, message: str, edit: Callable[[Pod], Pod], **more: object) -> Amendment:
+        """Return that the pods alike are changed; for the other arguments see `Amendment`."""
+        pods = [one.pod for one in self.alike]
+        return Amendment(
+            kind,
+            message,
+            Effort.EDIT_WORK,
+            facts=[PodObserved(edit(pod)) for pod in pods],
+            undo=[PodObserved(pod) for pod in pods],
+            place=self.pod.subject,
+            **more,  # type: ignore[arg-type]
+        )
+
+
+#: Of so many nodes the obstacles are shown.
+_MOST_NODES = 200
+
+edited = msgspec.structs.replace
+
+
+def sorted_rows(columns: NodeColumns, rows: Ints) -> Ints:
+    """Return rows by the names of their nodes."""
+    ordered: Ints = rows[np.argsort(columns.name_order()[rows], kind="stable")]
+    return ordered

@@ -1,0 +1,111 @@
+"""Details that a recorded reason leaves out: the requested amount, the object concerned, the closest node.
+
+A reason is recorded once for thousands of pods, so it cannot name what differs from pod to pod. The details are added
+when one pod is asked about.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from kaicore.analysis.ask.counterfactuals.asked import Asked
+from kaicore.rules.deciding.cycle_input import retry_at
+from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.model.pod_rules import PodTerm
+from kaicore.rules.model.quantity import PODS
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.reasons.base import CodedReason, NodeReason, named_amount, time_text
+from kaicore.rules.reasons.group import GangDoesNotFit, GangIncomplete, WaitsAfterFailedBinds
+from kaicore.rules.reasons.node import (
+    HistoryIncomplete,
+    InsufficientResource,
+    NodeAffinityMismatch,
+    NodeSelectorMismatch,
+    NodeTooSmall,
+    NoNodes,
+)
+from kaicore.rules.reasons.numa import NumaNeverFits, NumaZoneShort
+from kaicore.rules.reasons.pods_nearby import PodAffinity, PodAntiAffinity
+from kaicore.rules.reasons.queue import BoundReason
+from kaicore.rules.reasons.reason import Reason
+
+#: These say themselves how much is asked for.
+_WITH_AMOUNT = (NodeTooSmall, InsufficientResource, NumaNeverFits, NumaZoneShort, BoundReason)
+#: Reasons of a group as a whole, whose own sentence does not name it.
+_OF_GROUP = (GangIncomplete, GangDoesNotFit)
+
+
+def details(asked: Asked, reason: Reason) -> list[str]:
+    """Return what a reason itself does not say: resource, amount, object and place, as far as they are lacking."""
+    return list(_details(asked, reason))
+
+
+def asks_for(requests: Amounts) -> str:
+    """Write what a pod asks for."""
+    return ", ".join(named_amount(name, amount) for name, amount in sorted(requests.items()) if amount and name != PODS)
+
+
+def _details(asked: Asked, reason: Reason) -> Iterator[str]:
+    pod = asked.pod
+    if isinstance(reason, _OF_GROUP):
+        yield f"the group is {display_key(asked.entry.group)}"
+    yield from _wanted_of_nodes(pod, reason)
+    if isinstance(reason, WaitsAfterFailedBinds):
+        yield f"until {time_text(max(retry_at(one, asked.config) for one in asked.fellows))}"
+    if isinstance(reason, HistoryIncomplete):
+        row = asked.state.columns.rows.get(reason.example)
+        unseen = [one.pod.subject for one in asked.state.charges.held_on(reason.example) if one.unrecorded]
+        if row is not None and unseen:
+            yield f"not observed there: {', '.join(unseen[:_MOST_NAMES])}"
+    if not isinstance(reason, _WITH_AMOUNT):
+        yield f"{pod.subject} asks for {asks_for(asked.requests) or 'nothing'}"
+    if _lacks_place(reason) and (closest := _closest(asked)):
+        yield closest
+
+
+#: Names that are shown of several.
+_MOST_NAMES = 3
+
+
+def _wanted_of_nodes(pod: Pod, reason: Reason) -> Iterator[str]:
+    """Yield what the pod asks of nodes or of pods near it, where a reason is about that."""
+    match reason:
+        case NodeSelectorMismatch():
+            yield "nodeSelector " + ", ".join(f"{key}={value}" for key, value in sorted(pod.node_selector.items()))
+        case NodeAffinityMismatch():
+            yield "node affinity " + " or ".join(_requirements(term) for term in pod.node_affinity)
+        case PodAffinity() if pod.rules is not None:
+            yield "pod affinity to " + _terms(pod.rules.affinity)
+        case PodAntiAffinity() if pod.rules is not None:
+            yield "pod anti-affinity to " + _terms(pod.rules.anti_affinity)
+        case _:
+            pass
+
+
+def _terms(terms: Sequence[PodTerm]) -> str:
+    parts = []
+    for term in terms:
+        labels = _requirements(term.selector.labels or ()) or "any pod"
+        where = f" in namespace {', '.join(term.selector.namespaces)}" if term.selector.namespaces else ""
+        parts.append(f"{labels}{where}")
+    return " and ".join(parts)
+
+
+def _requirements(requirements: Sequence[Requirement]) -> str:
+    return ", ".join(f"{one.key} {one.operator} {'|'.join(one.values)}".strip() for one in requirements)
+
+
+def _lacks_place(reason: CodedReason) -> bool:
+    """Tell whether a reason that other nodes would remove names none, nor anything else."""
+    if isinstance(reason, NodeReason | NoNodes):
+        return False
+    return reason.of_nodes and not (reason.named_example and reason.affected_nodes)
+
+
+def _closest(asked: Asked) -> str:
+    if not asked.obstacles:
+        return ""
+    first = asked.obstacles[0]
+    name = asked.columns.names[first.row]
+    if not first.reasons:
+        return f"node {name} could take one of its pods"
+    return f"the closest node is {name}: {first.reasons[0]}"

@@ -1,0 +1,302 @@
+"""Changes that make room: smaller requests, waiting, the end or the eviction of other work, more nodes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
+from kaicore.analysis.ask.counterfactuals.asked import Asked, edited
+from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, source_of
+from kaicore.rules.engine.explain.smaller_pods import with_at_most
+from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.events.payloads import (
+    NodeDeleted,
+    NodeObserved,
+    Payload,
+    PodDeleted,
+    PodDisruptionBudgetDeleted,
+    PodDisruptionBudgetObserved,
+    PodObserved,
+    TopologyDeleted,
+    TopologyObserved,
+)
+from kaicore.rules.model.network_topology import HOSTNAME
+from kaicore.rules.model.node import Node
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.quantity import PODS, format_amount
+from kaicore.rules.reasons.base import named_amount, plural
+from kaicore.rules.reasons.eviction import (
+    MovedLately,
+    PreemptionDelayNotElapsed,
+    ProtectedByDisruptionBudget,
+    UnderSeveralDisruptionBudgets,
+    WithinMinimumRuntime,
+)
+from kaicore.rules.reasons.node import RejectedByKubelet
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
+from kaicore.rules.state.pod_entry import PodEntry
+
+#: Kinds of nodes of which one more is tried, priorities that are tried, and nodes whose kubelet has refused such pods.
+_MOST_KINDS, _MOST_PRIORITIES, _MOST_NODES = 4, 3, 2
+#: Pods that are named of several.
+_MOST_NAMES = 3
+#: Nodes that are added at once, at most.
+_MOST_ADDED = 64
+
+
+def room_amendments(asked: Asked) -> Iterator[Amendment]:
+    """Yield what makes room, or has it made."""
+    for reason in asked.reasons:
+        yield from _of_reason(asked, reason)
+    for reason in asked.remedy.reasons:
+        match reason:
+            case FitsIf():
+                yield _smaller(asked, reason)
+            case FitsAfter():
+                yield _after(asked, reason)
+            case _:
+                pass
+    yield from _higher_priority(asked)
+    yield from _after_rejection(asked)
+    yield from _cleared(asked)
+    yield from _more_nodes(asked)
+
+
+# Asking for less, and waiting.
+
+
+def _smaller(asked: Asked, reason: FitsIf) -> Amendment:
+    pairs = []
+    for one in asked.fellows:
+        smaller = with_at_most(one.pod, reason.resource, reason.most)
+        if smaller is not None and smaller is not one.pod:
+            pairs.append((one.pod, smaller))
+    now = asked.requests.get(reason.resource, 0)
+    most, each = named_amount(reason.resource, reason.most), " per pod" if len(pairs) > 1 else ""
+    words = f"request at most {most}{each} instead of {format_amount(reason.resource, now)} in {asked.pod.subject}"
+    return Amendment(
+        "request-less",
+        words,
+        Effort.EDIT_WORK,
+        facts=[PodObserved(after) for _, after in pairs],
+        undo=[PodObserved(before) for before, _ in pairs],
+        resource=reason.resource,
+        amount=reason.most,
+        place=asked.pod.subject,
+    )
+
+
+def _of_reason(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+    match reason:
+        case PreemptionDelayNotElapsed(until=until):
+            yield _waiting(asked, "wait: then it may have others evicted", until)
+        case WithinMinimumRuntime(until=until):
+            words = f"wait: then the minimum runtime of {plural(reason.pods, 'pod')} begins to end"
+            yield _waiting(asked, words, until)
+        case MovedLately(until=until):
+            words = f"wait: then pods that were moved lately may be moved again, such as {reason.example_pod}"
+            yield _waiting(asked, words, until)
+        case ProtectedByDisruptionBudget():
+            words = f"let PodDisruptionBudget {reason.budget} allow {plural(reason.pods, 'disruption')}"
+            yield from _budgets(asked, [reason.budget], words, allowed=reason.pods)
+        case UnderSeveralDisruptionBudgets():
+            first, *others = reason.budgets.split(", ")
+            words = f"delete PodDisruptionBudget {', '.join(others)}, so that only {first} protects these pods"
+            yield from _budgets(asked, others, words, allowed=None)
+        case _:
+            pass
+
+
+def _waiting(asked: Asked, words: str, until: int) -> Amendment:
+    return Amendment("wait", words, Effort.WAIT, until=until, place=asked.pod.subject, evicts=True)
+
+
+def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | None) -> Iterator[Amendment]:
+    """Yield that budgets allow so many disruptions; with None, that they are deleted."""
+    budgets = [one for name in names if (one := asked.state.constraints.budgets.get(name)) is not None]
+    facts: list[Payload] = [
+        PodDisruptionBudgetDeleted(one.uid, one.namespace, one.name)
+        if allowed is None
+        else PodDisruptionBudgetObserved(edited(one, disruptions_allowed=allowed))
+        for one in budgets
+    ]
+    undo = [PodDisruptionBudgetObserved(one) for one in budgets]
+    if budgets:
+        place = ", ".join(names)
+        yield Amendment(
+            "edit-budget",
+            words,
+            Effort.TEND_NODE,
+            facts=facts,
+            undo=undo,
+            amount=allowed or 0,
+            place=place,
+            evicts=True,
+        )
+
+
+# The end of other work.
+
+
+def end_of(entries: Sequence[PodEntry], words: str) -> Amendment:
+    """Return that pods end."""
+    facts = [PodDeleted(one.pod.uid, one.pod.namespace, one.pod.name) for one in entries]
+    nodes = sorted({one.node for one in entries})
+    return Amendment(
+        "end-work", words, Effort.END_WORK, facts=facts, undo=None, amount=len(entries), place=", ".join(nodes)
+    )
+
+
+def _after(asked: Asked, reason: FitsAfter) -> Amendment:
+    state = asked.state
+    if not reason.group:
+        leaving = list(state.workload_index.leaving.values())
+        first = min(one.pod.subject for one in leaving)
+        ending = end_of(leaving, f"wait for the end of {plural(len(leaving), 'leaving pod')}, such as {first}")
+        return replace(ending, effort=Effort.WAIT)
+    workloads = state.workload_index.workloads.values()
+    (ending_group,) = [
+        one
+        for one in workloads
+        if f"{one.group.origin.partition('.')[0]} {one.group.namespace}/{one.group.name}" == reason.group
+    ][:1]
+    entries = [state.pods[uid] for uid in (*ending_group.active, *ending_group.leaving)]
+    frees = _held(asked, entries)
+    nodes = sorted({one.node for one in entries})
+    where = nodes[0] if len(nodes) == 1 else f"{nodes[0]} and {plural(len(nodes) - 1, 'other node')}"
+    pods = f", {plural(len(entries), 'pod')}" if len(entries) > 1 else ""
+    return end_of(entries, f"end {reason.group} (on {where}{pods}), which frees {frees}")
+
+
+def _held(asked: Asked, entries: Sequence[PodEntry]) -> str:
+    """Say what pods hold of what is asked for."""
+    total: dict[str, int] = {}
+    for one in entries:
+        for resource, amount in one.requests.items():
+            if resource in asked.requests and resource != PODS:
+                total[resource] = total.get(resource, 0) + amount
+    return ", ".join(named_amount(name, amount) for name, amount in sorted(total.items()) if amount) or "its place"
+
+
+def _cleared(asked: Asked) -> Iterator[Amendment]:
+    """Yield that several pods of one node end, those of the lowest priority and the youngest first."""
+    for obstacles in asked.obstacles[:_MOST_NODES]:
+        if not obstacles.reasons or any(reason.lasting for reason in obstacles.reasons):
+            continue
+        node = asked.columns.names[obstacles.row]
+        held = [one for one in asked.state.charges.held_on(node) if not _stays(one)]
+        held.sort(key=lambda one: (one.pod.priority, -one.pod.created_at, one.pod.subject))
+        missing = asked.missing(obstacles.row)
+        ending: list[PodEntry] = []
+        while held and (any(amount > 0 for amount in missing.values()) or not ending):
+            one = held.pop(0)
+            ending.append(one)
+            missing = {name: amount - one.requests.get(name, 0) for name, amount in missing.items()}
+        for entries in (ending, [*ending, *held]) if held else (ending,):
+            if len(entries) > 1:
+                names = ", ".join(one.pod.subject for one in entries[:_MOST_NAMES])
+                more = f" and {len(entries) - _MOST_NAMES} more" if len(entries) > _MOST_NAMES else ""
+                pods = plural(len(entries), "pod")
+                yield end_of(entries, f"end {pods} on {node} ({names}{more}), which frees {_held(asked, entries)}")
+
+
+def _stays(entry: PodEntry) -> bool:
+    """Tell whether a pod that ends comes back at once on its node."""
+    return entry.pod.owner is not None and entry.pod.owner.kind in STAYING
+
+
+def _after_rejection(asked: Asked) -> Iterator[Amendment]:
+    """Yield that something ends on nodes whose kubelet has rejected such a pod: then it is offered to them again."""
+    rejecting = [one for one in asked.obstacles if isinstance(one.reasons[:1] and one.reasons[0], RejectedByKubelet)]
+    for obstacles in rejecting[:_MOST_NODES]:
+        node = asked.node(obstacles.row).name
+        held = sorted(asked.state.charges.held_on(node), key=lambda one: (one.pod.priority, one.pod.subject))
+        for one in held[:1]:
+            words = f"end pod {one.pod.subject} on {node}: such a pod is offered to its kubelet again then"
+            yield end_of([one], words)
+
+
+def _higher_priority(asked: Asked) -> Iterator[Amendment]:
+    """Yield that the pods have a higher priority than work that runs in their queue."""
+    accounts, workloads = asked.session.accounts, asked.state.workload_index.workloads
+    own = workloads.get(asked.entry.group)
+    if own is None:
+        return
+    queue = accounts.queue_of(own.group)
+    priorities = {
+        one.group.priority
+        for one in workloads.values()
+        if one.active and one.group.priority >= own.group.priority and accounts.queue_of(one.group) == queue
+    }
+    source = source_of(asked)
+    for priority in sorted(priorities)[:_MOST_PRIORITIES]:
+        words = f"raise the priority of {asked.pod.subject} from {own.group.priority} to {priority + 1}"
+        if source is not None:
+            raised = edit_source("raise-priority", words, source, edited(source, priority=priority + 1))
+            yield replace(raised, amount=priority + 1, evicts=True, effort=Effort.END_WORK)
+        else:
+            edit = partial(_with_priority, priority=priority + 1)
+            raised = asked.edit_pods("raise-priority", words, edit, amount=priority + 1, evicts=True)
+            yield replace(raised, effort=Effort.END_WORK)
+
+
+def _with_priority(pod: Pod, *, priority: int) -> Pod:
+    return edited(pod, priority=priority)
+
+
+# Further nodes.
+
+
+def _more_nodes(asked: Asked) -> Iterator[Amendment]:
+    """Yield that nodes are added: like one that there is, or at least as large as it takes."""
+    if not any(reason.of_nodes for reason in asked.reasons):
+        return
+    kinds: dict[object, Node] = {}
+    for obstacles in asked.obstacles:
+        node = asked.node(obstacles.row)
+        labels = {key: value for key, value in node.labels.items() if key != HOSTNAME}
+        taints = tuple(sorted((one.key, one.value, one.effect) for one in node.taints))
+        kinds.setdefault((tuple(sorted(node.allocatable.items())), tuple(sorted(labels.items())), taints), node)
+        if len(kinds) == _MOST_KINDS:
+            break
+    needed = len(asked.fellows)
+    for node in kinds.values():
+        count = 1
+        while count <= min(_MOST_ADDED, needed):
+            what = "a node" if count == 1 else f"{count} nodes"
+            yield _added(asked, node, count, f"add {what} like {node.name} ({_size(asked, node)})")
+            count *= 2
+    yield _added(asked, _large_enough(asked), 1, f"add a node with {_size(asked, _large_enough(asked))}")
+
+
+def _size(asked: Asked, node: Node) -> str:
+    """Say what a node has of what is asked for, and the labels that are asked for."""
+    amounts = [named_amount(name, node.allocatable.get(name, 0)) for name in sorted(asked.requests) if name != PODS]
+    labels = [f"label {key}={node.labels[key]}" for key in asked.pod_class.node_selector if key in node.labels]
+    return ", ".join([*amounts, *labels])
+
+
+def _large_enough(asked: Asked) -> Node:
+    amounts = {name: amount * len(asked.fellows) for name, amount in asked.requests.items()} | {PODS: 110}
+    labels = dict(asked.pod_class.node_selector)
+    for terms in (asked.pod_class.node_affinity, *(terms for _, terms in asked.pod_class.flavors.places)):
+        labels |= {one.key: one.values[0] for one in (terms[0] if terms else ()) if one.operator == "In"}
+    return Node("", "made", "", allocatable=amounts, capacity=amounts, labels=labels, ready=True)
+
+
+def _added(asked: Asked, like: Node, count: int, words: str) -> Amendment:
+    row = asked.state.columns.rows.get(like.name)
+    topology = None if row is None else asked.state.columns.topologies[row]
+    facts: list[Payload] = []
+    undo: list[Payload] = []
+    for number in range(count):
+        name = f"{like.name}-made-{number}"
+        labels = {**like.labels, HOSTNAME: name}
+        node = edited(like, uid=name, name=name, labels=labels, ready=True, unschedulable=False)
+        facts.append(NodeObserved(node))
+        undo.append(NodeDeleted(name, name))
+        if topology is not None:
+            facts.append(TopologyObserved(edited(topology, node=name, uid=name)))
+            undo.insert(0, TopologyDeleted(name))
+    return Amendment("add-nodes", words, Effort.ADD_NODES, facts=facts, undo=undo, amount=count, place=like.name)

@@ -1,0 +1,405 @@
+"""Explanations of a pod, of an owner of pods, of a group, of a queue and of a node.
+
+The pod sets of a group: their progress, and their domains in the group's topology.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from kaicore.analysis.ask.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, Why
+from kaicore.analysis.ask.counterfactuals.asked import Asked
+from kaicore.analysis.ask.counterfactuals.reason_details import details
+from kaicore.analysis.ask.listing import (
+    counts_by_stage,
+    group_row,
+    is_rejected,
+    list_rows,
+    node_row,
+    pod_rows,
+    queues_of,
+    reason_answer,
+)
+from kaicore.analysis.ask.why_waiting import why_waiting
+from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.life.attempts import attempts
+from kaicore.analysis.life.placements import placement_answer
+from kaicore.analysis.life.pod_evidence import PodEvidence
+from kaicore.analysis.life.pod_history import OBSERVED, evictions, rejections, timeline
+from kaicore.analysis.life.why_answers import StoryAnswer, SubGroupAnswer
+from kaicore.rules.deciding.shadow_notes import shadow_notes, shadow_reasons
+from kaicore.rules.deciding.why import (
+    default_queue_text,
+    miss_notes,
+    notes,
+    one_by_one,
+    pending_reasons,
+    reasons_position,
+    story_of,
+    verdict,
+    without_queue,
+)
+from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.groups.labels import POD_GROUPS
+from kaicore.rules.groups.membership import POD
+from kaicore.rules.model.group import Group, PodSet, TopologyConstraint
+from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.topology.resolve import Resolved
+
+#: Domains that are shown of one level.
+_MOST_DOMAINS = 20
+
+
+def sub_groups(state: ClusterState, group: Group) -> list[SubGroupAnswer]:
+    """Return the sets of a group, the root first; of the root the pods of all."""
+    entries = group_entries(state, group.key)
+    parents = {one.name: one.parent for one in group.sets}
+    answers = []
+    for one in group.sets:
+        members = [entry for entry in entries if one is group.sets[0] or _below(entry.pod_set, one.name, parents)]
+        answers.append(_answer(state, group, one, members))
+    return answers
+
+
+def group_entries(state: ClusterState, key: str) -> list[PodEntry]:
+    """Return the pods of a group, in the order of their uids."""
+    return [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
+
+
+def _below(name: str, wanted: str, parents: dict[str, str]) -> bool:
+    while name and name != wanted:
+        name = parents.get(name, "")
+    return name == wanted
+
+
+def _answer(state: ClusterState, group: Group, one: PodSet, members: list[PodEntry]) -> SubGroupAnswer:
+    stages = counts_by_stage(members)
+    return SubGroupAnswer(
+        name=one.name,
+        minimum=one.min_pods or one.min_sets or 0,
+        waiting=stages["waiting"],
+        running=stages["running"],
+        leaving=stages["leaving"],
+        succeeded=stages["succeeded"],
+        constraint="" if one.topology is None else _text(one.topology),
+        domains=_domains(state, group, members),
+    )
+
+
+def _text(asked: TopologyConstraint) -> str:
+    parts = [f"requires one {asked.required}"] if asked.required else []
+    parts += [f"prefers one {asked.preferred}"] if asked.preferred else []
+    parts += [f"slices of {layer.size} in one {layer.required or layer.preferred}" for layer in asked.slices]
+    topology = f" of topology {asked.topology}" if asked.topology else ""
+    return ", ".join(parts) + topology if parts else topology.strip()
+
+
+def _domains(state: ClusterState, group: Group, members: list[PodEntry]) -> dict[str, dict[str, int]]:
+    """Return how many of the pods that have a node are in each domain, by level, but for the nodes themselves."""
+    flavors = state.queue_registry.flavor_topologies(group.queue, group.namespace)
+    asked = state.topology_resolver(group.sets, group=group.key, of_flavors=flavors)
+    if not isinstance(asked, Resolved):
+        return {}
+    columns = state.network_topologies.tree(asked.topology).columns(state.columns.names)
+    rows = [state.columns.rows[entry.node] for entry in members if entry.charged]
+    domains: dict[str, dict[str, int]] = {}
+    for level, definition in enumerate(columns.levels):
+        if not definition.keys and level == len(columns.levels) - 1:
+            continue
+        counts = Counter(int(columns.of_rows[level][row]) for row in rows)
+        named = {"/".join(columns.domains[level][number]): count for number, count in counts.items() if number >= 0}
+        if named:
+            domains[definition.name] = dict(sorted(named.items())[:_MOST_DOMAINS])
+    return domains
+
+
+#: Pods that an answer about several shows, those that wait first.
+_MOST_PODS = 200
+#: Reasons that an answer about several pods shows: what decides first, then the most frequent.
+_MOST_REASONS = 20
+
+#: Label of the pods of a ReplicaSet that a Deployment made; the ReplicaSet is called after the Deployment and it
+#: (kubernetes/pkg/controller/deployment/sync.go, 1.34: `d.Name + "-" + podTemplateSpecHash`).
+_TEMPLATE_HASH = "pod-template-hash"
+
+
+def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidence) -> Why | None:
+    """Explain the pod that has, or last had, a name; None when there is nothing of it in state and log.
+
+    Args:
+        state: of the cluster.
+        namespace: the pod's.
+        name: the pod's.
+        evidence: what the log has of it.
+    """
+    if not evidence.uid:
+        return None
+    entry, own = state.pods.get(evidence.uid), evidence.own
+    config = state.config()
+    asked = None if entry is None or not _is_decided_on(state, entry) else Asked(state, config, entry)
+    waits: dict[str, Any] = {}
+    if asked is not None:
+        waits = why_waiting(asked)
+        waits["reasons"] = [reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons]
+        waits["reasons_position"] = reasons_position(asked.entry, state)
+        if evidence.cycles is not None:
+            waits["attempts"] = attempts(state, asked.entry, evidence.cycles)
+    elif entry is not None:
+        told = pending_reasons(entry, state) or shadow_reasons(entry, state)
+        waits["reasons"] = [reason_answer(reason) for reason in told]
+    steps = timeline(own)
+    placed = evidence.placed
+    forged = placed.event.position if placed is not None and not placed.by_cycle else 0
+    return Why(
+        kind=POD,
+        cluster=state.cluster,
+        position=state.position,
+        namespace=namespace,
+        name=name,
+        uid=evidence.uid,
+        verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
+        since=""
+        if evidence.cycles is not None
+        else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
+        notes=[
+            *([] if entry is None else (*notes(entry, state), *shadow_notes(entry, state))),
+            *([] if asked is None else one_by_one(state, group_entries(state, asked.entry.group))),
+            *miss_notes(evidence.uid, state),
+        ],
+        placement=None if placed is None else placement_answer(state, entry, placed),
+        evictions=evictions(state, evidence.story),
+        rejections=rejections(state, evidence.story),
+        timeline=steps,
+        story=[
+            StoryAnswer(
+                position=line.position,
+                recorded_at=time_text(line.recorded_at),
+                text=f"not decided by a cycle, though the event says so: {line.text}"
+                if line.position == forged
+                else line.text,
+            )
+            for line in story_of(own)
+        ],
+        **waits,
+    )
+
+
+def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why | None:
+    """Explain what has pods: a workload of any kind, such as a Job, a Deployment or a PodGroup; None without trace.
+
+    Args:
+        state: of the cluster.
+        kind: without its API group, such as `Job`.
+        namespace: the object's.
+        name: the object's.
+    """
+    groups = [
+        group
+        for key, group in sorted(state.groups.items())
+        if not key.startswith(f"{POD}/")
+        and _plain(key.partition("/")[0]) == kind
+        and (group.namespace, group.name) == (namespace, name)
+    ]
+    uids = {uid for group in groups for uid in state.group_table.pods_of(group.key)}
+    owners = _Owners(state)
+    pods = [
+        entry
+        for entry in state.pods.values()
+        if entry.pod.namespace == namespace and (entry.pod.uid in uids or (kind, name) in owners.of(entry.pod))
+    ]
+    sources = [
+        source
+        for source in state.group_table.sources.values()
+        if (_plain(source.kind), source.namespace, source.name) == (kind, namespace, name)
+    ]
+    if not pods and not groups and not sources:
+        return None
+    group = groups[0] if groups else None
+    if group is None and len({entry.group for entry in pods}) == 1:
+        group = state.groups.get(pods[0].group)
+    row: GroupRow | None = None
+    if group is not None and not group.key.startswith(f"{POD}/"):
+        members = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
+        row = group_row(state, group, members)
+    answer = _about_pods(state, kind, namespace, name, pods)
+    if not pods:
+        answer = msgspec.structs.replace(answer, verdict=_without_pods(state, kind, sources))
+    uid = next((source.uid for source in sources), "")
+    return msgspec.structs.replace(
+        answer,
+        group=row,
+        sub_groups=[] if row is None or group is None else sub_groups(state, group),
+        uid=uid or next(iter(_owner_uids(kind, name, pods)), ""),
+        notes=[*answer.notes, *dict.fromkeys(filter(None, (without_queue(entry, state) for entry in pods)))],
+    )
+
+
+def why_queue(state: ClusterState, name: str) -> Why | None:
+    """Explain a queue: its account, and why what waits in it waits; None when there is none of that name."""
+    rows = list_rows(state, "queues", RowSelection(name=name))
+    if not rows:
+        return None
+    row = rows[0]
+    assert isinstance(row, QueueRow)
+    (queue,) = (queue for queue in queues_of(state) if queue.name == name)
+    pods = list_rows(state, "pods", RowSelection(queue=name))
+    entries = [state.pods[item.uid] for item in pods if isinstance(item, PodRow)]
+    answer = _about_pods(state, row.kind.partition(".")[0] or "Queue", queue.namespace, name, entries)
+    remarks = list(queue.unsupported)
+    if not queue.uid and state.queues:
+        remarks.append(f"is the queue of work that names none, {default_queue_text(state, 'its pods')}")
+    if row.stopped:
+        remarks.append("is stopped: it takes no new work")
+    short = [item for item in answer.reasons if item.queue]
+    remarks += [f"{item.pods} pods wait because of a queue: {item.message}" for item in short]
+    return msgspec.structs.replace(answer, queue=row, notes=remarks, uid=queue.uid)
+
+
+def why_node(state: ClusterState, name: str) -> Why | None:
+    """Explain a node: what it holds, and what keeps pods away from it; None when there is none of that name."""
+    row = state.columns.rows.get(name)
+    node = None if row is None else state.columns.facts[row]
+    if node is None:
+        return None
+    held = state.charges.held_on(name)
+    remarks = []
+    if not node.ready:
+        remarks.append("is not ready")
+    if node.unschedulable:
+        remarks.append("is cordoned")
+    remarks += [f"taint {taint.key}={taint.value}:{taint.effect}" for taint in node.taints]
+    unseen = sum(entry.unrecorded for entry in held)
+    if unseen:
+        remarks.append(f"{unseen} pods run there of which no record tells on which zones")
+    for key, rejection in sorted(state.rejections.by_node.get(name, {}).items()):
+        stands = rejection.changes == state.rejections.changes.get(name, 0)
+        offered = "not offered to it again until something changes there" if stands else "offered to it again"
+        remarks.append(
+            f"its kubelet rejected pods of class {key} {rejection.count} times, last for {rejection.reason}; {offered}"
+        )
+    listed = node_row(state, node)
+    return Why(
+        kind="Node",
+        cluster=state.cluster,
+        position=state.position,
+        namespace="",
+        name=name,
+        uid=node.uid,
+        verdict=_node_verdict(listed, held),
+        notes=remarks,
+        pods=[item for item in pod_rows(state, held) if isinstance(item, PodRow)][:_MOST_PODS],
+        node=listed,
+    )
+
+
+def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
+    leaving = sum(entry.releasing for entry in held)
+    pods = f"{len(held)} pod{'' if len(held) == 1 else 's'}"
+    return f"{row.status}, holds {pods}" + (f", {leaving} of them on their way out" if leaving else "")
+
+
+def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
+    """Explain something by its pods."""
+    waiting = [entry for entry in pods if entry.waiting]
+    counts: Counter[Reason] = Counter()
+    for entry in waiting:
+        counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
+    ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]
+    oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
+    asked = None if oldest is None or not _is_decided_on(state, oldest) else Asked(state, state.config(), oldest)
+    others = [entry for entry in pods if not entry.waiting]
+    rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
+    return Why(
+        kind=kind,
+        cluster=state.cluster,
+        position=state.position,
+        namespace=namespace,
+        name=name,
+        uid="",
+        verdict=_verdict_of(pods),
+        reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
+        reasons_position=min(filter(None, (reasons_position(entry, state) for entry in waiting)), default=0),
+        **({} if asked is None else why_waiting(asked)),
+        pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
+        notes=one_by_one(state, pods),
+    )
+
+
+def _is_decided_on(state: ClusterState, entry: PodEntry) -> bool:
+    """Tell whether cycles decide on a pod: it waits, and for our scheduler."""
+    return entry.pod.uid in state.waiting and entry.pod.scheduler_name == state.config().scheduler_name
+
+
+def _verdict_of(pods: Sequence[PodEntry]) -> str:
+    if not pods:
+        return "has no pods"
+    words = Counter(
+        "rejected by kubelets"
+        if is_rejected(entry)
+        else "waiting"
+        if entry.waiting
+        else "being deleted"
+        if entry.stage is Stage.WAITING
+        else "placed, being bound"
+        if entry.stage is Stage.PLACED
+        else entry.pod.phase.lower()
+        if entry.pod.phase != "Pending"
+        else "bound, not yet started"
+        for entry in pods
+    )
+    counts = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0])))
+    return f"{len(pods)} pod{'' if len(pods) == 1 else 's'}: {counts}"
+
+
+def _without_pods(state: ClusterState, kind: str, sources: Sequence[GroupSource]) -> str:
+    """Say why there is nothing to schedule of something that has pods."""
+    if any(source.kind in POD_GROUPS for source in sources):
+        return "has no pods: none that is there names it"
+    if any(source.suspended for source in sources):
+        queue = next((f", as its queue {source.queue} may have it" for source in sources if source.queue), "")
+        return f"has no pods: it is suspended{queue}; its controller makes them when it is resumed"
+    owners = _Owners(state)
+    if any(owner_kind == kind for entry in state.pods.values() for owner_kind, _ in owners.of(entry.pod)):
+        return "has no pods: its controller has made none yet, or they are gone"
+    return f"has no pods, nor has any other {kind}: is a controller of the kind {kind} running?"
+
+
+class _Owners:
+    """What owns pods, directly or not, as far as the log knows it."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._sources = {
+            (_plain(source.kind), source.namespace, source.name): source
+            for source in state.group_table.sources.values()
+        }
+
+    def of(self, pod: Pod) -> set[tuple[str, str]]:
+        """Return kinds, without their API groups, and names."""
+        owners: set[tuple[str, str]] = set()
+        owner = pod.owner
+        while owner is not None and (owner.kind, owner.name) not in owners:
+            owners.add((owner.kind, owner.name))
+            suffix = f"-{pod.labels.get(_TEMPLATE_HASH, '')}"
+            if owner.kind == "ReplicaSet" and len(suffix) > 1 and owner.name.endswith(suffix):
+                owners.add(("Deployment", owner.name.removesuffix(suffix)))
+            source = self._sources.get((owner.kind, pod.namespace, owner.name))
+            owner = source.owner if source is not None else None
+        return owners
+
+
+def _owner_uids(kind: str, name: str, pods: Iterable[PodEntry]) -> Iterable[str]:
+    for entry in pods:
+        owner = entry.pod.owner
+        if owner is not None and (owner.kind, owner.name) == (kind, name):
+            yield owner.uid
+
+
+def _plain(kind: str) -> str:
+    """Return a kind without its API group."""
+    return kind.partition(".")[0]

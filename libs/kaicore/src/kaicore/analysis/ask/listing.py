@@ -1,0 +1,443 @@
+"""Rows of the objects in a cluster, from its state.
+
+Rows of NUMA zones: the amounts of each, the amounts that pods hold, and these pods.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from kaicore.analysis.ask.answers import (
+    ClusterSummary,
+    GroupRow,
+    NodeResource,
+    NodeRow,
+    PodRow,
+    QueueResource,
+    QueueRow,
+    ReasonAnswer,
+    Row,
+    RowSelection,
+    ZoneAmounts,
+    ZoneAnswer,
+    ZoneHolder,
+    ZoneRow,
+)
+from kaicore.analysis.json_spelling import spelled, time_text
+from kaicore.analysis.life.kubelet_models import kubelet_text
+from kaicore.rules.deciding.why import pending_reasons
+from kaicore.rules.events.payloads import QueueFigures
+from kaicore.rules.groups.membership import POD
+from kaicore.rules.groups.tree import min_pods
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
+from kaicore.rules.model.quantity import exact_amount
+from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
+from kaicore.rules.queues.tree import UNLIMITED
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PRESENT, PodEntry, Stage
+from kaicore.rules.state.queue_shares import figures
+
+
+def list_zones(state: ClusterState, wanted: RowSelection) -> Iterable[ZoneRow]:
+    """Return the zones of the nodes that are wanted, by node and NUMA id; `name` is a zone's or a node's."""
+    for name in sorted(state.columns.rows):
+        row = state.columns.rows[name]
+        node, topology = state.columns.facts[row], state.columns.topologies[row]
+        if node is None or topology is None or wanted.node not in ("", name):
+            continue
+        for zone in _zones(state, node, topology):
+            if wanted.name in ("", name, zone.name):
+                yield zone
+
+
+def _zones(state: ClusterState, node: Node, topology: NodeTopology) -> Iterable[ZoneRow]:
+    zones, row = state.columns.zones, state.columns.rows[node.name]
+    held: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    pods = {entry.pod.uid: entry for entry in state.charges.held_on(node.name)}
+    for uid, entry in pods.items():
+        for index, resource, amount in entry.zone_charge.split:
+            held[index][uid][resource] = amount
+    for index, zone in enumerate(topology.zones):
+        yield ZoneRow(
+            name=f"{node.name}/{zone.name}",
+            node=node.name,
+            zone=zone.name,
+            unknown=int(zones.unknown[row]),
+            resources=[
+                ZoneAmounts(
+                    resource=resource,
+                    allocatable=exact_amount(resource, item.allocatable),
+                    held=exact_amount(resource, used),
+                    releasing=exact_amount(resource, int(zones.releasing[row, index, column])),
+                    free=exact_amount(resource, max(0, item.allocatable - used)),
+                )
+                for resource, item in sorted(zone.resources.items())
+                if item.allocatable
+                for column in (zones.resources[resource],)
+                for used in (int(zones.used[row, index, column]),)
+            ],
+            pods=[
+                ZoneHolder(
+                    namespace=pods[uid].pod.namespace,
+                    name=pods[uid].pod.name,
+                    observed=pods[uid].observed is not None,
+                    perhaps={
+                        resource: exact_amount(resource, amount)
+                        for place, resource, amount in pods[uid].zone_charge.repeated
+                        if place == index and amount
+                    },
+                    releasing=pods[uid].releasing,
+                    amounts={resource: exact_amount(resource, amount) for resource, amount in sorted(amounts.items())},
+                )
+                for uid, amounts in held[index].items()
+            ],
+        )
+
+
+def summary(state: ClusterState) -> ClusterSummary:
+    """Return a cluster in figures."""
+    stages = Counter(entry.stage.value for entry in state.pods.values())
+    tally = spelled(state.counters)
+    assert isinstance(tally, dict)
+    return ClusterSummary(
+        name=state.cluster,
+        position=state.position,
+        recorded_at=time_text(state.recorded_at),
+        nodes=sum(node is not None for node in state.columns.facts),
+        queues=len(state.queues),
+        groups=sum(group.origin != POD for group in state.groups.values()),
+        pods={stage.value: stages[stage.value] for stage in PRESENT},
+        tally=tally,
+    )
+
+
+def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]:
+    """Return the rows of a kind that are wanted, but all of them whatever `limit` says, in order of their names.
+
+    Args:
+        state: of the cluster.
+        kind: pods, groups, queues, nodes or zones.
+        wanted: which.
+    """
+    listing: dict[str, Callable[[ClusterState, RowSelection], Iterable[Row]]] = {
+        "pods": _pods,
+        "groups": _groups,
+        "queues": _queues,
+        "nodes": _nodes,
+        "zones": list_zones,
+    }
+    return list(listing[kind](state, wanted))
+
+
+# Pods.
+
+
+def _pods(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
+    queue_of = _QueueNames(state)
+    entries = [
+        entry
+        for entry in state.pods.values()
+        if wanted.admits(entry.pod.namespace)
+        and wanted.name in ("", entry.pod.name)
+        and wanted.node in ("", entry.node)
+        and (not wanted.pending or entry.waiting)
+        and (not wanted.rejected or is_rejected(entry))
+        and (not wanted.queue or wanted.queue in queue_of.all_of(entry))
+    ]
+    return pod_rows(state, entries)
+
+
+def pod_rows(state: ClusterState, entries: Iterable[PodEntry]) -> list[Row]:
+    """Return the rows of pods, by namespace and name."""
+    queue_of, ordered = _QueueNames(state), sorted(entries, key=_by_name)
+    return [_pod(state, entry, queue_of.of(entry)) for entry in ordered]
+
+
+def _by_name(entry: PodEntry) -> tuple[str, str, str]:
+    return entry.pod.namespace, entry.pod.name, entry.pod.uid
+
+
+def _pod(state: ClusterState, entry: PodEntry, queue: str) -> PodRow:
+    pod = entry.pod
+    return PodRow(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        status=pod_status(entry),
+        stage=entry.stage.value,
+        node=entry.node,
+        zones=pod_zones(entry),
+        queue=queue,
+        group="" if entry.group.startswith(f"{POD}/") else entry.group,
+        scheduler=pod.scheduler_name,
+        created_at=time_text(pod.created_at * 1_000_000),
+        message=pod_message(state, entry),
+    )
+
+
+def is_rejected(entry: PodEntry) -> bool:
+    """Tell whether a kubelet refused to start a pod."""
+    return is_kubelet_rejection(entry.pod) or (entry.stage is Stage.FINISHED and not entry.pod.finished)
+
+
+def pod_status(entry: PodEntry) -> str:
+    """Return in a word how a pod stands."""
+    pod = entry.pod
+    if is_rejected(entry):
+        return "Rejected"
+    if entry.stage is Stage.FINISHED:
+        return pod.phase
+    if entry.leaving:
+        return "Terminating"
+    if entry.stage is Stage.WAITING:
+        return "Gated" if pod.scheduling_gates else "Pending"
+    if entry.stage is Stage.PLACED:
+        return "Placed"
+    return "Bound" if pod.phase == "Pending" else pod.phase
+
+
+def pod_message(state: ClusterState, entry: PodEntry) -> str:
+    """Return in a line why a pod waits or failed; empty when there is nothing to say."""
+    if entry.stage is Stage.WAITING:
+        reasons = pending_reasons(entry, state)
+        if not reasons:
+            return ""
+        # What other nodes would not remove; else what stands in the way on most nodes, of two the one that got further.
+        most = max(reversed(reasons), key=lambda reason: reason.affected_nodes)
+        first = next((reason for reason in reasons if not reason.of_nodes), most)
+        return str(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
+    return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
+
+
+def pod_zones(entry: PodEntry) -> list[str]:
+    """Return the zones that a pod holds something of, by what was observed or predicted."""
+    placement = entry.observed or entry.predicted or entry.foretold
+    if placement is None or not entry.charged:
+        return []
+    zones = {zone.zone for zone in placement.zone_amounts() if any(zone.amount.values())}
+    spans = {zone for container in placement.containers for span in container.spans for zone in span.zones}
+    return sorted(zones | spans)
+
+
+# Queues.
+
+
+class _QueueNames:
+    """Which queues pods are for."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._tree = state.queue_registry.tree
+        self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    def of(self, entry: PodEntry) -> str:
+        """Return the queue that a pod names, or that it is given; empty when there is none."""
+        named, _ = self._state.queue_of(entry)
+        path = self._path(entry)
+        return named or (path[0] if path else "")
+
+    def all_of(self, entry: PodEntry) -> tuple[str, ...]:
+        """Return every name by which a pod's queue may be asked for, those above it included."""
+        named, _ = self._state.queue_of(entry)
+        return (named, *self._path(entry))
+
+    def _path(self, entry: PodEntry) -> tuple[str, ...]:
+        key = self._state.queue_of(entry)
+        if key not in self._paths:
+            number = self._tree.find(key[0], namespace=key[1] or entry.pod.namespace)
+            path = () if number is None else tuple(self._tree.queues[above].name for above in self._tree.paths[number])
+            self._paths[key] = path
+        return self._paths[key]
+
+
+def _queues(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
+    now = state.recorded_at
+    by_name = figures(state.queue_accounts(state.config(), now=now))
+    names = _QueueNames(state)
+    waiting: Counter[str] = Counter()
+    running: Counter[str] = Counter()
+    for entry in state.pods.values():
+        counts = waiting if entry.waiting else running if entry.charged else None
+        if counts is not None:
+            counts.update(set(names.all_of(entry)))
+    for queue in queues_of(state):
+        name = queue.name
+        if wanted.name in ("", name) and wanted.namespace in ("", queue.namespace):
+            row = _queue(queue, by_name.get(name), waiting=waiting[name], running=running[name])
+            if not wanted.pending or row.waiting:
+                yield row
+
+
+def queues_of(state: ClusterState) -> list[Queue]:
+    """Return a cluster's queues by name, with the one of work that names none, if there is any such work.
+
+    Where that one is no object, it has no `uid`.
+    """
+    tree = state.queue_registry.tree
+    if not tree.configured:
+        return list(tree.queues) if state.pods else []
+    queues = [state.queues[name] for name in sorted(state.queues)]
+    implied = [tree.queues[tree.implied_default]] if state.queue_registry.uses_implied_default() else []
+    return sorted((*queues, *implied), key=lambda queue: queue.name)
+
+
+def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: int) -> QueueRow:
+    figure = figure or QueueFigures(queue.name)
+    resources = sorted({*queue.shares, *figure.requested, *figure.allocated, *figure.fair_share})
+
+    def text(resource: str, amounts: Amounts) -> str:
+        amount = amounts.get(resource, 0)
+        return "unlimited" if amount >= UNLIMITED else exact_amount(resource, amount)
+
+    def bound(resource: str, amount: int | None, otherwise: str) -> str:
+        return otherwise if amount is None else exact_amount(resource, amount)
+
+    return QueueRow(
+        name=queue.name,
+        kind=queue_kind_of(queue.name) if queue.uid else "",
+        parent=queue.alias_of or queue.parent,
+        priority=queue.priority,
+        stopped=queue.stopped,
+        waiting=waiting,
+        running=running,
+        resources=[
+            QueueResource(
+                resource=resource,
+                quota=bound(resource, queue.shares.get(resource, QueueShare()).quota, "unlimited"),
+                limit=bound(resource, queue.shares.get(resource, QueueShare()).limit, ""),
+                fair_share=text(resource, figure.fair_share),
+                allocated=text(resource, figure.allocated),
+                requested=text(resource, figure.requested),
+            )
+            for resource in resources
+        ],
+    )
+
+
+# Groups.
+
+
+def _groups(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
+    names = _QueueNames(state)
+    for key in sorted(state.groups):
+        group = state.groups[key]
+        if group.origin == POD or key.startswith(f"{POD}/"):
+            continue
+        if not wanted.admits(group.namespace) or wanted.name not in ("", group.name):
+            continue
+        pods = [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
+        if wanted.queue and not any(wanted.queue in names.all_of(entry) for entry in pods):
+            continue
+        row = group_row(state, group, pods)
+        if not wanted.pending or row.waiting:
+            yield row
+
+
+def counts_by_stage(pods: Iterable[PodEntry]) -> Counter[str]:
+    """Return how many pods are waiting, running, leaving, have succeeded, or (empty) have not."""
+    return Counter(
+        "waiting"
+        if entry.waiting
+        else "leaving"
+        if entry.stage is Stage.WAITING or (entry.charged and entry.leaving)
+        else "running"
+        if entry.charged
+        else "succeeded"
+        if entry.pod.phase == "Succeeded"
+        else ""
+        for entry in pods
+    )
+
+
+def group_row(state: ClusterState, group: Group, pods: Sequence[PodEntry]) -> GroupRow:
+    """Return the row of a group."""
+    stages = counts_by_stage(pods)
+    message = next((text for entry in pods if (text := entry.stage is Stage.WAITING and pod_message(state, entry))), "")
+    return GroupRow(
+        key=group.key,
+        kind=group.origin,
+        namespace=group.namespace,
+        name=group.name,
+        queue=group.queue,
+        priority=group.priority,
+        preemptible=group.preemptible,
+        minimum=min_pods(group.sets),
+        waiting=stages["waiting"],
+        running=stages["running"],
+        leaving=stages["leaving"],
+        succeeded=stages["succeeded"],
+        message=message or "",
+    )
+
+
+# Nodes.
+
+
+def _nodes(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
+    for name in sorted(state.columns.rows):
+        node = state.columns.facts[state.columns.rows[name]]
+        if node is None or wanted.name not in ("", name) or wanted.node not in ("", name):
+            continue
+        if not wanted.rejected or state.rejections.by_node.get(name):
+            yield node_row(state, node)
+
+
+def node_row(state: ClusterState, node: Node) -> NodeRow:
+    """Return the row of a node."""
+    columns = state.columns
+    row = columns.rows[node.name]
+    topology, zones = columns.topologies[row], columns.zones
+    ready = "Ready" if node.ready else "NotReady"
+    return NodeRow(
+        name=node.name,
+        status=f"{ready},SchedulingDisabled" if node.unschedulable else ready,
+        policy="" if topology is None else topology.policy.value,
+        scope="" if topology is None else topology.scope.value,
+        pods=len(state.charges.on_node.get(node.name, ())),
+        kubelet=kubelet_text(state, node.name),
+        rejections=sum(item.count > 0 for item in state.rejections.by_node.get(node.name, {}).values()),
+        resources=[
+            NodeResource(
+                resource=resource,
+                allocatable=exact_amount(resource, amount),
+                used=exact_amount(resource, int(columns.used[row, columns.resources[resource]])),
+            )
+            for resource, amount in sorted(node.allocatable.items())
+            if amount and resource in columns.resources
+        ],
+        zones=[
+            ZoneAnswer(
+                name=zone.name,
+                resources=[
+                    NodeResource(
+                        resource=resource,
+                        allocatable=exact_amount(resource, item.allocatable),
+                        used=exact_amount(resource, int(zones.used[row, index, zones.resources[resource]])),
+                    )
+                    for resource, item in sorted(zone.resources.items())
+                    if item.allocatable
+                ],
+            )
+            for index, zone in enumerate(() if topology is None else topology.zones)
+        ],
+    )
+
+
+def reason_answer(reason: Reason, *, pods: int = 0, details: Sequence[str] = ()) -> ReasonAnswer:
+    """Return a reason as an answer."""
+    fields = msgspec.to_builtins(reason)
+    for name in _TIMES & fields.keys():
+        fields[name] = time_text(fields[name])
+    named = {name: fields.pop(name) for name in _NAMED_FIELDS & fields.keys()}
+    return ReasonAnswer(message=str(reason), pods=pods, details=list(details), fields=fields, **named)
+
+
+#: Fields of reasons that are times, microseconds since the epoch.
+_TIMES = {"until", "since", "retry_at"}
+
+#: Fields of reasons that are fields of their answers.
+_NAMED_FIELDS = set(ReasonAnswer.__struct_fields__) - {"message", "pods", "details", "fields"}

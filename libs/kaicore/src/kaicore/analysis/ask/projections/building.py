@@ -1,0 +1,173 @@
+"""Builds read models: starts or continues a generation, and follows the log with it."""
+
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Protocol
+
+from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA, Projection
+from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
+from kaicore.analysis.ask.projections.store import Generation, Superseded
+from kaicore.analysis.replay.log_states import first_state, fold_on, restored
+from kaicore.errors import CorruptLog
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.state.cluster_state import ClusterState
+
+#: Events in one transaction.
+_BATCH = 500
+
+
+class GenerationStore(Protocol):
+    """Where read models are kept; `ViewStore` says what each call does."""
+
+    async def generations(self, cluster: str) -> list[Generation]:
+        """Return the generations that there are, the oldest first."""
+        ...
+
+    async def begin(self, cluster: str, *, position: int, recorded_at: int) -> Generation:
+        """Begin a generation without rows."""
+        ...
+
+    async def there(self, cluster: str, generation: int) -> list[PodHistory]:
+        """Return the rows of pods that are not gone."""
+        ...
+
+    async def save(
+        self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
+    ) -> None:
+        """Write what events change, and how far they go, if the generation is where it was."""
+        ...
+
+    async def go_live(self, cluster: str, generation: int) -> None:
+        """Make a generation the one that is read, and delete the others."""
+        ...
+
+
+class Builder:
+    """Builds one generation of one cluster's read models."""
+
+    def __init__(
+        self, log: EventLog, store: GenerationStore, cluster: str, generation: Generation, projection: Projection
+    ) -> None:
+        """Prefer `resume`, `beside` or `anew`."""
+        self._log = log
+        self._store = store
+        self._cluster = cluster
+        self.generation = generation
+        self._projection = projection
+        #: Events that were taken in, and what they change, until that is saved.
+        self._unsaved: tuple[list[Event], RowChanges] | None = None
+
+    @classmethod
+    async def resume(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder":
+        """Go on with the newest generation that this program's rules have made; begin one where there is none.
+
+        Raises:
+            EventsRetired: events that are needed have left the log, and no snapshot stands for them.
+        """
+        return await cls.beside(log, store, cluster) or await cls.anew(log, store, cluster)
+
+    @classmethod
+    async def beside(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder | None":
+        """Stand where the newest generation is that this program's rules have made; None where there is none.
+
+        It may be another builder's: `trail` goes after that one, and `step` takes its place.
+
+        Raises:
+            EventsRetired: events that are needed have left the log, and no snapshot stands for them.
+        """
+        generation, pods = await _newest(store, cluster), list[PodHistory]()
+        while generation is not None:
+            pods = await store.there(cluster, generation.number)
+            before, generation = generation, await _newest(store, cluster)
+            if generation == before:
+                break
+            # Another builder has moved on meanwhile: of which position the rows are is not known.
+        if generation is None:
+            return None
+        # Not by way of PastStates, which makes bytes of states for later questions: here are none.
+        state = await restored(log, cluster, upto=generation.position)
+        async with aclosing(fold_on(log, state, generation.position, step=_BATCH)) as steps:
+            async for _ in steps:
+                pass
+        return cls(log, store, cluster, generation, Projection(state, pods))
+
+    @classmethod
+    async def anew(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder":
+        """Begin a generation, beside those that there are.
+
+        Raises:
+            EventsRetired: the log's first events are gone, and no state was kept with them.
+        """
+        state = await first_state(log, cluster)
+        generation = await store.begin(cluster, position=state.position, recorded_at=state.recorded_at)
+        return cls(log, store, cluster, generation, Projection(state, ()))
+
+    @property
+    def state(self) -> ClusterState:
+        """The state as of the last event that was taken in; it changes with the next step."""
+        return self._projection.state
+
+    async def step(self) -> list[Event]:
+        """Take in the next events, and return them; after `LogUnavailable` it may be called again.
+
+        Raises:
+            Superseded: another one builds this generation, or has deleted it.
+        """
+        if self._unsaved is None:
+            events = await self._log.read(self._cluster, after=self.generation.position, limit=_BATCH)
+            if not events:
+                return []
+            for event in events:
+                self._projection.take(event)
+            self._unsaved = events, self._projection.changes()
+        events, changes = self._unsaved
+        position, recorded_at = events[-1].position, events[-1].recorded_at
+        await self._store.save(self._cluster, self.generation, changes, position=position, recorded_at=recorded_at)
+        self._moved_to(events[-1])
+        self._unsaved = None
+        return events
+
+    async def trail(self) -> None:
+        """Take in what another builder has saved of this generation since, and save nothing.
+
+        After `LogUnavailable` it may be called again.
+
+        Raises:
+            CorruptLog: the log ends before the generation does, as one that was restored from an older backup.
+            Superseded: the generation is gone, another one is read, or this builder could not save what it took in.
+        """
+        saved = await _newest(self._store, self._cluster)
+        if saved is None or saved.number != self.generation.number or self._unsaved is not None:
+            raise Superseded(f"cluster {self._cluster}: generation {self.generation.number} is built by another one")
+        while (at := self.generation.position) < saved.position:
+            events = await self._log.read(self._cluster, after=at, upto=saved.position, limit=_BATCH)
+            if not events:
+                raise CorruptLog(f"cluster {self._cluster}: event {at + 1} is missing")
+            for event in events:
+                self._projection.take(event)
+            self._projection.changes()
+            self._moved_to(events[-1])
+        self.generation = saved
+
+    def _moved_to(self, event: Event) -> None:
+        self.generation = self.generation._replace(position=event.position, recorded_at=event.recorded_at)
+
+    async def catch_up(self, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
+        """Take in all events that there are now; then this generation is the one that is read.
+
+        Args:
+            progress: called with the position that is reached, and the one that will be.
+        """
+        head = await self._log.head(self._cluster)
+        while self.generation.position < head.position and await self.step():
+            progress(self.generation.position, head.position)
+        if not self.generation.live:
+            await self._store.go_live(self._cluster, self.generation.number)
+            self.generation = self.generation._replace(live=True)
+
+
+async def _newest(store: GenerationStore, cluster: str) -> Generation | None:
+    """Return the generation to go on with: the one that is read, or else the last; None where these rules made none."""
+    ours = [one for one in await store.generations(cluster) if one.schema == PROJECTION_SCHEMA]
+    return next((one for one in ours if one.live), ours[-1]) if ours else None

@@ -1,0 +1,248 @@
+"""The fold of events into read models, without I/O and without a clock. The same events give the same rows, wherever
+the reading is interrupted.
+
+A row takes what it needs of the past from the cluster's state, or from the rows of pods that still exist. Figures over
+time are taken at the end of each minute in which an event was recorded. They hold until the next minute with an event.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from kaicore.analysis.ask.projections.capacity import gpu_columns
+from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.membership import POD
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import CPU, MEMORY
+from kaicore.rules.queues.resources import GPU, gpus_of
+from kaicore.rules.state.accuracy import fold_counting
+from kaicore.rules.state.agreement import Agreement
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.queue_shares import figures
+
+#: Of what the rows are made; another one makes all of them anew.
+PROJECTION_SCHEMA = 3
+
+MINUTE_US = 60_000_000
+HOUR_US = 60 * MINUTE_US
+
+#: Resources whose use by queues is kept.
+_RESOURCES = (GPU, CPU, MEMORY)
+
+
+class Projection:
+    """Takes in a cluster's events in order."""
+
+    def __init__(self, state: ClusterState, pods: Iterable[PodHistory]) -> None:
+        """Args:
+        state: after the last event that was taken in; it is folded on.
+        pods: rows, as of there, of the pods that are not gone.
+        """
+        self.state = state
+        self._pods = {row.uid: row for row in pods}
+        self._changed: dict[str, PodHistory] = {}
+        self._occupancy: list[Occupancy] = []
+        self._queues: dict[tuple[int, str, str], Counter[str]] = {}
+        self._decisions: dict[int, Counter[str]] = {}
+
+    def take(self, event: Event) -> None:
+        """Take in the next event.
+
+        Raises:
+            CorruptLog: it is not the next one.
+            UnknownEvent: this program is too old for it.
+        """
+        self._sample(event.recorded_at)
+        payload: Any = decode_payload(event)
+        change = fold_counting(self.state, event)
+        counts = self._decisions.setdefault(event.recorded_at // HOUR_US * HOUR_US, Counter())
+        counted = _COUNTED.get(type(payload))
+        if counted is not None:
+            counts[counted] += 1
+        if change is not None:
+            decided = self._decisions.setdefault(change.decided_at // HOUR_US * HOUR_US, Counter())
+            for kind, by in change.agreement.items():
+                decided["contradicted" if kind is Agreement.DIFFERENT else "agreed"] += by
+        change_pod = _POD_CHANGES.get(type(payload))
+        if change_pod is not None:
+            change_pod(self, payload, event)
+
+    def changes(self) -> RowChanges:
+        """Return what the events since the last call change, and begin anew."""
+        changes = RowChanges(
+            pods=list(self._changed.values()),
+            occupancy=self._occupancy,
+            queues=[
+                QueueHour(at=at, queue=queue, resource=resource, **{name: counts[name] for name in _QUEUE_FIGURES})
+                for (at, queue, resource), counts in self._queues.items()
+            ],
+            decisions=[
+                DecisionsHour(at=at, **{name: count for name, count in counts.items() if count})
+                for at, counts in self._decisions.items()
+                if any(counts.values())
+            ],
+        )
+        self._changed, self._occupancy, self._queues, self._decisions = {}, [], {}, {}
+        return changes
+
+    # Figures over time.
+
+    def _sample(self, now: int) -> None:
+        """Take the figures of the minute that ends before `now`, and count them up to the minute of `now`."""
+        state = self.state
+        began, ends = state.recorded_at // MINUTE_US * MINUTE_US, now // MINUTE_US * MINUTE_US
+        if not state.recorded_at or ends <= began:
+            return
+        self._occupancy.append(occupancy(state))
+        by_queue = figures(state.queue_accounts(state.config(), now=state.recorded_at))
+        for name, queue in by_queue.items():
+            for resource in _RESOURCES:
+                amounts = {
+                    "allocated": queue.allocated.get(resource, 0),
+                    "requested": queue.requested.get(resource, 0),
+                    "fair_share": queue.fair_share.get(resource, 0),
+                }
+                if amounts["allocated"] or amounts["requested"]:
+                    self._count_queue(name, resource, amounts, began, ends)
+
+    def _count_queue(self, queue: str, resource: str, amounts: Amounts, began: int, ends: int) -> None:
+        while began < ends:
+            hour = began // HOUR_US * HOUR_US
+            until = min(ends, hour + HOUR_US)
+            seconds = (until - began) // 1_000_000
+            counts = self._queues.setdefault((hour, queue, resource), Counter())
+            counts["seconds"] += seconds
+            for name, amount in amounts.items():
+                counts[name] += amount * seconds
+            began = until
+
+    # Pods.
+
+    def _pod_observed(self, payload: payloads.PodObserved, event: Event) -> None:
+        pod = payload.pod
+        entry = self.state.pods.get(pod.uid)
+        if entry is None:
+            return
+        row = self._pods.get(pod.uid) or PodHistory(
+            uid=pod.uid, namespace=pod.namespace, name=pod.name, seen_at=event.recorded_at
+        )
+        finished = entry.stage is Stage.FINISHED
+        rejected = finished and (entry.rejection is not None or not pod.finished)
+        self._change(
+            row,
+            event,
+            created_at=pod.created_at * 1_000_000,
+            node=pod.node_name or row.node,
+            gpus=gpus_of(entry.requests),
+            started_at=row.started_at or entry.started_at,
+            finished_at=row.finished_at or (event.recorded_at if finished else 0),
+            outcome="Rejected" if rejected else pod.phase,
+            **self._belongings(entry),
+        )
+
+    def _belongings(self, entry: PodEntry) -> dict[str, Any]:
+        queue, _ = self.state.queue_of(entry)
+        return {"group": "" if entry.group.startswith(f"{POD}/") else entry.group, "queue": queue}
+
+    def _pod_deleted(self, payload: payloads.PodDeleted, event: Event) -> None:
+        row = self._pods.get(payload.uid)
+        if row is not None:
+            self._change(row, event, gone_at=event.recorded_at)
+            del self._pods[payload.uid]
+
+    def _left_waiting(self, payload: payloads.PodsLeftWaiting, event: Event) -> None:
+        for waiting in payload.pods:
+            row, entry = self._pods.get(waiting.uid), self.state.pods.get(waiting.uid)
+            if row is not None and entry is not None:
+                tried_at = row.tried_at or event.recorded_at
+                self._change(row, event, tried_at=tried_at, **self._belongings(entry))
+
+    def _placed(self, payload: payloads.PodPlaced, event: Event) -> None:
+        row = self._pods.get(payload.uid)
+        if row is not None:
+            self._change(
+                row,
+                event,
+                node=payload.node,
+                cycle=payload.cycle,
+                tried_at=row.tried_at or event.recorded_at,
+                decided_at=event.recorded_at,
+                placements=row.placements + 1,
+            )
+
+    def _bound(self, payload: payloads.PodBound, event: Event) -> None:
+        if (row := self._pods.get(payload.uid)) is not None:
+            self._change(row, event, bound_at=event.recorded_at, node=payload.node)
+
+    def _bind_failed(self, payload: payloads.BindFailed, event: Event) -> None:
+        if (row := self._pods.get(payload.uid)) is not None:
+            self._change(row, event, bind_failures=row.bind_failures + 1)
+
+    def _rejected(self, payload: payloads.PodRejected, event: Event) -> None:
+        if (row := self._pods.get(payload.uid)) is not None:
+            finished_at = row.finished_at or event.recorded_at
+            self._change(row, event, rejections=row.rejections + 1, finished_at=finished_at, outcome="Rejected")
+
+    def _evicted(self, payload: payloads.EvictionDecided | payloads.HealRequested, event: Event) -> None:
+        if (row := self._pods.get(payload.uid)) is not None:
+            self._change(row, event, evictions=row.evictions + 1)
+
+    def _change(self, row: PodHistory, event: Event, **fields: Any) -> None:
+        changed = msgspec.structs.replace(row, position=event.position, **fields)
+        self._pods[row.uid] = self._changed[row.uid] = changed
+
+
+def occupancy(state: ClusterState) -> Occupancy:
+    """Return how a cluster stands, as the row of the minute of its last event."""
+    columns = gpu_columns(state)
+    gpus = columns.sum()
+    waiting = [state.pods[uid] for uid in state.waiting]
+    stages = Counter(entry.stage for entry in state.pods.values())
+    return Occupancy(
+        at=state.recorded_at // MINUTE_US * MINUTE_US,
+        position=state.position,
+        nodes=int(columns.present.sum()),
+        gpus=gpus.total,
+        gpus_held=gpus.held,
+        gpus_releasing=gpus.releasing,
+        gpus_free=gpus.free,
+        gpus_stranded=gpus.stranded,
+        gpus_out=gpus.out,
+        gpus_waiting=sum(gpus_of(entry.requests) for entry in waiting),
+        pods_waiting=len(waiting),
+        pods_placed=stages[Stage.PLACED],
+        pods_bound=stages[Stage.BOUND],
+    )
+
+
+_QUEUE_FIGURES = ("seconds", "allocated", "requested", "fair_share")
+
+#: Events that are counted by the hour, and as what.
+_COUNTED: dict[type[payloads.Payload], str] = {
+    payloads.CycleCompleted: "cycles",
+    payloads.PodPlaced: "placed",
+    payloads.PodBound: "bound",
+    payloads.BindFailed: "bind_failures",
+    payloads.PodRejected: "rejected",
+    payloads.EvictionDecided: "evictions",
+    payloads.HealRequested: "evictions",
+    payloads.PredictionMissed: "missed",
+}
+
+_POD_CHANGES: dict[type[payloads.Payload], Callable[[Projection, Any, Event], None]] = {
+    payloads.PodObserved: Projection._pod_observed,  # noqa: SLF001 - of this module
+    payloads.PodDeleted: Projection._pod_deleted,  # noqa: SLF001
+    payloads.PodsLeftWaiting: Projection._left_waiting,  # noqa: SLF001
+    payloads.PodPlaced: Projection._placed,  # noqa: SLF001
+    payloads.PodBound: Projection._bound,  # noqa: SLF001
+    payloads.BindFailed: Projection._bind_failed,  # noqa: SLF001
+    payloads.PodRejected: Projection._rejected,  # noqa: SLF001
+    payloads.EvictionDecided: Projection._evicted,  # noqa: SLF001
+    payloads.HealRequested: Projection._evicted,  # noqa: SLF001
+}

@@ -1,0 +1,228 @@
+"""The questions that read models answer."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from sqlalchemy import ColumnElement, tuple_
+
+from kaicore.analysis.ask.projections.answers import (
+    DecisionSeries,
+    OccupancyPoint,
+    OccupancySeries,
+    PodRecords,
+    QueueSeries,
+    decisions,
+    occupancy_point,
+    pod_record,
+    queue_use,
+)
+from kaicore.analysis.ask.projections.projection import MINUTE_US
+from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour
+from kaicore.analysis.ask.projections.store import (
+    DECISIONS_HOUR,
+    OCCUPANCY,
+    POD_HISTORY,
+    QUEUE_HOUR,
+    Generation,
+    ViewStore,
+)
+from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.replay.moments import parse_moment, position_of
+from kaicore.errors import InvalidObject
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.model.quantity import parse_duration
+
+#: Most rows that one question about time looks at, and most points that it answers.
+_MOST_ROWS, _MOST_POINTS = 200_000, 5000
+
+_AFTER = re.compile(r"([0-9]{1,18})-(.{1,200})", re.ASCII)
+
+
+class ReadModels:
+    """Answers from the read models of one log."""
+
+    def __init__(self, log: EventLog, store: ViewStore) -> None:
+        """Args:
+        log: which moments are of.
+        store: the read models.
+        """
+        self._log = log
+        self._store = store
+
+    async def pods(
+        self,
+        cluster: str,
+        *,
+        namespaces: frozenset[str] | None = None,
+        namespace: str = "",
+        name: str = "",
+        group: str = "",
+        queue: str = "",
+        node: str = "",
+        after: str = "",
+        limit: int = 100,
+    ) -> PodRecords:
+        """Return what became of pods, the last one first; those that are gone, too.
+
+        Args:
+            cluster: the name of the cluster.
+            namespaces: only of these; None for all.
+            namespace: only of this one.
+            name: only pods of this name.
+            group: only of the group with this key.
+            queue: only of this queue.
+            node: only those that were last placed there.
+            after: the `next` of the page before.
+            limit: how many at most.
+
+        Raises:
+            InvalidObject: `after` is no `next`.
+        """
+        columns = POD_HISTORY.c
+        named = {"namespace": namespace, "name": name, "group": group, "queue": queue, "node": node}
+        where: list[ColumnElement[bool]] = [columns[field] == value for field, value in named.items() if value]
+        if namespaces is not None:
+            where.append(columns.namespace.in_(sorted(namespaces)))
+        if after:
+            match = _AFTER.fullmatch(after)
+            if match is None:
+                raise InvalidObject("history", "after", after[:100], "is not the `next` of a page")
+            where.append(tuple_(columns.seen_at, columns.uid) < (int(match[1]), match[2]))
+        generation = await self._live(cluster)
+        rows = await self._store.rows(
+            PodHistory,
+            POD_HISTORY,
+            cluster,
+            generation.number,
+            where=where,
+            order=(columns.seen_at.desc(), columns.uid.desc()),
+            limit=limit + 1,
+        )
+        more, rows = len(rows) > limit, rows[:limit]
+        return PodRecords(
+            cluster=cluster,
+            position=generation.position,
+            recorded_at=time_text(generation.recorded_at),
+            next=f"{rows[-1].seen_at}-{rows[-1].uid}" if more else "",
+            items=[pod_record(row) for row in rows],
+        )
+
+    async def occupancy(self, cluster: str, *, since: str = "", until: str = "", step: str = "") -> OccupancySeries:
+        """Return how full a cluster was, a point for each step in which something was recorded: how it ended.
+
+        Args:
+            cluster: the name of the cluster.
+            since: a moment; by default the log's beginning.
+            until: a moment; by default the log's end.
+            step: a duration such as 1h; by default a minute, or as long that there are no more than 5,000 points.
+
+        Raises:
+            InvalidObject: `step` is no duration, or shorter than a minute.
+            UnknownMoment: a moment is none.
+        """
+        begins, ends = await self._times(cluster, since, until)
+        step_us = parse_duration(step, subject="occupancy", field="step") if step else MINUTE_US
+        if step_us < MINUTE_US:
+            raise InvalidObject("occupancy", "step", step, "is shorter than a minute")
+        generation = await self._live(cluster)
+        columns = OCCUPANCY.c
+        where = [columns.at >= begins // MINUTE_US * MINUTE_US, columns.at <= ends]
+        # The last rows, where there are too many.
+        rows = await self._store.rows(
+            Occupancy, OCCUPANCY, cluster, generation.number, where=where, order=(columns.at.desc(),), limit=_MOST_ROWS
+        )
+        points = list(_steps(reversed(rows), step_us))
+        while len(points) > _MOST_POINTS and not step:
+            step_us *= 2
+            points = list(_steps(reversed(rows), step_us))
+        return OccupancySeries(
+            cluster=cluster,
+            position=generation.position,
+            recorded_at=time_text(generation.recorded_at),
+            items=points[-_MOST_POINTS:],
+        )
+
+    async def queues(self, cluster: str, *, queue: str = "", since: str = "", until: str = "") -> QueueSeries:
+        """Return what queues used by the hour.
+
+        Raises:
+            UnknownMoment: a moment is none.
+        """
+        begins, ends = await self._times(cluster, since, until)
+        generation = await self._live(cluster)
+        columns = QUEUE_HOUR.c
+        where = [columns.at > begins - 60 * MINUTE_US, columns.at <= ends]
+        if queue:
+            where.append(columns.queue == queue)
+        rows = await self._store.rows(
+            QueueHour,
+            QUEUE_HOUR,
+            cluster,
+            generation.number,
+            where=where,
+            order=(columns.at, columns.queue, columns.resource),
+            limit=_MOST_ROWS,
+        )
+        return QueueSeries(
+            cluster=cluster,
+            position=generation.position,
+            recorded_at=time_text(generation.recorded_at),
+            items=[queue_use(row) for row in rows],
+        )
+
+    async def decisions(self, cluster: str, *, since: str = "", until: str = "") -> DecisionSeries:
+        """Return what was decided by the hour, and whether kubelets did as predicted.
+
+        Raises:
+            UnknownMoment: a moment is none.
+        """
+        begins, ends = await self._times(cluster, since, until)
+        generation = await self._live(cluster)
+        columns = DECISIONS_HOUR.c
+        where = [columns.at > begins - 60 * MINUTE_US, columns.at <= ends]
+        rows = await self._store.rows(
+            DecisionsHour,
+            DECISIONS_HOUR,
+            cluster,
+            generation.number,
+            where=where,
+            order=(columns.at,),
+            limit=_MOST_ROWS,
+        )
+        return DecisionSeries(
+            cluster=cluster,
+            position=generation.position,
+            recorded_at=time_text(generation.recorded_at),
+            items=[decisions(row) for row in rows],
+        )
+
+    async def _live(self, cluster: str) -> Generation:
+        """Return the generation that is read; one of position 0 without rows where nothing was made yet."""
+        return await self._store.live(cluster) or Generation(0, 0, 0, 0, live=False)
+
+    async def _times(self, cluster: str, since: str, until: str) -> tuple[int, int]:
+        """Return the times of two moments."""
+        return (
+            await self._time(cluster, since) if since else 0,
+            await self._time(cluster, until) if until else 2**62,
+        )
+
+    async def _time(self, cluster: str, text: str) -> int:
+        moment = parse_moment(text)
+        if moment.time is not None:
+            # A chart may begin before its log does.
+            return moment.time
+        position = await position_of(self._log, cluster, moment)
+        events = await self._log.read(cluster, after=position - 1, upto=position, limit=1) if position else []
+        return events[0].recorded_at if events else 0
+
+
+def _steps(rows: Iterable[Occupancy], step_us: int) -> Iterator[OccupancyPoint]:
+    """Yield the last row of each step."""
+    last: Occupancy | None = None
+    for row in rows:
+        if last is not None and last.at // step_us != row.at // step_us:
+            yield occupancy_point(last, at=last.at // step_us * step_us)
+        last = row
+    if last is not None:
+        yield occupancy_point(last, at=last.at // step_us * step_us)

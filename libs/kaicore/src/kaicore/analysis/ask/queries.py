@@ -1,0 +1,351 @@
+"""The questions about a log, answered from states that are kept."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+
+from kaicore.analysis.ask.answers import (
+    ROWS,
+    ClusterRow,
+    ClusterSummary,
+    DiffAnswer,
+    DiffQuestion,
+    Listing,
+    RowSelection,
+    Why,
+)
+from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.audits.audit_group import audit_group
+from kaicore.analysis.ask.audits.audit_node import audit_node
+from kaicore.analysis.ask.audits.audit_placements import audit_placements
+from kaicore.analysis.ask.audits.spans import span_of
+from kaicore.analysis.ask.cycle_rows import list_cycles
+from kaicore.analysis.ask.differences import ComparedState, compare
+from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
+from kaicore.analysis.ask.hub_answers import DispatchRow, DispatchWhy
+from kaicore.analysis.ask.hub_rows import HubInquiry
+from kaicore.analysis.ask.known_names import known_names
+from kaicore.analysis.ask.listing import list_rows, summary
+from kaicore.analysis.ask.topologies import topologies_of, topology_assignments
+from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.life.cycle_observers import TriedGroup, tried_groups
+from kaicore.analysis.life.pod_evidence import PodEvidence, pod_evidence, recorded_config
+from kaicore.analysis.replay.kept_state import KeptState
+from kaicore.analysis.replay.log_states import events_of
+from kaicore.analysis.replay.moments import end_of_append, parse_moment, position_of
+from kaicore.analysis.replay.past_states import PastStates
+from kaicore.analysis.replay.questions_first import QuestionsFirst
+from kaicore.errors import InvalidObject, KaiError, UnknownSubject
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.events.payloads import CycleCompleted
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
+from kaicore.rules.hub.hub_state import HUB, without_hub
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.spelling import did_you_mean
+
+#: Seconds between two looks for clusters that are new in the log.
+_LOOK_S = 10.0
+
+
+class Inquiry:
+    """Answers from one log; one for a process, so that what was folded once is kept.
+
+    Questions take `at`, a moment as `kaicore.analysis.replay.moments.parse_moment` reads it; empty is the log's end.
+    They raise UnknownMoment where there is no such moment, and EventsRetired where its events are gone.
+    """
+
+    def __init__(
+        self, log: EventLog, *, once: bool = False, progress: Callable[[int, int], None] = lambda _, __: None
+    ) -> None:
+        """Args:
+        log: questions are about its clusters.
+        once: no second question will come; see `PastStates`.
+        progress: called with how far a state is folded for a question, and how far it will be, in positions.
+        """
+        self.log = log
+        self._once = once
+        self._progress = progress
+        self._questions = QuestionsFirst()
+        self._states: dict[str, KeptState] = {}
+        self._past: dict[str, PastStates] = {}
+        self.hub = HubInquiry(log)
+
+    @property
+    def states(self) -> tuple[KeptState, ...]:
+        """The states that are kept."""
+        return tuple(self._states.values())
+
+    def state(self, cluster: str) -> KeptState:
+        """Return the kept state of a cluster."""
+        if cluster not in self._states:
+            kept = KeptState(self.log, cluster, questions=self._questions, progress=self._progress)
+            self._states[cluster] = kept
+        return self._states[cluster]
+
+    async def state_at(self, cluster: str, at: str = "") -> ClusterState:
+        """Return the state of a cluster at a moment; it changes again, so answer from it before the next `await`."""
+        if not at:
+            return await self.state(cluster).current()
+        position = await position_of(self.log, cluster, parse_moment(at))
+        return await self._past_of(cluster).at(position)
+
+    def _past_of(self, cluster: str) -> PastStates:
+        if cluster not in self._past:
+            self._past[cluster] = PastStates(self.log, cluster, once=self._once, progress=self._progress)
+        return self._past[cluster]
+
+    async def _near(self, cluster: str, position: int) -> ClusterState | None:
+        return await self._past_of(cluster).near(position)
+
+    async def follow(self, *, caught_up: Callable[[], None] = lambda: None) -> None:
+        """Keep the states of all clusters up to date, until cancelled.
+
+        Args:
+            caught_up: called when the clusters that there are at first have their states, but for those that cannot.
+        """
+        following: dict[str, asyncio.Task[None]] = {}
+        catching_up: list[asyncio.Task[None]] = []
+        try:
+            while True:
+                with suppress(KaiError):
+                    for cluster in without_hub(await self.log.clusters()):
+                        if cluster not in following:
+                            following[cluster] = asyncio.create_task(self.state(cluster).follow())
+                    if not catching_up:
+                        catching_up.append(asyncio.create_task(self._catch_up(caught_up)))
+                await asyncio.sleep(_LOOK_S)
+        finally:
+            for task in (*following.values(), *catching_up):
+                task.cancel()
+
+    async def _catch_up(self, caught_up: Callable[[], None]) -> None:
+        for kept in self.states:
+            await kept.tried.wait()
+        caught_up()
+
+    async def clusters(self) -> list[ClusterRow]:
+        """Return the clusters that have a log."""
+        rows = []
+        names = await self.log.clusters()
+        at_its_hub = await self.hub.clusters(now=time.time_ns() // 1000) if HUB in names else ()
+        of_hub = {row.name: row for row in at_its_hub}
+        for name in without_hub(names):
+            head = await self.log.head(name)
+            at_hub = of_hub.get(name)
+            rows.append(
+                ClusterRow(
+                    name=name,
+                    position=head.position,
+                    recorded_at=time_text(head.recorded_at),
+                    hash=head.hash.hex(),
+                    state="" if at_hub is None else at_hub.state,
+                    waiting=0 if at_hub is None else at_hub.waiting,
+                    running=0 if at_hub is None else at_hub.running,
+                )
+            )
+        return rows
+
+    async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
+        """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
+        return await self.hub.dispatches(pending=pending)
+
+    async def why_dispatch(self, name: str) -> DispatchWhy:
+        """Say in which cluster a dispatch is, and why; see `HubInquiry.why`.
+
+        Raises:
+            UnknownSubject: there is none of the name.
+        """
+        return await self.hub.why(name)
+
+    async def position(self, cluster: str, *, at: str = "") -> int:
+        """Return the position of a moment of a cluster's log; of its end where `at` is empty.
+
+        Raises:
+            UnknownMoment: its log has no such moment.
+        """
+        return await position_of(self.log, cluster, parse_moment(at)) if at else (await self.log.head(cluster)).position
+
+    async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
+        """Wait until a cluster's log goes on beyond a position, at most `timeout_s`; return its end's position."""
+        return await self.log.wait_beyond(cluster, position, timeout_s=timeout_s)
+
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        return summary(await self.state_at(cluster, at))
+
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
+        """Return rows of a kind.
+
+        Raises:
+            InvalidObject: there is no such kind.
+        """
+        if kind not in ROWS:
+            raise InvalidObject("list", "kind", kind, f"is none of {', '.join(ROWS)}")
+        state = await self.state_at(cluster, at)
+        position, recorded_at, total = state.position, state.recorded_at, state.counters.cycles
+        known = min((knew for _, knew in state.last_cycles.values()), default=0) if kind in ("pods", "groups") else 0
+        if kind == "cycles":
+            rows = await list_cycles(self.log, cluster, wanted, head=position)
+            total = len(rows) if wanted.name else total
+        else:
+            rows = list_rows(state, kind, wanted)
+            total = len(rows)
+        end = wanted.skip + wanted.limit if wanted.limit else len(rows)
+        shown = rows[wanted.skip : end]
+        return Listing(
+            cluster=cluster,
+            kind=kind,
+            position=position,
+            recorded_at=time_text(recorded_at),
+            reasons_position=known,
+            total=total,
+            next=f"{position}-{end}" if end < len(rows) else "",
+            items=msgspec.Raw(msgspec.json.encode(shown)),
+        )
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+        """
+        old = ComparedState(await self.state_at(cluster, before), wanted)
+        return compare(old, ComparedState(await self.state_at(cluster, after), wanted))
+
+    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
+        """Return what the domains of a cluster's topologies have, use, and still have room for.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+            UnknownSubject: there is no topology of the name.
+        """
+        return topologies_of(await self.state_at(cluster, at), wanted)
+
+    async def topology_assignments(
+        self, cluster: str, kind: str, namespace: str, name: str, *, version: str, at: str = ""
+    ) -> TopologyAssignments:
+        """Return where the pods of a group are in its topology, in the form of a version of Kueue's API.
+
+        Raises:
+            InvalidObject: there is no such version.
+            UnknownSubject: there is no such group, or it asks for no topology that there is.
+        """
+        return topology_assignments(await self.state_at(cluster, at), kind, namespace, name, version=version)
+
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones; see `kaicore.analysis.ask.audits.audit_placements`.
+
+        Raises:
+            UnknownSubject: there never was a node of that name.
+        """
+        there = await span_of(self.log, cluster, span)
+        own = PastStates(self.log, cluster, once=True, progress=self._progress)
+        return await audit_placements(self.log, cluster, there, state_at=own.at, node=node)
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and by which decision; see `kaicore.analysis.ask.audits.audit_node`.
+
+        Raises:
+            UnknownSubject: there never was a node of that name.
+        """
+        there = await span_of(self.log, cluster, span)
+        return await audit_node(self.log, cluster, node, there, state_at=partial(self._past_state, cluster))
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom; see `kaicore.analysis.ask.audits.audit_group`.
+
+        Raises:
+            UnknownSubject: no pod was in such a group.
+        """
+        there = await span_of(self.log, cluster, span)
+        own = PastStates(self.log, cluster, progress=self._progress)
+        return await audit_group(self.log, cluster, namespace, name, there, state_at=own.at)
+
+    async def _past_state(self, cluster: str, position: int) -> ClusterState:
+        return await self.state_at(cluster, str(position))
+
+    async def tried_groups(self, cluster: str, cycle: CycleCompleted) -> list[TriedGroup]:
+        """Return the groups that a recorded cycle took up, in its order.
+
+        Raises:
+            UnknownSubject: another version of the engine decided it, or its configuration is not in the log.
+        """
+        if cycle.engine_version != ENGINE_VERSION:
+            raise UnknownSubject(
+                f"cycle {cycle.cycle} was decided by engine {cycle.engine_version}; this is {ENGINE_VERSION}"
+            )
+        config = await recorded_config(self.log, cluster, cycle.config_digest)
+        if config is None:
+            raise UnknownSubject(f"the configuration of cycle {cycle.cycle} is not in the log")
+        return tried_groups(await self._past_of(cluster).at(cycle.input_position), config, cycle)
+
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
+        """Explain something.
+
+        Args:
+            cluster: the name of the cluster.
+            kind: without its API group, such as Pod, Job, Queue or Node.
+            namespace: empty for what has none.
+            name: its name.
+            at: as of which moment; what was recorded after it is not looked at. Within the decisions of a cycle it
+                stands for their end, for they were appended at once: the answer's position is that.
+
+        Raises:
+            UnknownSubject: the log has never heard of it.
+        """
+        # First its end, then the state: one that goes on changing is not awaited on.
+        upto = None
+        if at:
+            upto = await end_of_append(self.log, cluster, await position_of(self.log, cluster, parse_moment(at)))
+        evidence = PodEvidence((), "")
+        if kind == "Pod":
+            where = Filter(subject=f"{namespace}/{name}")
+            story = [event async for event in events_of(self.log, cluster, upto=upto, where=where)]
+            end = (await self.log.head(cluster)).position if upto is None else upto
+            evidence = await pod_evidence(self.log, cluster, story, upto=end, state_near=partial(self._near, cluster))
+        state = await self.state_at(cluster, at if upto is None else str(upto))
+        if kind == "Pod":
+            if not evidence.uid:
+                close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
+                raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
+            answer = why_pod(state, namespace, name, evidence)
+        else:
+            match kind:
+                case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
+                    answer = why_queue(state, _queue_name(kind, namespace, name))
+                case "Node":
+                    answer = why_node(state, name)
+                case _:
+                    answer = why_owner(state, kind, namespace, name)
+        if answer is None:
+            of_namespace = f"{namespace}/" if namespace else ""
+            close = did_you_mean(name, known_names(state, kind, namespace))
+            raise UnknownSubject(f"the log knows of no {kind} {of_namespace}{name}{close}")
+        dispatch = await self._dispatch_of(state, answer)
+        return msgspec.structs.replace(answer, recorded_at=time_text(state.recorded_at), dispatch=dispatch)
+
+    async def _dispatch_of(self, state: ClusterState, answer: Why) -> DispatchWhy | None:
+        """Return why the hub gave something to this cluster; None where it did not."""
+        rows = {answer.name, *(row.name for row in answer.pods)} if answer.kind not in ("Node", "Queue") else set()
+        marks = (
+            entry.pod.annotations.get(DISPATCH_MARK, "")
+            for entry in state.pods.values()
+            if entry.pod.namespace == answer.namespace and entry.pod.name in rows
+        )
+        term = next((term for mark in marks if (term := Term.read(mark)) is not None), None)
+        with suppress(UnknownSubject):
+            return None if term is None else await self.hub.why(term.dispatch)
+        return None
+
+
+def _queue_name(kind: str, namespace: str, name: str) -> str:
+    """Return a queue's name as the model has it (`kaicore.rules.model.queue`)."""
+    if kind == "LocalQueue":
+        return f"{namespace}/{name}"
+    return name if kind == "Queue" else f"{kind}/{name}"

@@ -1,0 +1,143 @@
+"""Explanation of a placed pod: the ranking of the nodes, the predicted zones, and the outcome."""
+
+from dataclasses import dataclass
+
+from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.life.cycle_observers import PlacementScores
+from kaicore.analysis.life.kubelet_models import kubelet_text
+from kaicore.analysis.life.why_answers import NodeScore, PlacementAnswer
+from kaicore.rules.deciding.why import miss_notes, zones_text
+from kaicore.rules.engine.placement.node_score import RowScore
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import PodPlaced
+from kaicore.rules.model.quantity import is_native
+from kaicore.rules.state.agreement import Agreement
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry
+
+_COMPARED = {
+    Agreement.EXACT: "as predicted, to the amount",
+    Agreement.SAME_ZONES: "on the predicted zones, in other shares",
+    Agreement.DIFFERENT: "not as predicted",
+}
+#: Parts of a score, the most important first, with how they are called.
+_PARTS = {
+    "preference": "the pod's preferences",
+    "leaves_devices": "leaving devices alone that it does not ask for",
+    "avoided": "not being avoided",
+    "keeps_policy": "keeping its own NUMA policy",
+    "choices": "earlier alternatives of its claims",
+    "near": "devices of its claims that are close to its CPUs",
+    "zones": "zones",
+    "whole": "not breaking up what is whole for its claims",
+    "room_taken": "leaving more room for recent work",
+    "idle_devices": "leaving fewer free devices beside it",
+    "full": "how full it gets",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedPlacement:
+    """The decision that placed a pod, with what its cycle knew.
+
+    Attributes:
+        scores: None where the cycle was not run again, or not so; `not_ranked` says why.
+        by_cycle: whether a cycle decided it; otherwise the event only says so.
+    """
+
+    event: Event
+    decision: PodPlaced
+    scores: PlacementScores | None = None
+    not_ranked: str = ""
+    by_cycle: bool = True
+
+
+def placement_answer(state: ClusterState, entry: PodEntry | None, placed: DecidedPlacement) -> PlacementAnswer:
+    """Return why a pod was placed where it is.
+
+    Args:
+        state: as of the answer.
+        entry: the pod as it is now; None for one that is gone.
+        placed: the decision.
+    """
+    decision, scores = placed.decision, placed.scores
+    nodes = [] if scores is None else [_score(name, one, chosen=name == decision.node) for name, one in scores.ranked]
+    observed = "" if entry is None else zones_text(entry.observed).removeprefix(" zones ")
+    agreement = None if entry is None else entry.agreement
+    devices = entry is not None and any(not is_native(name) for name in entry.requests)
+    return PlacementAnswer(
+        node=decision.node,
+        cycle=decision.cycle if placed.by_cycle else "",
+        position=placed.event.position,
+        at=time_text(placed.event.recorded_at),
+        because=_because(nodes, decision, scores),
+        nodes=nodes,
+        able=0 if scores is None else scores.able,
+        ruled_out=[] if scores is None else [str(reason) for reason in scores.ruled_out],
+        not_ranked=placed.not_ranked,
+        strategy=state.config().strategy(devices=devices).value if nodes else "",
+        predicted=zones_text(decision.placement).removeprefix(" zones "),
+        kubelet=kubelet_text(state, decision.node),
+        observed=observed,
+        agreement="" if agreement is None else _COMPARED[agreement],
+        cause="; ".join(miss_notes(decision.uid, state)),
+        domains=decision.domains,
+        rank=decision.rank,
+    )
+
+
+def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
+    return NodeScore(
+        node=name,
+        chosen=chosen,
+        preference=one.preference,
+        leaves_devices=one.leaves_devices,
+        avoided=one.avoided,
+        keeps_policy=one.keeps_policy,
+        choices=one.choices,
+        near=one.near,
+        zones=one.zones,
+        whole=one.whole,
+        room_taken=one.room_taken,
+        idle_devices=one.idle_devices,
+        full=one.full,
+    )
+
+
+def _because(nodes: list[NodeScore], decision: PodPlaced, scores: PlacementScores | None) -> str:
+    """Say in what the chosen node was better than the next one."""
+    chosen = next((one for one in nodes if one.chosen), None)
+    if chosen is None or scores is None:
+        return ""
+    if scores.doubtful:
+        first, *others = scores.doubtful
+        more = f" and {len(others)} more" if others else ""
+        return (
+            f"it fits here whatever is not observed yet; {first}{more} ranked higher, but may refuse such a pod, "
+            "by what pods there hold that are just starting or ending"
+        )
+    able = scores.able
+    if able == 1:
+        return "no other node could take it"
+    if not nodes[0].chosen:
+        domains = [f"{level} {name}" for level, name in decision.domains.items() if name != decision.node]
+        instead = f"its group goes to {domains[-1]}" if domains else "it goes where room was kept for it"
+        return f"{instead}; for this pod alone {nodes[0].node} ranked higher"
+    second = nodes[1]
+    for part, words in _PARTS.items():
+        mine, theirs = getattr(chosen, part), getattr(second, part)
+        if mine != theirs:
+            return (
+                f"{words}: {_text(part, mine)} against {_text(part, theirs)} on {second.node}, the next of {able} nodes"
+            )
+    return f"{able} nodes could take it and the first of them were alike: of such the first by name is taken"
+
+
+def _text(part: str, value: int) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if part == "near" and value < 0:
+        return "not known"
+    if part == "room_taken":
+        return f"{value / 100:.2f} devices less"
+    return f"{value / 10:.1f} %" if part == "full" else f"{value} %" if part in ("near", "whole") else str(value)

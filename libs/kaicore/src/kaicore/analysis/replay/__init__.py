@@ -1,0 +1,1 @@
+"""The log read again: moments of it, the state at each, replays, exports and the audit of the whole log."""

@@ -1,0 +1,143 @@
+"""Replay of a log, or of a range of it."""
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+from kaicore.analysis.replay.log_states import events_of, first_state, pages_of
+from kaicore.analysis.replay.moments import Range, state_at
+from kaicore.errors import EventsRetired, UnknownMoment, UnknownSubject
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.deciding.decide import cycle_stream
+from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import CycleCompleted, ShadowDecided
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.spelling import did_you_mean
+
+#: Of these one was decided on the earliest state: cycles of several shards overlap, but not many of them.
+_FIRST_CYCLES = 50
+#: Of a cycle's number.
+_MOST_DIGITS = 18
+
+_CYCLES, _CONFIGS = Filter(types=("CycleCompleted",)), Filter(types=("ConfigRecorded",))
+_DECIDED = Filter(types=("CycleCompleted", "ShadowDecided"))
+
+
+async def replay_log(
+    log: EventLog,
+    cluster: str,
+    wanted: Range | None = None,
+    *,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+) -> ReplayReport:
+    """Fold a cluster's log again, run every cycle that is recorded in a range again, and compare.
+
+    Where months have been retired, it goes on from the state that was kept with them.
+
+    Args:
+        log: to replay.
+        cluster: the name of the cluster.
+        wanted: the range; by default all that is left of the log, up to where it ends now.
+        progress: called with how far it is, and how far it will go, in positions.
+
+    Raises:
+        EventsRetired: no sound state was kept.
+        UnreplayableCycle: a cycle was recorded without what it takes to run it again.
+    """
+    # One end for all passes: what is appended meanwhile is no part of it.
+    head = (await log.head(cluster)).position
+    wanted = wanted or Range((await log.retired(cluster)) + 1, head)
+    state = await _beginning(log, cluster, wanted)
+    known = await _known_beforehand(log, cluster, after=state.position, upto=wanted.last)
+    # Cycles that were decided on what is before the state that is left cannot be run again.
+    replay = Replay(state, known, first=wanted.first)
+    begin = state.position
+    async for page in pages_of(log, cluster, after=begin, upto=wanted.last):
+        for event in page:
+            replay.take(event)
+        progress(page[-1].position - begin, wanted.last - begin)
+    async with aclosing(events_of(log, cluster, after=state.position, upto=head)) as rest:
+        async for event in rest:
+            if not replay.goes_on(event):
+                break
+            replay.take(event)
+    return replay.finish()
+
+
+async def _known_beforehand(log: EventLog, cluster: str, *, after: int, upto: int) -> list[Event]:
+    where = Filter(types=KNOWN_BEFOREHAND)
+    known = [event async for event in events_of(log, cluster, after=after, upto=upto, where=where)]
+    # The last cycle's configuration may be recorded right behind it.
+    return [*known, *await log.read(cluster, after=upto, limit=1, where=_CONFIGS)]
+
+
+async def _beginning(log: EventLog, cluster: str, wanted: Range) -> ClusterState:
+    """Return the state that the first cycle of a range was decided on, or the first one that is left behind that."""
+    begin = wanted.first - 1
+    for event in await log.read(cluster, after=begin, upto=wanted.last, limit=_FIRST_CYCLES, where=_DECIDED):
+        recorded = decode_payload(event)
+        if isinstance(recorded, CycleCompleted | ShadowDecided):
+            begin = min(begin, recorded.input_position)
+    try:
+        return await state_at(log, cluster, begin)
+    except EventsRetired:
+        state = await first_state(log, cluster)
+        if state.position > wanted.last:
+            raise
+        return state
+
+
+def halves(wanted: Range, count: int) -> list[Range]:
+    """Divide a range into so many of about the same number of events, or fewer."""
+    size = max(-(-(wanted.last - wanted.first + 1) // count), 1)
+    return [Range(first, min(first + size - 1, wanted.last)) for first in range(wanted.first, wanted.last + 1, size)]
+
+
+async def cycle_range(log: EventLog, cluster: str, name: str) -> Range:
+    """Return where a cycle is recorded, as a range of one event.
+
+    Args:
+        log: it is recorded in.
+        cluster: the name of the cluster.
+        name: `<shard>/<number>`, or the number where there is but one shard.
+
+    Raises:
+        UnknownMoment: it is no name of a cycle, or there are several shards.
+        UnknownSubject: there is no such cycle.
+    """
+    shard, _, number = name.rpartition("/")
+    if not number.isascii() or not number.isdigit() or len(number) > _MOST_DIGITS:
+        raise UnknownMoment(f"cycle {name[:100]!r}: no number, and no SHARD/NUMBER such as default/17")
+    there_are = await _shards(log, cluster)
+    if not shard and len(there_are) > 1:
+        raise UnknownMoment(f"cycle {name}: of which shard? There are {', '.join(there_are)}: name SHARD/{name}")
+    shard = shard or "".join(there_are)
+    position, last = await _position_of(log, cluster, cycle_stream(shard), int(number))
+    if position:
+        return Range(position, position)
+    close = "" if shard in there_are else did_you_mean(shard, there_are)
+    raise UnknownSubject(f"cluster {cluster}: there is no cycle {shard}/{int(number)}{close}; {last}")
+
+
+async def _shards(log: EventLog, cluster: str) -> list[str]:
+    """Return the shards that recorded cycles in what is left of the log; each records its configuration first."""
+    configs = [event.subject async for event in events_of(log, cluster, where=_CONFIGS)]
+    first = [event.subject for event in await log.read(cluster, limit=1, where=_CYCLES)]
+    return sorted({*configs, *first})
+
+
+async def _position_of(log: EventLog, cluster: str, stream: str, number: int) -> tuple[int, str]:
+    """Return the position of an event by its version, and what there is instead; versions grow with positions."""
+    low, high, last = await log.retired(cluster), (await log.head(cluster)).position, 0
+    where = Filter(streams=(stream,))
+    while low < high:
+        middle = (low + high) // 2
+        events = await log.read(cluster, after=middle, upto=high, limit=1, where=where)
+        if events and events[0].version == number:
+            return events[0].position, ""
+        if events and events[0].version < number:
+            low, last = events[0].position, events[0].version
+        else:
+            high = middle
+    return 0, f"the one before it is {last}" if last else "there is none before it"

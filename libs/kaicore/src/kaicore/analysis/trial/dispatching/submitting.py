@@ -1,0 +1,166 @@
+"""Submission and withdrawal of dispatches, shared by `kai submit` and the hub's HTTP routes.
+
+Both are idempotent by the dispatch's name: a repeated request changes nothing, so a client repeats a request that got
+no answer.
+
+Reading of a dispatch from manifests: its queue, and the total requests of its pods.
+"""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from kaicore.analysis.trial.dispatching.hub_log import OPERATOR, HubLog
+from kaicore.analysis.trial.simulation import Located
+from kaicore.analysis.trial.submission.copied_state import CopiedState
+from kaicore.analysis.trial.submission.submitted_world import submit_objects
+from kaicore.errors import ConfigurationError, Conflict, InvalidObject, UnknownSubject
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events.payloads import DispatchSubmitted, DispatchWithdrawn
+from kaicore.rules.hub.hub_state import ENDED, DispatchEntry, DispatchStage, dispatch_stream
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import PODS
+from kaicore.rules.queues.resources import counted
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.spelling import did_you_mean
+
+#: The binder carries out this owner's decisions, and asks the hub before the first one.
+_SCHEDULER = EngineConfig().scheduler_name
+
+
+def read_dispatch(
+    name: str, objects: Sequence[Located], *, clusters: Sequence[str] = (), data: Sequence[str] = ()
+) -> DispatchSubmitted:
+    """Return the dispatch that manifests are.
+
+    Args:
+        name: of the dispatch.
+        objects: in order of creation, with apiVersion and kind.
+        clusters: that it may run in; none for any.
+        data: data sets that it reads.
+
+    Raises:
+        InvalidObject: an object makes no sense or has no name, there are no pods among them, or they are of several
+            queues or for another scheduler.
+    """
+    for item in objects:
+        metadata = item.object.get("metadata")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            raise InvalidObject(
+                f"{item.where}, {item.object['kind']}",
+                "metadata.name",
+                None if not isinstance(metadata, dict) else metadata.get("name"),
+                "missing: the hub must find the object again, so generateName is not enough",
+            )
+    state = ClusterState("hub")
+    submitted = submit_objects(CopiedState(state, now=0), objects, scheduler_name=_SCHEDULER)
+    if submitted.problems:
+        raise InvalidObject(f"dispatch {name}", "manifests", len(objects), submitted.problems[0])
+    entries = [state.pods[uid] for uid in submitted.uids]
+    if not entries:
+        raise InvalidObject(f"dispatch {name}", "manifests", len(objects), "make no pods, so there is nothing to run")
+    others = sorted({entry.pod.scheduler_name for entry in entries} - {_SCHEDULER})
+    if others:
+        raise InvalidObject(
+            f"dispatch {name}",
+            "spec.schedulerName",
+            others[0],
+            f"must be {_SCHEDULER}, or left out: another scheduler does not ask the hub, so it could run twice",
+        )
+    queues = sorted({state.queue_of(entry)[0] for entry in entries})
+    if len(queues) > 1:
+        raise InvalidObject(f"dispatch {name}", "queue", ", ".join(queues), "must be one for all of its pods")
+    demand: Amounts = {}
+    for entry in entries:
+        for resource, amount in counted(entry.requests).items():
+            if resource != PODS:
+                demand[resource] = demand.get(resource, 0) + amount
+    return DispatchSubmitted(
+        dispatch=name,
+        manifests=msgspec.json.encode([item.object for item in objects]).decode(),
+        queue=queues[0],
+        demand=demand,
+        clusters=tuple(sorted(clusters)),
+        data=tuple(sorted(data)),
+    )
+
+
+#: A dispatch's name is part of an annotation and of paths: RFC 1123.
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+#: How often something is tried that others change at the same time.
+_TRIES = 5
+
+
+def named_dispatch(
+    objects: Sequence[Located], name: str, *, clusters: Sequence[str], data: Sequence[str]
+) -> DispatchSubmitted:
+    """Return the dispatch that manifests are, under a name, by default that of the first object.
+
+    Raises:
+        ConfigurationError: there are no objects, or the name is none.
+        InvalidObject: an object makes no sense; see `read_dispatch`.
+    """
+    if not objects:
+        raise ConfigurationError("no Kubernetes objects are given")
+    metadata = objects[0].object.get("metadata")
+    first = metadata.get("name") if isinstance(metadata, dict) else None
+    chosen = name or str(first or "")
+    if not _LABEL.fullmatch(chosen):
+        raise ConfigurationError(f"name {chosen!r}: must be 1 to 63 of a-z, 0-9, - and ., with no - or . at either end")
+    return read_dispatch(chosen, objects, clusters=clusters, data=data)
+
+
+async def submit_dispatch(hub: HubLog, submitted: DispatchSubmitted, *, actor: str = OPERATOR) -> bool:
+    """Submit a dispatch; return whether it is new, and was not submitted before.
+
+    Raises:
+        ConfigurationError: it names a cluster that is not registered, or there is none.
+        Conflict: the name is another dispatch's.
+        LogUnavailable: it is not known whether it was submitted; do the same again.
+    """
+    name = submitted.dispatch
+    for _ in range(_TRIES):
+        before = (await hub.refresh()).dispatches.get(name)
+        if before is not None:
+            if before.submitted == submitted:
+                return False
+            where = f" in {before.cluster}" if before.cluster else ""
+            raise Conflict(f"dispatch {name}: is there already, another one ({before.stage}{where}); name it otherwise")
+        _check_clusters(hub, submitted)
+        if await hub.try_append(dispatch_stream(name), submitted, subject=name, actor=actor):
+            return True
+    raise Conflict(f"dispatch {name}: is changed by others all the time")
+
+
+async def withdraw_dispatch(hub: HubLog, name: str, *, actor: str = OPERATOR) -> DispatchEntry:
+    """Withdraw a dispatch, unless it was withdrawn before.
+
+    Raises:
+        UnknownSubject: there is none of the name.
+        Conflict: it has ended.
+        LogUnavailable: it is not known whether it was withdrawn; do the same again.
+    """
+    for _ in range(_TRIES):
+        state = await hub.refresh()
+        entry = state.dispatches.get(name)
+        if entry is None:
+            raise UnknownSubject(f"the hub knows of no dispatch {name}{did_you_mean(name, state.dispatches)}")
+        if entry.stage is DispatchStage.WITHDRAWN:
+            return entry
+        if entry.stage in ENDED:
+            raise Conflict(f"dispatch {name}: has ended already ({entry.stage})")
+        await hub.try_append(dispatch_stream(name), DispatchWithdrawn(dispatch=name), subject=name, actor=actor)
+    raise Conflict(f"dispatch {name}: is changed by others all the time")
+
+
+def _check_clusters(hub: HubLog, submitted: DispatchSubmitted) -> None:
+    there = [cluster for cluster, _ in hub.state.present()]
+    for cluster in submitted.clusters:
+        if cluster not in there:
+            raise ConfigurationError(
+                f"cluster {cluster}: is not registered{did_you_mean(cluster, there)}; there are: "
+                f"{', '.join(there) or '-'}"
+            )
+    if not there:
+        raise ConfigurationError("the hub has no cluster; register one: `kai cluster add`")

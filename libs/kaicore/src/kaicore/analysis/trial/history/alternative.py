@@ -1,0 +1,286 @@
+"""The changes of a what-if, applied to a window of history: the facts that they change, and checks of the names they
+use.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TypeGuard
+
+import msgspec
+
+from kaicore.analysis.trial.history.patch import NodesToAdd, NodesToChange, Patch, QueuePatch, applied
+from kaicore.analysis.trial.history.reading import History
+from kaicore.errors import ConfigurationError
+from kaicore.kube.normalize.node import normalize_node, normalize_topology
+from kaicore.kube.wire.objects import NodeObject, TopologyObject
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.events.payloads import Payload
+from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.quantity import parse_amount
+from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.objects.mappings import Object
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.snapshot import decode_state
+from kaicore.spelling import did_you_mean
+
+_replace = msgspec.structs.replace
+_encode = msgspec.json.Encoder().encode
+_decode_node = msgspec.json.Decoder(NodeObject).decode
+_decode_topology = msgspec.json.Decoder(TopologyObject).decode
+
+#: The objects of a profile's nodes, as a model of kubelets has them.
+Profile = Callable[[str], list[Object]]
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """A node that is not in the log."""
+
+    node: Node
+    topology: NodeTopology | None
+
+
+class Changes:
+    """What is different in one run."""
+
+    def __init__(
+        self,
+        patch: Patch,
+        *,
+        removed: frozenset[str] = frozenset(),
+        changed: tuple[tuple[NodesToChange, frozenset[str]], ...] = (),
+        new: tuple[NewNode, ...] = (),
+    ) -> None:
+        """Args:
+        patch: that was checked (`changes_of`).
+        removed: names of the nodes that it removes.
+        changed: what it changes of nodes, with their names.
+        new: the nodes that it adds.
+        """
+        self.patch = patch
+        self.new = new
+        self._removed = removed
+        self._changed = changed
+
+    def config(self, config: EngineConfig, *, provisioning: ProvisioningConfig) -> EngineConfig:
+        """Return a shard's settings as they are to be; `provisioning` as it is simulated."""
+        changed = applied(config, self.patch.settings, where=self.patch.name)
+        return _replace(changed, provisioning=provisioning)
+
+    def adapted(self, payload: Payload) -> Payload | None:
+        """Return a fact as it is to be; None for one that does not happen."""
+        match payload:
+            case payloads.NodeObserved(node):
+                return None if node.name in self._removed else payloads.NodeObserved(self._node(node))
+            case payloads.TopologyObserved(topology):
+                known = topology.node not in self._removed
+                return payloads.TopologyObserved(self._topology(topology)) if known else None
+            case payloads.NodeDeleted(name=name) | payloads.TopologyDeleted(node=name):
+                return None if name in self._removed else payload
+            case payloads.QueueObserved(queue) if queue.name in self.patch.queues:
+                return payloads.QueueObserved(_queue(queue, self.patch.queues[queue.name], self.patch.name))
+            case payloads.PriorityClassObserved(one) if one.name in self.patch.priorities:
+                return payloads.PriorityClassObserved(_replace(one, value=self.patch.priorities[one.name]))
+            case payloads.PodObserved(pod) if pod.priority_class in self.patch.priorities:
+                return payloads.PodObserved(_replace(pod, priority=self.patch.priorities[pod.priority_class]))
+        return payload
+
+    def at_start(self, state: ClusterState) -> list[tuple[str, Payload]]:
+        """Return what makes a state what it is to be, as events of streams."""
+        events: list[tuple[str, Payload]] = []
+        for stream, fact in _facts_of(state):
+            after = self.adapted(fact)
+            if after is None and isinstance(fact, payloads.NodeObserved):
+                events.append((stream, payloads.NodeDeleted(fact.node.uid, fact.node.name)))
+            elif after is None and isinstance(fact, payloads.TopologyObserved):
+                events.append((stream, payloads.TopologyDeleted(fact.topology.node)))
+            elif after is not None and after != fact:
+                events.append((stream, after))
+        for one in self.new:
+            events.append((f"node/{one.node.name}", payloads.NodeObserved(one.node)))
+            if one.topology is not None:
+                events.append((f"nrt/{one.node.name}", payloads.TopologyObserved(one.topology)))
+        return events
+
+    def _node(self, node: Node) -> Node:
+        for change, names in self._changed:
+            if node.name not in names:
+                continue
+            labels = dict(node.labels)
+            for key, value in change.labels.items():
+                if value is None:
+                    labels.pop(key, None)
+                else:
+                    labels[key] = value
+            unschedulable = node.unschedulable if change.unschedulable is None else change.unschedulable
+            node = _replace(node, labels=labels, unschedulable=unschedulable)
+        return node
+
+    def _topology(self, topology: NodeTopology) -> NodeTopology:
+        for change, names in self._changed:
+            if topology.node in names:
+                policy = change.topology_policy or topology.policy
+                topology = _replace(topology, policy=policy, scope=change.topology_scope or topology.scope)
+        return topology
+
+
+def _facts_of(state: ClusterState) -> Iterator[tuple[str, Payload]]:
+    """Yield the facts of a state that an alternative may change, with their streams."""
+    columns = state.columns
+    for name in sorted(columns.rows):
+        node, topology = columns.facts[columns.rows[name]], columns.topologies[columns.rows[name]]
+        if topology is not None:
+            yield f"nrt/{name}", payloads.TopologyObserved(topology)
+        if node is not None:
+            yield f"node/{name}", payloads.NodeObserved(node)
+    for name in sorted(state.queues):
+        yield f"queue/{name}", payloads.QueueObserved(state.queues[name])
+    for name, observed in sorted(state.priority_classes.items()):
+        yield f"priorityclass/{name}", observed
+    for uid in sorted(state.pods):
+        yield f"pod/{uid}", payloads.PodObserved(state.pods[uid].pod)
+
+
+def _queue(queue: Queue, patch: QueuePatch, where: str) -> Queue:
+    shares = dict(queue.shares)
+    for resource, given in patch.resources.items():
+        share = shares.get(resource, QueueShare())
+        field = f"queues[{queue.name}].resources[{resource}]"
+        if given.quota is not None:
+            share = _replace(share, quota=_bound(given.quota, resource, where, f"{field}.quota"))
+        if given.limit is not None:
+            share = _replace(share, limit=_bound(given.limit, resource, where, f"{field}.limit"))
+        if given.weight is not None:
+            share = _replace(share, weight=given.weight * 1000)
+        shares[resource] = share
+    parent = queue.parent if patch.parent is None else patch.parent
+    return _replace(
+        queue, shares=shares, parent=parent, priority=queue.priority if patch.priority is None else patch.priority
+    )
+
+
+def _bound(amount: str | int, resource: str, where: str, field: str) -> int | None:
+    return None if amount == "unlimited" else parse_amount(amount, resource=resource, subject=where, field=field)
+
+
+def changes_of(patch: Patch, history: History, profile: Profile) -> Changes:
+    """Check a patch against a window, and find the nodes that it means.
+
+    Args:
+        patch: to be checked.
+        history: it may name nodes, queues and priority classes of this.
+        profile: returns the objects of a profile's nodes.
+
+    Raises:
+        ConfigurationError: it names something that is not there, or sets something to what it cannot be.
+    """
+    state = decode_state(history.state)
+    nodes, topologies = _nodes_of(history, state)
+    queues = {*state.queues, *(fact.payload.queue.name for fact in history.facts if _is_queue(fact.payload))}
+    classes = {*state.priority_classes, *(story.pod.priority_class for story in history.stories.values())} - {""}
+    where = patch.name
+    for name in patch.queues:
+        _check(name, queues, "queue", where)
+    for name, queue in patch.queues.items():
+        if queue.parent:
+            _check(queue.parent, queues, "queue", f"{where}: queues[{name}].parent")
+        _queue(Queue(name), queue, where)
+    for name in patch.priorities:
+        _check(name, classes, "priority class", where)
+    applied(EngineConfig(), patch.settings, where=where)
+    removed: set[str] = set()
+    for pattern in patch.nodes.remove:
+        removed |= _matching(pattern, nodes, where)
+    changed = tuple((change, _selected(change, nodes, where)) for change in patch.nodes.change)
+    new: list[NewNode] = []
+    for added in patch.nodes.add:
+        new += _added(added, nodes, topologies, profile, where, taken={*nodes, *(one.node.name for one in new)})
+    return Changes(patch, removed=frozenset(removed), changed=changed, new=tuple(new))
+
+
+def _is_queue(payload: Payload) -> TypeGuard[payloads.QueueObserved]:
+    return isinstance(payload, payloads.QueueObserved)
+
+
+def _nodes_of(history: History, state: ClusterState) -> tuple[dict[str, Node], dict[str, NodeTopology]]:
+    """Return the nodes of a window and their zones, as they were first."""
+    columns = state.columns
+    nodes = {node.name: node for node in columns.facts if node is not None}
+    topologies = {topology.node: topology for topology in columns.topologies if topology is not None}
+    for fact in history.facts:
+        if isinstance(fact.payload, payloads.NodeObserved):
+            nodes.setdefault(fact.payload.node.name, fact.payload.node)
+        elif isinstance(fact.payload, payloads.TopologyObserved):
+            topologies.setdefault(fact.payload.topology.node, fact.payload.topology)
+    return nodes, topologies
+
+
+def _check(name: str, names: Iterable[str], kind: str, where: str) -> None:
+    known = set(names)
+    if name not in known:
+        raise ConfigurationError(f"{where}: there is no {kind} {name!r} in this window{did_you_mean(name, known)}")
+
+
+def _matching(pattern: str, nodes: Mapping[str, Node], where: str) -> set[str]:
+    names = {name for name in nodes if fnmatchcase(name, pattern)}
+    if not names:
+        _check(pattern, nodes, "node", where)
+    return names
+
+
+def _selected(change: NodesToChange, nodes: Mapping[str, Node], where: str) -> frozenset[str]:
+    names = set().union(*(_matching(pattern, nodes, where) for pattern in change.nodes)) if change.nodes else set(nodes)
+    wanted = change.match_labels.items()
+    names = {name for name in names if wanted <= nodes[name].labels.items()}
+    if not names:
+        raise ConfigurationError(f"{where}: nodes.change: no node has the labels {dict(change.match_labels)}")
+    return frozenset(names)
+
+
+def _added(
+    added: NodesToAdd,
+    nodes: Mapping[str, Node],
+    topologies: Mapping[str, NodeTopology],
+    profile: Profile,
+    where: str,
+    *,
+    taken: Collection[str],
+) -> Iterator[NewNode]:
+    if bool(added.like) == bool(added.profile):
+        raise ConfigurationError(f"{where}: nodes.add: say either like or profile")
+    if added.like:
+        _check(added.like, nodes, "node", where)
+        models = [NewNode(nodes[added.like], topologies.get(added.like))]
+    else:
+        models = _of_profile(profile(added.profile))
+    prefix = added.prefix or f"{added.like or added.profile}-new"
+    for number in range(added.count):
+        name = f"{prefix}-{number}"
+        if name in taken:
+            raise ConfigurationError(f"{where}: nodes.add: there is a node {name} already; give another prefix")
+        yield _renamed(models[number % len(models)], name)
+
+
+def _renamed(model: NewNode, name: str) -> NewNode:
+    old = model.node.name
+    labels = {key: name if value == old else value for key, value in model.node.labels.items()}
+    node = _replace(model.node, name=name, uid=f"new/{name}", labels=labels, ready=True, unschedulable=False)
+    # What its likes hold is not what it holds: only what the zones have is taken over.
+    topology = None if model.topology is None else _replace(model.topology.lasting(), node=name, uid=f"new/{name}")
+    return NewNode(node, topology)
+
+
+def _of_profile(objects: Iterable[Object]) -> list[NewNode]:
+    nodes: dict[str, Node] = {}
+    topologies: dict[str, NodeTopology] = {}
+    for item in objects:
+        if item["kind"] == "Node":
+            node = normalize_node(_decode_node(_encode(item)))
+            nodes[node.name] = node
+        else:
+            topology = normalize_topology(_decode_topology(_encode(item)))
+            topologies[topology.node] = topology
+    return [NewNode(node, topologies.get(name)) for name, node in nodes.items()]

@@ -1,0 +1,238 @@
+"""A patch of a what-if over history: its changes, in the form that people write (docs/how-to/what-if.md).
+
+`--set KEY=VALUE`: a scheduler's settings with some values changed (docs/reference/scheduler-settings.md).
+
+Questions about history.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+
+from kaicore.errors import ConfigurationError
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.model.node import TopologyPolicy, TopologyScope
+from kaicore.spelling import did_you_mean
+
+Settings = Mapping[str, object]
+
+
+def read_setting(text: str) -> tuple[str, object]:
+    """Read `KEY=VALUE`, the value as YAML.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigurationError(f"--set {text}: is no KEY=VALUE, such as numa=false")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"--set {text}: {value!r} is no YAML") from error
+
+
+def read_settings(texts: Sequence[str]) -> dict[str, object]:
+    """Read several; of two for one key the last counts."""
+    settings = dict(read_setting(text) for text in texts)
+    applied(EngineConfig(), settings, where="--set")
+    return settings
+
+
+def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineConfig:
+    """Return a configuration with settings changed; parts of parts are `numa_scoring.strategy`.
+
+    Args:
+        config: to begin with.
+        settings: values by key.
+        where: they stand, for errors.
+
+    Raises:
+        ConfigurationError: there is no such setting, or it cannot have the value.
+    """
+    document: dict[str, Any] = msgspec.to_builtins(config)
+    for key, value in settings.items():
+        into, kind = document, EngineConfig
+        *outer, last = key.split(".")
+        for part in outer:
+            kind = _part(kind, part, key, where)
+            into = into.setdefault(part, {})
+        _part(kind, last, key, where)
+        into[last] = value
+        try:
+            msgspec.convert(document, EngineConfig)
+        except (msgspec.ValidationError, ConfigurationError) as error:
+            raise ConfigurationError(f"{where}: {key}: {error}: {value!r}") from error
+    return msgspec.convert(document, EngineConfig)
+
+
+def _part(kind: Any, name: str, key: str, where: str) -> Any:
+    """Return the type of a field of a struct."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)} if _is_struct(kind) else {}
+    if name not in fields:
+        close = did_you_mean(name, fields)
+        raise ConfigurationError(f"{where}: {key}: there is no such setting{close}")
+    return fields[name]
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Part of a question."""
+
+
+class PatchText(_Part, frozen=True, kw_only=True):
+    """A patch as it is written (see the module), and what it is called where it says nothing."""
+
+    name: str
+    text: str
+
+
+class HistoryQuestion(_Part, frozen=True, kw_only=True):
+    """What is asked.
+
+    Attributes:
+        since: the window's first event (`kaicore.analysis.replay.moments`); empty for the log's first.
+        until: its last event; empty for the log's last.
+        settings: `KEY=VALUE`, of every alternative.
+        patches: one for each alternative; without any, `settings` are the only one.
+    """
+
+    since: str = msgspec.field(name="from", default="")
+    until: str = msgspec.field(name="to", default="")
+    settings: tuple[str, ...] = ()
+    patches: tuple[PatchText, ...] = ()
+
+
+class _PatchPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Part of a patch."""
+
+
+class NodesToAdd(_PatchPart, frozen=True, kw_only=True):
+    """Nodes that are there from the beginning on.
+
+    Attributes:
+        like: a node of the window, whose likes they are.
+        profile: or a profile of the simulated fleet, whose nodes they are, one after the other.
+        count: how many.
+        prefix: of their names; by default that of what they are like, and `new`.
+    """
+
+    like: str = ""
+    profile: str = ""
+    count: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    prefix: str = ""
+
+
+class NodesToChange(_PatchPart, frozen=True, kw_only=True):
+    """Nodes that are another way from the beginning on.
+
+    Attributes:
+        nodes: names, with `*` and `?`; empty for all.
+        match_labels: of these, those that have all these labels.
+        topology_policy: of the Topology Manager.
+        topology_scope: likewise.
+        labels: to be set; null takes one off.
+        unschedulable: cordoned, or not.
+    """
+
+    nodes: tuple[str, ...] = ()
+    match_labels: dict[str, str] = {}
+    topology_policy: TopologyPolicy | None = None
+    topology_scope: TopologyScope | None = None
+    labels: dict[str, str | None] = {}
+    unschedulable: bool | None = None
+
+
+class NodesPatch(_PatchPart, frozen=True, kw_only=True):
+    """What is to be different of the nodes; `remove` has names, with `*` and `?`."""
+
+    add: tuple[NodesToAdd, ...] = ()
+    remove: tuple[str, ...] = ()
+    change: tuple[NodesToChange, ...] = ()
+
+
+class SharePatch(_PatchPart, frozen=True, kw_only=True):
+    """What a queue may have of a resource; `unlimited` for no bound."""
+
+    quota: str | int | None = None
+    limit: str | int | None = None
+    weight: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class QueuePatch(_PatchPart, frozen=True, kw_only=True):
+    """What is to be different of a queue; `resources` by name, such as `gpu`, `cpu`, `memory`."""
+
+    parent: str | None = None
+    priority: int | None = None
+    resources: dict[str, SharePatch] = {}
+
+
+class Patch(_PatchPart, frozen=True, kw_only=True):
+    """An alternative.
+
+    Attributes:
+        name: by which reports call it; the file's, where it has none.
+        settings: of the scheduler, as `--set`.
+        nodes: see `NodesPatch`.
+        queues: by name, as the log has it: `team-a`, `ClusterQueue/team-a`.
+        priorities: values of priority classes, by name.
+    """
+
+    name: str = ""
+    settings: dict[str, object] = {}
+    nodes: NodesPatch = NodesPatch()
+    queues: dict[str, QueuePatch] = {}
+    priorities: dict[str, int] = {}
+
+
+def read_patch(path: Path) -> Patch:
+    """Read a patch from a YAML or JSON file.
+
+    Raises:
+        ConfigurationError: naming the file, the field, and what is wrong.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "is no text"
+        raise ConfigurationError(f"{path}: {problem}") from error
+    return patch_of(text, where=str(path), name=path.stem)
+
+
+def patch_of(text: str, *, where: str, name: str) -> Patch:
+    """Read a patch.
+
+    Args:
+        text: YAML, of which JSON is a part.
+        where: it stands, for errors.
+        name: that it has where it says none.
+
+    Raises:
+        ConfigurationError: naming where, the field, and what is wrong.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{where}: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{where}: a patch is a mapping of {', '.join(Patch.__struct_encode_fields__)}")
+    try:
+        patch = msgspec.convert(document, Patch)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{where}: {error}{_close(str(error))}") from error
+    return patch if patch.name else msgspec.structs.replace(patch, name=name)
+
+
+def _close(message: str) -> str:
+    """Return what may have been meant by an unknown field."""
+    before, field, _ = (*message.split("`"), "", "")[:3]
+    if "unknown field" not in before:
+        return ""
+    parts = (Patch, NodesPatch, NodesToAdd, NodesToChange, QueuePatch, SharePatch)
+    return did_you_mean(field, {name for part in parts for name in part.__struct_encode_fields__})

@@ -1,0 +1,449 @@
+"""The outcome of a run in figures, the same for the recorded run and for simulated ones.
+
+Figures that compare scheduling policies: pure functions of samples and waiting times.
+
+Source of the five with names in capitals: "Kant: An Efficient Unified Scheduling System for Large-Scale AI Clusters"
+(ZTE, arXiv 2510.01256). Each function documents its exact computation; decision 0295 lists our own additions.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kaicore.analysis.trial.history.pod_stories import PodStory, StoryEnd
+from kaicore.analysis.trial.history.reading import History
+from kaicore.analysis.trial.history.samples import Sample, gpus_by_row
+from kaicore.rules.state.cluster_state import ClusterState
+
+#: Sizes of jobs by which waiting times are distinguished: GPUs from one of these up to below the next.
+SIZES = (0, 1, 2, 8, 9, 65)
+_SIZE_NAMES = ("0", "1", "2-7", "8", "9-64", "65+")
+
+
+def integral(samples: Sequence[Sample], value: Callable[[Sample], float], *, end: int) -> float:
+    """Return a value summed over time, times microseconds; each sample holds until the next one, the last to `end`."""
+    ends = [*(sample.at for sample in samples[1:]), end]
+    return sum(value(sample) * max(until - sample.at, 0) for sample, until in zip(samples, ends, strict=True))
+
+
+def mean(samples: Sequence[Sample], value: Callable[[Sample], float], *, end: int) -> float:
+    """Return a value's mean over time; 0 where there is no time."""
+    time = integral(samples, lambda _: 1.0, end=end)
+    return integral(samples, value, end=end) / time if time else 0.0
+
+
+def allocation_rate(sample: Sample) -> float:
+    """GAR, GPU Allocation Ratio: the share of the GPUs that is held at a moment; 0 where there are none."""
+    return sample.held / sample.gpus if sample.gpus else 0.0
+
+
+def occupancy(samples: Sequence[Sample], *, end: int) -> float:
+    """SOR, Scheduling Occupancy Rate: GPU-hours held of GPU-hours there were, over the window."""
+    there = integral(samples, lambda sample: sample.gpus, end=end)
+    return integral(samples, lambda sample: sample.held, end=end) / there if there else 0.0
+
+
+def fragmentation(sample: Sample) -> float:
+    """GFR, GPU Node Fragmentation Ratio: of the nodes with GPUs, the share of which some are held and some are not."""
+    return sample.fragmented / sample.nodes if sample.nodes else 0.0
+
+
+def gpu_hours(samples: Sequence[Sample], value: Callable[[Sample], float], *, end: int) -> float:
+    """Return a number of GPUs summed over time, in hours."""
+    return integral(samples, value, end=end) / 3.6e9
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """Return the smallest value that so large a share of the values does not exceed; None of none.
+
+    Args:
+        values: in any order.
+        share: from 0 to 1; 0.5 for the median.
+    """
+    if not values:
+        return None
+    rank = -(-share * len(values) // 1)
+    return sorted(values)[max(int(rank), 1) - 1]
+
+
+def size_name(gpus: int) -> str:
+    """Return which of `SIZES` a job is of, in words: `0`, `1`, `2-7`, `8`, `9-64`, `65+`."""
+    return next(name for least, name in zip(reversed(SIZES), reversed(_SIZE_NAMES), strict=True) if gpus >= least)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlaces:
+    """Where the pods of a job started.
+
+    Attributes:
+        gpus: that they hold together.
+        nodes: names, one for each pod.
+        domains: of these nodes, as far as they are in any; none where no topology is known.
+    """
+
+    gpus: int
+    nodes: tuple[str, ...]
+    domains: tuple[str, ...] = ()
+
+
+def node_deviation(job: JobPlaces, *, most_gpus: int) -> float:
+    """JTTED, nodes: on how many nodes a job is, divided by the fewest that its GPUs could be on.
+
+    Args:
+        job: with GPUs.
+        most_gpus: that any node has.
+    """
+    return len(set(job.nodes)) / max(-(-job.gpus // max(most_gpus, 1)), 1)
+
+
+def domain_deviation(job: JobPlaces, *, most_gpus: int) -> float:
+    """JTTED, topology: in how many domains a job is, divided by the fewest that its GPUs could be in.
+
+    Args:
+        job: with GPUs, and with domains.
+        most_gpus: that any domain has.
+    """
+    return len(set(job.domains)) / max(-(-job.gpus // max(most_gpus, 1)), 1)
+
+
+def binned(
+    samples: Sequence[Sample], value: Callable[[Sample], float], *, begin: int, end: int, bins: int
+) -> list[float]:
+    """Return a value's means over equal parts of a window; before the first sample it is 0."""
+    width = max((end - begin) / bins, 1.0)
+    sums = [0.0] * bins
+    ends = [*(sample.at for sample in samples[1:]), end]
+    for sample, until in zip(samples, ends, strict=True):
+        at, last = max(sample.at - begin, 0), min(until, end) - begin
+        for place in range(min(int(at / width), bins - 1), min(int(last / width), bins - 1) + 1):
+            overlap = min(last, (place + 1) * width) - max(at, place * width)
+            sums[place] += value(sample) * max(overlap, 0.0)
+    return [total / width for total in sums]
+
+
+def distribution(values: Iterable[float], *, most: int) -> list[tuple[float, float]]:
+    """Return a distribution as points: values in order, each with the share that does not exceed it.
+
+    Args:
+        values: in any order.
+        most: points at most; of more the quantiles.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    places = sorted(
+        {-(-count * number // most) for number in range(1, most + 1)} if count > most else range(1, count + 1)
+    )
+    return [(ordered[place - 1], place / count) for place in places]
+
+
+#: Parts of the window over which plots show means, and points of a distribution.
+BINS, POINTS = 120, 100
+
+
+class _Figures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Figures of an answer."""
+
+
+class Waits(_Figures, frozen=True, kw_only=True):
+    """How long was waited, seconds; what has not started counts as long as it has waited. None where nothing came."""
+
+    count: int
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+class QueueResult(_Figures, frozen=True, kw_only=True):
+    """What came of a queue's pods.
+
+    Attributes:
+        queue: as the groups name it; `namespace/NAME` for pods whose group names none.
+        pods: that waited in the window, successors of lost ones not counted.
+        started: of these.
+        waits: until they started first.
+        gpu_hours: that they ran for.
+    """
+
+    queue: str
+    pods: int
+    started: int
+    finished: int
+    rejections: int
+    preemptions: int
+    waits: Waits
+    gpu_hours: float
+
+
+class SizeResult(_Figures, frozen=True, kw_only=True):
+    """JWTD, Job Waiting Time Distribution: from a job's first pod until all of its pods have started, by its GPUs."""
+
+    gpus: str
+    jobs: int
+    waits: Waits
+
+
+class Spread(_Figures, frozen=True, kw_only=True):
+    """JTTED: over how many nodes, and domains, jobs of several pods are spread, against the fewest possible.
+
+    Attributes:
+        jobs: of several pods with GPUs that started.
+        nodes: mean deviation, 1 for the fewest.
+        nodes_p90: nine jobs in ten deviate no more.
+        domains: of the narrowest level of a network topology above the nodes; None where none is known.
+        level: that level.
+    """
+
+    jobs: int
+    nodes: float | None
+    nodes_p90: float | None
+    domains: float | None
+    level: str
+
+
+class Series(_Figures, frozen=True, kw_only=True):
+    """Means over equal parts of the window, one after the other."""
+
+    held: tuple[float, ...]
+    gpus: tuple[float, ...]
+    fragmentation: tuple[float, ...]
+    stranded: tuple[float, ...]
+    waiting: tuple[float, ...]
+
+
+class RunResult(_Figures, frozen=True, kw_only=True):
+    """What a run came to.
+
+    Attributes:
+        name: of the run: `recorded`, `baseline`, or the alternative's.
+        pods: that waited in the window; a pod with its successors counts once.
+        started: of these.
+        finished: all that finished in the window.
+        rejections: by kubelets.
+        preemptions: pods that cycles decided to evict.
+        lost: pods that ended with their node.
+        waits: see `QueueResult`.
+        allocation_rate: GAR, its mean over the window; `allocation_rate_most` the most.
+        occupancy: SOR.
+        fragmentation: GFR, its mean.
+        stranded_gpu_hours: see `kaicore.analysis.ask.projections.capacity`.
+        held_gpu_hours: that pods held GPUs.
+        waiting_times: JWTD.
+        spread: JTTED.
+        queues: in order of name.
+        series: for plots.
+        waits_seen: points of the distribution of `waits`: seconds, and the share that did not wait longer.
+    """
+
+    name: str
+    pods: int
+    started: int
+    finished: int
+    rejections: int
+    preemptions: int
+    lost: int
+    waits: Waits
+    allocation_rate: float
+    allocation_rate_most: float
+    occupancy: float
+    fragmentation: float
+    stranded_gpu_hours: float
+    held_gpu_hours: float
+    waiting_times: tuple[SizeResult, ...]
+    spread: Spread
+    queues: tuple[QueueResult, ...]
+    series: Series
+    waits_seen: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where nodes are.
+
+    Attributes:
+        most_gpus: that any node has.
+        domains: by node, at the narrowest level of a topology above the nodes; empty where there is none.
+        most_gpus_of_domain: that any of these domains has.
+        level: that level's name.
+    """
+
+    most_gpus: int
+    domains: Mapping[str, str]
+    most_gpus_of_domain: int
+    level: str = ""
+
+
+def places_of(state: ClusterState) -> Places:
+    """Return where the nodes of a state are."""
+    total, _ = gpus_by_row(state)
+    gpus = {name: int(total[row]) for name, row in state.columns.rows.items()}
+    most, book = max(gpus.values(), default=0), state.network_topologies
+    for key in sorted(book.topologies()):
+        tree = book.tree(key)
+        for depth in range(len(tree.levels), 0, -1):
+            if not any(count > 1 for count in tree.domains(depth - 1).values()):
+                continue
+            domains = {name: "/".join(tree.path_of(name)[:depth]) for name in gpus if len(tree.path_of(name)) >= depth}
+            sums: dict[str, int] = defaultdict(int)
+            for name, domain in domains.items():
+                sums[domain] += gpus[name]
+            level = tree.levels[depth - 1].name
+            return Places(most, domains, max(sums.values(), default=0), f"{key.text}: {level}")
+    return Places(most, {}, 0)
+
+
+@dataclass(slots=True)
+class _Work:
+    """A lineage as it went in one run; times in microseconds, 0 for what has not happened."""
+
+    stories: list[PodStory]
+
+    @property
+    def created_at(self) -> int:
+        return self.stories[0].created_at
+
+    @property
+    def started_at(self) -> int:
+        return next((story.running_at for story in self.stories if story.running_at), 0)
+
+
+def result_of(
+    name: str,
+    history: History,
+    *,
+    stories: Mapping[str, PodStory],
+    lineage_of: Mapping[str, str],
+    samples: Sequence[Sample],
+    places: Places,
+) -> RunResult:
+    """Tell what a run came to.
+
+    Args:
+        name: of the run.
+        history: the window.
+        stories: what became of each pod, by its uid.
+        lineage_of: uid of each pod's lineage, by the pod's uid; other pods do not count.
+        samples: that were taken along the run.
+        places: where nodes were at the end.
+    """
+    works: dict[str, _Work] = {}
+    for uid, story in sorted(stories.items(), key=lambda item: (item[1].created_at, item[0])):
+        lineage = lineage_of.get(uid)
+        if lineage is not None:
+            works.setdefault(lineage, _Work([])).stories.append(story)
+    begin, end = history.begin, history.end
+    waited = [work for work in works.values() if not 0 < work.started_at <= begin]
+    every = [story for work in works.values() for story in work.stories]
+    waits = [_wait(work, end) for work in waited]
+    by_queue: dict[str, list[_Work]] = defaultdict(list)
+    for work in works.values():
+        by_queue[work.stories[0].queue].append(work)
+    rates = [allocation_rate(sample) for sample in samples]
+    return RunResult(
+        name=name,
+        pods=len(waited),
+        started=sum(work.started_at > 0 for work in waited),
+        finished=_ended(every, StoryEnd.FINISHED),
+        rejections=_ended(every, StoryEnd.REJECTED),
+        preemptions=_ended(every, StoryEnd.EVICTED),
+        lost=_ended(every, StoryEnd.LOST),
+        waits=_waits(waits),
+        allocation_rate=mean(samples, allocation_rate, end=end),
+        allocation_rate_most=max(rates, default=0.0),
+        occupancy=occupancy(samples, end=end),
+        fragmentation=mean(samples, fragmentation, end=end),
+        stranded_gpu_hours=gpu_hours(samples, lambda sample: sample.stranded, end=end),
+        held_gpu_hours=gpu_hours(samples, lambda sample: sample.held, end=end),
+        waiting_times=_by_size(waited, end),
+        spread=_spread(waited, places),
+        queues=tuple(_queue(queue, by_queue[queue], begin, end) for queue in sorted(by_queue)),
+        series=_series(samples, begin, end),
+        waits_seen=tuple(distribution(waits, most=POINTS)),
+    )
+
+
+def _ended(stories: Sequence[PodStory], end: StoryEnd) -> int:
+    return sum(story.end is end for story in stories)
+
+
+def _wait(work: _Work, end: int) -> float:
+    return max((work.started_at or end) - work.created_at, 0) / 1e6
+
+
+def _waits(seconds: Sequence[float]) -> Waits:
+    p50, p90, p99 = (quantile(seconds, share) for share in (0.5, 0.9, 0.99))
+    return Waits(count=len(seconds), p50=p50, p90=p90, p99=p99)
+
+
+def _queue(queue: str, works: Sequence[_Work], begin: int, end: int) -> QueueResult:
+    waited = [work for work in works if not 0 < work.started_at <= begin]
+    every = [story for work in works for story in work.stories]
+    ran = sum(
+        story.gpus * max((story.ended_at or end) - max(story.running_at, begin), 0)
+        for story in every
+        if story.running_at
+    )
+    return QueueResult(
+        queue=queue,
+        pods=len(waited),
+        started=sum(work.started_at > 0 for work in waited),
+        finished=_ended(every, StoryEnd.FINISHED),
+        rejections=_ended(every, StoryEnd.REJECTED),
+        preemptions=_ended(every, StoryEnd.EVICTED),
+        waits=_waits([_wait(work, end) for work in waited]),
+        gpu_hours=ran / 3.6e9,
+    )
+
+
+def _jobs(works: Sequence[_Work]) -> list[list[_Work]]:
+    jobs: dict[str, list[_Work]] = defaultdict(list)
+    for work in works:
+        jobs[work.stories[0].group or work.stories[0].pod.uid].append(work)
+    return [jobs[key] for key in sorted(jobs)]
+
+
+def _by_size(works: Sequence[_Work], end: int) -> tuple[SizeResult, ...]:
+    by_size: dict[str, list[float]] = defaultdict(list)
+    for job in _jobs(works):
+        began = min(work.created_at for work in job)
+        started = max(work.started_at or end for work in job)
+        by_size[size_name(sum(work.stories[0].gpus for work in job))].append(max(started - began, 0) / 1e6)
+    names = [size_name(size) for size in SIZES]
+    return tuple(
+        SizeResult(gpus=name, jobs=len(by_size[name]), waits=_waits(by_size[name])) for name in names if name in by_size
+    )
+
+
+def _spread(works: Sequence[_Work], places: Places) -> Spread:
+    jobs = []
+    for job in _jobs(works):
+        ran = [next((story for story in work.stories if story.running_at), None) for work in job]
+        started = [story for story in ran if story is not None and story.gpus]
+        if len(started) > 1 and len(started) == len(job):
+            nodes = tuple(story.node for story in started)
+            domains = tuple(places.domains[node] for node in nodes if node in places.domains)
+            jobs.append(JobPlaces(sum(story.gpus for story in started), nodes, domains))
+    by_nodes = [node_deviation(job, most_gpus=places.most_gpus) for job in jobs]
+    inside = [job for job in jobs if len(job.domains) == len(job.nodes)] if places.domains else []
+    by_domains = [domain_deviation(job, most_gpus=places.most_gpus_of_domain) for job in inside]
+    return Spread(
+        jobs=len(jobs),
+        nodes=sum(by_nodes) / len(by_nodes) if by_nodes else None,
+        nodes_p90=quantile(by_nodes, 0.9),
+        domains=sum(by_domains) / len(by_domains) if by_domains else None,
+        level=places.level,
+    )
+
+
+def _series(samples: Sequence[Sample], begin: int, end: int) -> Series:
+    def means(value: Callable[[Sample], float]) -> tuple[float, ...]:
+        return tuple(binned(samples, value, begin=begin, end=end, bins=BINS))
+
+    return Series(
+        held=means(lambda sample: sample.held),
+        gpus=means(lambda sample: sample.gpus),
+        fragmentation=means(fragmentation),
+        stranded=means(lambda sample: sample.stranded),
+        waiting=means(lambda sample: sample.waiting),
+    )

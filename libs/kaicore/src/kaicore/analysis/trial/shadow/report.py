@@ -1,0 +1,511 @@
+"""Results of a shadow's decisions: rejections avoided, waiting, fragmentation and distance, by queue.
+
+Another scheduler's bindings, one by one, compared with a shadow's decisions about the same pods at the same moment.
+
+The log is folded again. Right before each binding, the kubelet's answer for the node that the other scheduler took is
+predicted. The shadow's decision is read from its records, and the pod's outcome from the later log.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+
+from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.replay.log_states import events_of
+from kaicore.analysis.replay.moments import END, parse_moment, position_of, state_at
+from kaicore.analysis.trial.history.comparison import (
+    STAND_IN,
+    HistoryComparison,
+    KubeletModel,
+    Progress,
+    compare_history,
+)
+from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
+from kaicore.errors import UnknownSubject
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
+from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter
+from kaicore.rules.engine.cycle import run_cycle
+from kaicore.rules.engine.session import Session
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.payloads import Payload, ShadowDecided
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import is_kubelet_rejection
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.spelling import did_you_mean
+
+
+class AfterBinding(StrEnum):
+    """What became of a pod after its binding."""
+
+    OPEN = "open"
+    RAN = "ran"
+    REJECTED = "rejected"
+
+
+class ShadowAnswer(StrEnum):
+    """What the shadow decided about a pod, against where the other scheduler put it."""
+
+    SAME = "same node"
+    OTHER = "other node"
+    WAIT = "would wait"
+    NONE = "not decided"
+
+
+@dataclass(slots=True)
+class ForeignBinding:
+    """A pod that the other scheduler bound.
+
+    Attributes:
+        queue: of its group; `namespace/NAME` where that names none.
+        node: where the other scheduler put it.
+        admits: whether that node's kubelet was predicted to admit it.
+        why: why not; empty where it was.
+        zones: how many zones it was predicted to get there; 0 where nothing is aligned or it is not admitted.
+        choice: what the shadow decided.
+        chosen: the node that the shadow chose; empty for none.
+        chosen_zones: as `zones`, there.
+        reason: of the kubelet's rejection; empty without one.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    queue: str
+    node: str
+    admits: bool
+    why: str
+    zones: int
+    choice: ShadowAnswer
+    chosen: str = ""
+    chosen_zones: int = 0
+    outcome: AfterBinding = AfterBinding.OPEN
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Choices:
+    """What a shadow recorded about one pod, in order of the positions on which it was decided."""
+
+    positions: list[int] = field(default_factory=list)
+    places: list[tuple[str, Placement | None]] = field(default_factory=list)
+
+    def enter(self, position: int, node: str, placement: Placement | None) -> None:
+        self.positions.append(position)
+        self.places.append((node, placement))
+
+    def before(self, position: int) -> tuple[str, Placement | None]:
+        """Return the last one that was decided on a state before an event; no node without any."""
+        place = bisect_left(self.positions, position)
+        return self.places[place - 1] if place else ("", None)
+
+
+class ShadowComparison:
+    """Takes a cluster's events in order.
+
+    Attributes:
+        bound: the pods that the other scheduler bound, by uid, in order of their binding.
+    """
+
+    def __init__(self, state: ClusterState, config: EngineConfig, records: Iterable[ShadowDecided]) -> None:
+        """Args:
+        state: as the comparison begins; folded on by the caller.
+        config: of the shadow's cycles: its `scheduler_name` says which pods.
+        records: of the shadow, in order.
+        """
+        self.bound: dict[str, ForeignBinding] = {}
+        self._state = state
+        self._config = config
+        self._choices: dict[str, _Choices] = {}
+        for record in records:
+            for placed in record.placed:
+                self._enter(placed.uid, record, placed.node, placed.placement)
+            for uid in (*record.left, *(nominated.uid for nominated in record.nominated)):
+                self._enter(uid, record, "", None)
+
+    def _enter(self, uid: str, record: ShadowDecided, node: str, placement: Placement | None) -> None:
+        self._choices.setdefault(uid, _Choices()).enter(record.input_position, node, placement)
+
+    def take(self, payload: Payload, *, position: int) -> None:
+        """Take an event, before it is folded."""
+        match payload:
+            case payloads.PodObserved(pod) if pod.scheduler_name == self._config.scheduler_name:
+                if pod.node_name and pod.uid in self._state.waiting:
+                    self._judge(pod.uid, pod.node_name, position)
+                bound = self.bound.get(pod.uid)
+                if bound is not None and is_kubelet_rejection(pod):
+                    bound.outcome, bound.reason = AfterBinding.REJECTED, pod.reason
+                elif bound is not None and bound.outcome is AfterBinding.OPEN and pod.phase in ("Running", "Succeeded"):
+                    bound.outcome = AfterBinding.RAN
+            case payloads.PodRejected(uid=uid) if uid in self.bound:
+                self.bound[uid].outcome, self.bound[uid].reason = AfterBinding.REJECTED, payload.reason
+            case _:
+                pass
+
+    def _judge(self, uid: str, node: str, position: int) -> None:
+        state, entry = self._state, self._state.pods[uid]
+        queue, namespace = state.queue_of(entry)
+        chosen, placement = self._choices.get(uid, _Choices()).before(position)
+        if not chosen and uid not in self._choices and self._would_be_placed(uid):
+            choice = ShadowAnswer.NONE
+        else:
+            choice = ShadowAnswer.WAIT if not chosen else ShadowAnswer.SAME if chosen == node else ShadowAnswer.OTHER
+        bound = self.bound[uid] = ForeignBinding(
+            uid=uid,
+            namespace=entry.pod.namespace,
+            name=entry.pod.name,
+            queue=queue or f"namespace/{namespace}",
+            node=node,
+            admits=True,
+            why="",
+            zones=0,
+            choice=choice,
+            chosen=chosen,
+            chosen_zones=zone_count(placement),
+        )
+        row = state.columns.rows.get(node)
+        if row is None or state.columns.facts[row] is None:
+            return
+        session = Session(cycle_input(state, self._config, now=state.recorded_at), self._config)
+        feasible = session.nodes.now.feasible_nodes(state.class_of(entry))
+        for one in feasible.filters.in_order():
+            if isinstance(one, AdmissionFilter) and one.failing(np.array([row]))[0]:
+                bound.admits, bound.why = False, "; ".join(map(str, one.reasons(np.array([row]))))
+        if bound.admits:
+            assignment = session.nodes.now.place_on(entry, row)
+            bound.zones = 0 if assignment is None else zone_count(assignment.placement)
+
+    def _would_be_placed(self, uid: str) -> bool:
+        """Tell whether a cycle places a pod of which nothing is recorded: then the shadow was away."""
+        result = run_cycle(cycle_input(self._state, self._config, now=self._state.recorded_at), self._config)
+        return any(placed.uid == uid for placed in result.placements)
+
+
+def zone_count(placement: Placement | None) -> int:
+    """Return over how many zones a placement spreads; 0 where it holds none."""
+    if placement is None:
+        return 0
+    return len({zone for container in placement.containers for zone in container.mask})
+
+
+#: Rejected pods that a report names.
+_MOST_PODS = 100
+
+#: How the simulated shadow is called.
+SHADOW = "kai-ledger"
+
+_RECORDS = Filter(types=("ShadowDecided",))
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Part of a report."""
+
+
+class Rejections(_Part, frozen=True, kw_only=True):
+    """Pods that kubelets rejected where the other scheduler put them, by what the shadow had decided.
+
+    Attributes:
+        observed: all of them.
+        avoided: the shadow had chosen another node, whose kubelet was predicted to admit the pod.
+        waits: the shadow would have let the pod wait.
+        not_foreseen: the shadow had chosen the same node.
+        not_decided: the shadow was away.
+        by_reason: how many, by the kubelet's reason.
+    """
+
+    observed: int
+    avoided: int
+    waits: int
+    not_foreseen: int
+    not_decided: int
+    by_reason: dict[str, int]
+
+
+class Predictions(_Part, frozen=True, kw_only=True):
+    """What was predicted of the nodes that the other scheduler took, against what their kubelets did.
+
+    Attributes:
+        rejected_rightly: predicted to be rejected, and rejected.
+        admitted_rightly: predicted to be admitted, and ran.
+        false_alarms: predicted to be rejected, and ran.
+        missed: predicted to be admitted, and rejected.
+    """
+
+    rejected_rightly: int
+    admitted_rightly: int
+    false_alarms: int
+    missed: int
+
+
+class QueueReport(_Part, frozen=True, kw_only=True):
+    """A queue's pods, as `ShadowReport` has them for all."""
+
+    queue: str
+    pods: int
+    rejections: int
+    avoided: int
+    would_wait: int
+
+
+class RejectedPod(_Part, frozen=True, kw_only=True):
+    """A pod that a kubelet rejected.
+
+    Attributes:
+        node: where the other scheduler had put it.
+        reason: of the kubelet.
+        predicted: why it was predicted to be rejected there; empty where it was not.
+        choice: what the shadow had decided.
+        chosen: the node that the shadow had chosen; empty for none.
+    """
+
+    namespace: str
+    name: str
+    node: str
+    reason: str
+    predicted: str
+    choice: str
+    chosen: str
+
+
+class ShadowReport(_Part, frozen=True, kw_only=True):
+    """The answer.
+
+    Attributes:
+        scheduler: the scheduler of the pods.
+        begin: of the window, RFC 3339; `end` likewise.
+        pods: that the other scheduler bound in it.
+        choices: how many of them the shadow had decided on how.
+        zones: over how many NUMA zones a pod spreads, the mean over the pods that both placed and that hold any; as the
+            other scheduler placed them, predicted. None without such pods.
+        chosen_zones: likewise, as the shadow did.
+        would_start: pods that wait at the end, and that the shadow would start.
+        trajectory: the window simulated; None where that was not asked for. `baseline` is the stand-in for the other
+            scheduler, the alternative is the shadow's engine with its settings.
+        notes: what it cannot know.
+    """
+
+    cluster: str
+    scheduler: str
+    from_position: int
+    to_position: int
+    begin: str
+    end: str
+    pods: int
+    choices: dict[str, int]
+    rejections: Rejections
+    predictions: Predictions
+    zones: float | None
+    chosen_zones: float | None
+    would_start: int
+    queues: tuple[QueueReport, ...]
+    rejected: tuple[RejectedPod, ...]
+    trajectory: HistoryComparison | None
+    notes: tuple[str, ...]
+
+
+async def shadow_report(
+    log: EventLog,
+    cluster: str,
+    model: KubeletModel,
+    *,
+    scheduler: str = "",
+    since: str = "",
+    until: str = "",
+    simulate: bool = True,
+    progress: Progress = lambda _, __: None,
+) -> ShadowReport:
+    """Compare what a shadow decided with what the other scheduler did.
+
+    Args:
+        log: to read.
+        cluster: the name of the cluster.
+        model: of kubelets.
+        scheduler: the scheduler of the pods; may be left out where there is one shadow.
+        since: the window's first moment; empty for the shadow's first record.
+        until: its last; empty for the log's end.
+        simulate: whether the window is simulated, too.
+        progress: called with how much is done, and how much there is.
+
+    Raises:
+        UnknownSubject: there is no such shadow in the window, or there are several and none is named.
+        UnknownMoment: there is no such moment.
+        EventsRetired: the window's events are gone.
+    """
+    last = await position_of(log, cluster, parse_moment(until) if until else END)
+    records = await _records(log, cluster, scheduler, last)
+    config = await _config(log, cluster, records)
+    first = await position_of(log, cluster, parse_moment(since)) if since else records[0].input_position
+    state = await state_at(log, cluster, first)
+    begin, comparison = state.recorded_at, ShadowComparison(state, config, records)
+    await _compare(comparison, state, log, last, progress)
+    bound = list(comparison.bound.values())
+    trajectory = None
+    if simulate:
+        question = HistoryQuestion(since=str(first + 1), until=str(last), patches=(_as_set(config),))
+        later, stand_in = _later(progress), _stand_in(config)
+        trajectory = await compare_history(log, cluster, question, model, set_as=stand_in, progress=later)
+    return ShadowReport(
+        cluster=cluster,
+        scheduler=config.scheduler_name,
+        from_position=first + 1,
+        to_position=last,
+        begin=time_text(begin),
+        end=time_text(state.recorded_at),
+        pods=len(bound),
+        choices={choice.value: sum(one.choice is choice for one in bound) for choice in ShadowAnswer},
+        rejections=_rejections(bound),
+        predictions=_predictions(bound),
+        zones=_mean(bound, lambda one: one.zones),
+        chosen_zones=_mean(bound, lambda one: one.chosen_zones),
+        would_start=_would_start(state, config.scheduler_name),
+        queues=tuple(_queue(queue, bound) for queue in sorted({one.queue for one in bound})),
+        rejected=tuple(_rejected(one) for one in bound if one.outcome is AfterBinding.REJECTED)[:_MOST_PODS],
+        trajectory=trajectory,
+        notes=_notes(bound, simulate=simulate),
+    )
+
+
+async def _compare(
+    comparison: ShadowComparison, state: ClusterState, log: EventLog, last: int, progress: Progress
+) -> None:
+    """Have a comparison take the window's events, and fold them."""
+    first = state.position
+    async for event in events_of(log, state.cluster, after=first, upto=last):
+        comparison.take(decode_payload(event), position=event.position)
+        state.fold(event)
+        if event.position % 500 == 0:
+            progress(event.position - first, 4 * (last - first))
+
+
+def _would_start(state: ClusterState, scheduler: str) -> int:
+    """Count the pods that wait, and that the shadow would start."""
+    waiting = (uid for uid in state.waiting if state.pods[uid].pod.scheduler_name == scheduler)
+    choices = (state.shadows.choices.get(uid) for uid in waiting)
+    return sum(choice is not None and not choice.kept for choice in choices)
+
+
+async def _records(log: EventLog, cluster: str, scheduler: str, last: int) -> list[ShadowDecided]:
+    """Return the records of one shadow."""
+    everything = [decode_payload(event) async for event in events_of(log, cluster, upto=last, where=_RECORDS)]
+    records = [one for one in everything if isinstance(one, ShadowDecided)]
+    names = sorted({record.scheduler for record in records})
+    if not names:
+        raise UnknownSubject(
+            f"cluster {cluster}: no shadow has recorded anything; start one with `kai up --shadow SCHEDULER`"
+        )
+    if scheduler and scheduler not in names:
+        close = did_you_mean(scheduler, names)
+        raise UnknownSubject(f"cluster {cluster}: no shadow of {scheduler!r}{close}; there are {', '.join(names)}")
+    if not scheduler and len(names) > 1:
+        raise UnknownSubject(f"cluster {cluster}: a report of which shadow? There are {', '.join(names)}")
+    return [record for record in records if record.scheduler == (scheduler or names[0])]
+
+
+async def _config(log: EventLog, cluster: str, records: Sequence[ShadowDecided]) -> EngineConfig:
+    """Return the settings of the last record."""
+    digest = records[-1].config_digest
+    document = next((one.config for one in records if one.config is not None and one.config_digest == digest), None)
+    if document is None:
+        document = (await state_at(log, cluster, records[-1].input_position)).configs[digest]
+    return EngineConfig.recorded(document)
+
+
+def _stand_in(config: EngineConfig) -> EngineConfig:
+    """Return settings that place pods about as a scheduler does that knows nothing of zones and evicts nothing."""
+    return msgspec.structs.replace(
+        config, numa=False, actions=(Action.ALLOCATE,), placement_strategy=PlacementStrategy.SPREAD
+    )
+
+
+def _as_set(config: EngineConfig) -> PatchText:
+    """Return the alternative: the shadow's own settings, where the stand-in has others."""
+    settings = {
+        "numa": config.numa,
+        "actions": [str(action) for action in config.actions],
+        "placement_strategy": str(config.placement_strategy),
+    }
+    return PatchText(name=SHADOW, text=msgspec.json.encode({"name": SHADOW, "settings": settings}).decode())
+
+
+def _later(progress: Progress) -> Progress:
+    """Tell of the simulation as of the last three quarters."""
+    return lambda done, of: progress(of + 3 * done, 4 * of)
+
+
+def _rejections(bound: Sequence[ForeignBinding]) -> Rejections:
+    rejected = [one for one in bound if one.outcome is AfterBinding.REJECTED]
+    by_choice = Counter(one.choice for one in rejected)
+    return Rejections(
+        observed=len(rejected),
+        avoided=by_choice[ShadowAnswer.OTHER],
+        waits=by_choice[ShadowAnswer.WAIT],
+        not_foreseen=by_choice[ShadowAnswer.SAME],
+        not_decided=by_choice[ShadowAnswer.NONE],
+        by_reason=dict(sorted(Counter(one.reason for one in rejected).items())),
+    )
+
+
+def _predictions(bound: Sequence[ForeignBinding]) -> Predictions:
+    def count(*, admits: bool, outcome: AfterBinding) -> int:
+        return sum(one.admits is admits and one.outcome is outcome for one in bound)
+
+    return Predictions(
+        rejected_rightly=count(admits=False, outcome=AfterBinding.REJECTED),
+        admitted_rightly=count(admits=True, outcome=AfterBinding.RAN),
+        false_alarms=count(admits=False, outcome=AfterBinding.RAN),
+        missed=count(admits=True, outcome=AfterBinding.REJECTED),
+    )
+
+
+def _mean(bound: Sequence[ForeignBinding], value: Callable[[ForeignBinding], int]) -> float | None:
+    """Return the mean over the pods that hold zones on both nodes."""
+    values = [value(one) for one in bound if one.zones and one.chosen_zones]
+    return sum(values) / len(values) if values else None
+
+
+def _queue(queue: str, bound: Sequence[ForeignBinding]) -> QueueReport:
+    own = [one for one in bound if one.queue == queue]
+    rejections = _rejections(own)
+    return QueueReport(
+        queue=queue,
+        pods=len(own),
+        rejections=rejections.observed,
+        avoided=rejections.avoided,
+        would_wait=sum(one.choice is ShadowAnswer.WAIT for one in own),
+    )
+
+
+def _rejected(one: ForeignBinding) -> RejectedPod:
+    return RejectedPod(
+        namespace=one.namespace,
+        name=one.name,
+        node=one.node,
+        reason=one.reason,
+        predicted=one.why,
+        choice=one.choice.value,
+        chosen=one.chosen,
+    )
+
+
+def _notes(bound: Sequence[ForeignBinding], *, simulate: bool) -> tuple[str, ...]:
+    """Say what the report cannot know."""
+    notes = [
+        "a rejection counts as avoided where the shadow had chosen another node: that its kubelet would have admitted "
+        "the pod is predicted, not seen"
+    ]
+    away = sum(one.choice is ShadowAnswer.NONE for one in bound)
+    if away:
+        notes.append(f"the shadow was away when {away} pods were bound: nothing is recorded of them")
+    if simulate:
+        notes.append(
+            f"in the simulation the other scheduler is a stand-in: this engine without zones, which spreads pods and "
+            f"evicts nothing. Compare {STAND_IN} with recorded to see how far to believe it"
+        )
+    return tuple(notes)

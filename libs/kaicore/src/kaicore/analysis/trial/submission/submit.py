@@ -1,0 +1,220 @@
+"""Prediction for manifests that are submitted now, tried on a copy of a cluster's state.
+
+One cycle runs on the copy, as the scheduler's next cycle would. For pods that do not start in it, the answer gives the
+reasons of `kai why` and tries remedies in the same way. Past runs give the time at which they are likely to start.
+"""
+
+from collections.abc import Sequence
+
+from kaicore.analysis.ask.listing import pod_status, pod_zones, reason_answer
+from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.trial.simulation import Located
+from kaicore.analysis.trial.submission.answers import (
+    Prospect,
+    SubmitAnswer,
+    SubmittedEviction,
+    SubmittedGroup,
+    SubmittedPod,
+)
+from kaicore.analysis.trial.submission.copied_state import CopiedState
+from kaicore.analysis.trial.submission.starts import start_answer
+from kaicore.analysis.trial.submission.submitted_world import submit_objects
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.remedies import StateRemedies
+from kaicore.rules.deciding.why import one_by_one, pending_reasons
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
+from kaicore.rules.forecast.runs import RunHistory
+from kaicore.rules.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
+from kaicore.rules.groups.labels import NO_RANK
+from kaicore.rules.groups.membership import POD
+from kaicore.rules.groups.tree import min_pods
+from kaicore.rules.reasons.group import GangDoesNotFit
+from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.sharing.replicas import split_shard
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+
+_ACTOR = "submission"
+
+
+def submit(
+    state: ClusterState,
+    objects: Sequence[Located],
+    history: RunHistory,
+    *,
+    now: int,
+    limits: ForecastLimits | None = None,
+) -> SubmitAnswer:
+    """Say what would become of manifests.
+
+    Args:
+        state: a copy; changed.
+        objects: in any order, with apiVersion and kind.
+        history: of the same log, up to the state's position or before; not changed.
+        now: microseconds since the epoch.
+        limits: how far is looked ahead.
+    """
+    copied = CopiedState(state, now=now)
+    position, recorded_at = state.position, state.recorded_at
+    config = state.config()
+    submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name)
+    # The one whose reasons are recorded: what the next cycle gives stands in their place.
+    shard = split_shard(min(state.last_cycles, default="default"))[0]
+    proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)
+    copied.record(proposal.units)
+    submitted_uids = set(submitted.uids)
+    earlier = [one for one in proposal.result.placements if one.uid not in submitted_uids]
+    groups = _Groups(
+        state,
+        config,
+        placed={decision.uid: decision for decision in proposal.result.placements},
+        evictions=proposal.result.evictions,
+    )
+    keys = list(dict.fromkeys(state.pods[uid].group for uid in submitted.uids))
+    members = {key: [state.pods[uid] for uid in submitted.uids if state.pods[uid].group == key] for key in keys}
+    waiting = [key for key in keys if groups.may_start_later(members[key])]
+    forecasts = forecast_starts(state, config, history, waiting, now=copied.now, limits=limits or ForecastLimits())
+    answers = [groups.answer(key, members[key], forecasts.get(key), now=copied.now) for key in keys]
+    return SubmitAnswer(
+        cluster=state.cluster,
+        position=position,
+        recorded_at=time_text(recorded_at),
+        now=time_text(copied.now),
+        problems=submitted.problems,
+        warnings=submitted.warnings,
+        others_placed=[
+            SubmittedPod(
+                namespace=one.namespace,
+                name=one.name,
+                status=pod_status(state.pods[one.uid]),
+                node=one.node,
+                zones=pod_zones(state.pods[one.uid]),
+            )
+            for one in earlier
+        ],
+        groups=sorted(answers, key=lambda group: (group.namespace, group.name, group.kind)),
+    )
+
+
+class _Groups:
+    """Answers about the groups of what was submitted, after the cycle."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        config: EngineConfig,
+        *,
+        placed: dict[str, PodPlaced],
+        evictions: Sequence[EvictionDecided],
+    ) -> None:
+        self._state, self._config, self._placed, self._evictions = state, config, placed, evictions
+        self._remedies = StateRemedies(state, config)
+
+    def may_start_later(self, members: Sequence[PodEntry]) -> bool:
+        """Whether nothing of a group starts now, and what is in the way may pass."""
+        return (
+            not any(entry.charged for entry in members)
+            and any(self._ours(entry) for entry in members)
+            and not self._is_lasting(members)
+        )
+
+    def answer(
+        self, key: str, members: Sequence[PodEntry], forecast: StartForecast | NoForecast | None, *, now: int
+    ) -> SubmittedGroup:
+        """Say what would become of a group."""
+        group = self._state.groups.get(key)
+        first = members[0].pod
+        verdict = self._verdict(members)
+        reasons = self._reasons(members) if verdict is not Prospect.STARTS_NOW else []
+        waiting = [entry for entry in members if entry.waiting]
+        start = start_answer(forecast, now=now) if isinstance(forecast, StartForecast) else None
+        no_start = forecast.why if isinstance(forecast, NoForecast) else ""
+        if verdict is Prospect.WAITS and forecast is None:
+            no_start = "what is in the way does not pass by itself"
+        elif verdict is Prospect.OTHER_SCHEDULER:
+            no_start = f"it is {first.scheduler_name} that decides"
+        return SubmittedGroup(
+            kind=POD if group is None else group.origin,
+            namespace=first.namespace,
+            name=first.name if group is None else group.name,
+            queue="" if group is None else group.queue,
+            minimum=1 if group is None else max(min_pods(group.sets), 1),
+            verdict=verdict,
+            message=_message(verdict, members, len(self._victims(key))),
+            pods=[self._pod(entry) for entry in sorted(members, key=lambda entry: entry.pod.name)],
+            evictions=self._victims(key),
+            reasons=[reason_answer(reason, pods=len(waiting)) for reason in reasons],
+            schedulable_if=[
+                reason_answer(reason)
+                for reason in (self._remedies.of(waiting[0]) if verdict is Prospect.WAITS and waiting else ())
+            ],
+            start=start,
+            no_start=no_start,
+            notes=one_by_one(self._state, members),
+        )
+
+    def _is_lasting(self, members: Sequence[PodEntry]) -> bool:
+        """Whether no pod's end takes away what is in a group's way; that a gang does not fit follows from the rest."""
+        causes = [reason for reason in self._reasons(members) if not isinstance(reason, GangDoesNotFit)]
+        return any(reason.decisive for reason in causes) or (bool(causes) and all(reason.lasting for reason in causes))
+
+    def _ours(self, entry: PodEntry) -> bool:
+        return entry.pod.scheduler_name == self._config.scheduler_name
+
+    def _verdict(self, members: Sequence[PodEntry]) -> Prospect:
+        if not any(self._ours(entry) for entry in members):
+            return Prospect.OTHER_SCHEDULER
+        if any(entry.charged for entry in members):
+            return Prospect.STARTS_NOW
+        nominated = any(entry.nomination is not None for entry in members)
+        return Prospect.STARTS_AFTER_EVICTIONS if nominated else Prospect.WAITS
+
+    def _reasons(self, members: Sequence[PodEntry]) -> list[Reason]:
+        listed = (reason for entry in members if entry.waiting for reason in pending_reasons(entry, self._state))
+        return sorted(dict.fromkeys(listed), key=weight)
+
+    def _victims(self, key: str) -> list[SubmittedEviction]:
+        return [
+            SubmittedEviction(
+                namespace=one.namespace,
+                name=one.name,
+                node=one.node,
+                group=one.group,
+                reason=one.reason,
+                fits_on=one.fits_on,
+            )
+            for one in self._evictions
+            if one.preemptor == key
+        ]
+
+    def _pod(self, entry: PodEntry) -> SubmittedPod:
+        placed = self._placed.get(entry.pod.uid)
+        kept = entry.nomination.node if entry.nomination is not None else ""
+        return SubmittedPod(
+            namespace=entry.pod.namespace,
+            name=entry.pod.name,
+            status="Nominated" if kept else pod_status(entry),
+            node=entry.node or kept,
+            zones=pod_zones(entry),
+            rank=placed.rank if placed is not None and placed.rank != NO_RANK else None,
+            domains=dict(placed.domains) if placed is not None else {},
+        )
+
+
+def _message(verdict: Prospect, members: Sequence[PodEntry], evictions: int) -> str:
+    pods = f"{len(members)} pod{'' if len(members) == 1 else 's'}"
+    placed = sum(entry.stage is Stage.PLACED for entry in members)
+    match verdict:
+        case Prospect.STARTS_NOW if placed == len(members):
+            return f"its {pods} would start now" if placed > 1 else "it would start now"
+        case Prospect.STARTS_NOW:
+            return f"{placed} of its {pods} would start now"
+        case Prospect.STARTS_AFTER_EVICTIONS:
+            gone = f"{evictions} pods are" if evictions != 1 else "1 pod is"
+            return f"would start as soon as {gone} evicted for it"
+        case Prospect.OTHER_SCHEDULER:
+            return f"waits for another scheduler: {members[0].pod.scheduler_name}"
+        case _:
+            return f"its {pods} would wait" if len(members) > 1 else "it would wait"
