@@ -104,7 +104,7 @@ async def watch(place: Place, pace: Pace) -> None:
         context=place.context,
         metrics=WatcherMetrics(place.cluster, registry=registry, clock=lambda: process.clock() / 1e6),
         clock=process.clock,
-        options=WatcherOptions(snapshot_every=pace.snapshot_events, recheck_s=60.0),
+        options=WatcherOptions(snapshot_events=pace.snapshot_events, recheck_s=60.0),
         jitter=place.chance.random,
     ).run()
 
@@ -116,10 +116,11 @@ async def relay(place: Place, pace: Pace) -> None:
         place.log,
         place.bus,
         clusters=(),
-        options=RelayOptions(takeover_s=pace.takeover_s, jitter=place.chance.random),
+        options=RelayOptions(takeover_ms=int(pace.takeover_s * 1000)),
         metrics=RelayMetrics(registry=CollectorRegistry(), clock=lambda: process.clock() / 1e6),
         readiness=Readiness(place.context.health),
         logger=place.context.log,
+        jitter=place.chance.random,
     ).run(place.context.stopping)
 
 

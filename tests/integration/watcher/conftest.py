@@ -12,7 +12,6 @@ from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.watcher import API, LISTS, LOG, Watcher, WatcherOptions
 from kaicore.errors import ApiStatus, KaiError, unheard
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.api.reflector import ReflectorOptions
 from kaicore.kube.api.reflector_core import Backoff, ObjectKey
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.kind import Kind, Model, without_version
@@ -75,14 +74,9 @@ class RunningWatcher(ServiceTask):
             context=self.context,
             metrics=WatcherMetrics(cluster, registry=self.registry),
             clock=lambda: time.time_ns() // 1000,
-            options=WatcherOptions(
-                **{
-                    "recheck_s": 0.05,
-                    "log_retry_s": 0.01,
-                    "reflector": ReflectorOptions(page=7, backoff=Backoff(0.001, 0.05)),
-                    **options,
-                }
-            ),
+            options=WatcherOptions(**{"recheck_s": 0.05, "page": 7, **options}),
+            backoff=Backoff(0.001, 0.05),
+            log_retry_s=0.01,
         )
         self.task = asyncio.create_task(self._watcher.run())
 

@@ -48,12 +48,12 @@ async def test_a_new_watcher_has_nothing_to_say_of_what_did_not_change(world: Wo
     assert [event.type for event in await world.events(after=start)] == ["WatcherStarted"]
 
 
-@pytest.mark.parametrize("snapshot_every", [1, 1_000_000])
-async def test_changes_while_the_watcher_is_down_are_found(world: World, snapshot_every: int) -> None:
+@pytest.mark.parametrize("snapshot_events", [1, 1_000_000])
+async def test_changes_while_the_watcher_is_down_are_found(world: World, snapshot_events: int) -> None:
     await populate(world)
-    watcher = await world.start(snapshot_every=snapshot_every).ready()
+    watcher = await world.start(snapshot_events=snapshot_events).ready()
     await world.converged()
-    await (watcher.stop() if snapshot_every == 1 else watcher.kill())
+    await (watcher.stop() if snapshot_events == 1 else watcher.kill())
     await churn(world.api)
     for name in ("p0", "p1", "p2"):
         await world.api.delete_pod(name)
@@ -85,7 +85,7 @@ async def test_watchers_that_are_ended_anywhere_record_each_fact_once(world: Wor
     await populate(world)
     churning = asyncio.create_task(churn(world.api))
     for seen in range(1, 8):
-        watcher = world.start(batch=5, snapshot_every=10)
+        watcher = world.start(batch=5, snapshot_events=10)
         reached = await world.head() + 3 * seen
         await world.until(lambda events, reached=reached: len(events) >= reached or churning.done())
         await watcher.kill()

@@ -1,12 +1,12 @@
 """Relays when the bus has no room, breaks or is away, and when the log does; in virtual time."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kai_relay.main import RelaySettings
-from kai_relay.relay import BUS
+from kai_relay.relay import BUS, RelayOptions
 from kaicore.errors import BusUnavailable, NoRoom
 from kaicore.ledger.bus import Limits, Message, StreamState
 from kaicore.ledger.bus.port import stream_bytes
@@ -105,7 +105,7 @@ class CountedRoom(UnreliableBus):
 async def test_a_stream_gets_the_room_that_there_is() -> None:
     log, bus = UnreliableLog(), CountedRoom(200 << 20)
     await append(log, C, 5)
-    async with relaying(log, bus, options=replace(OPTIONS, limits=Limits())):
+    async with relaying(log, bus, options=OPTIONS):
         await asyncio.sleep(1)
         assert bus.asked == [1 << 30, 512 << 20, 256 << 20, 128 << 20]
         assert await bus.stream(C) == StreamState(1, 5)
@@ -116,8 +116,13 @@ async def test_a_streams_limit_follows_the_free_disk() -> None:
     free = 10 << 30
     log, bus = UnreliableLog(), CountedRoom(1 << 40)
     await append(log, C, 5)
-    options = replace(OPTIONS, room=lambda used: stream_bytes(free=free, used=used))
-    async with relaying(log, bus, options=options):
+
+    class FreeDisk(RelayOptions):
+        @property
+        def room(self) -> Callable[[int], int]:
+            return lambda used: stream_bytes(free=free, used=used)
+
+    async with relaying(log, bus, options=FreeDisk(batch=10, refill=20)):
         await asyncio.sleep(100)
         assert bus.asked == [1 << 30]
         free = 5 << 30

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 from kaicore.kube.api.client import KubeClient
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import PodsView
 
 _PODS_PATH = "/api/v1/pods"
 
@@ -51,7 +51,7 @@ async def listed_pods(client: KubeClient) -> list[ListedPod]:
     return [ListedPod(pod.metadata.uid, pod.spec.node_name, pod.status.phase) for pod in pods]
 
 
-def has_caught_up(state: ClusterState, listed: Iterable[ListedPod]) -> bool:
+def has_caught_up(state: PodsView, listed: Iterable[ListedPod]) -> bool:
     """Tell whether a state has each pod where and as the API server has it, and none besides."""
     there = {pod.uid: (pod.node, pod.phase) for pod in listed}
     recorded = {uid: (entry.pod.node_name, entry.pod.phase) for uid, entry in state.pods.items() if not entry.gone}

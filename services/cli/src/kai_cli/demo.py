@@ -29,6 +29,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PRESENT, Stage
+from kaicore.rules.state.views import PodsView, WorkView
 
 from kai_cli.catching_up import has_caught_up, listed_pods
 from kai_cli.hints import how_to_ask, kai
@@ -287,11 +288,11 @@ async def _follow_until_settled(
     return state, loop.time() - began, False
 
 
-def _explained(state: ClusterState) -> set[str]:
+def _explained(state: WorkView) -> set[str]:
     return {uid for uid in state.waiting if state.class_of(state.pods[uid]).key in state.reasons.by_class}
 
 
-async def _is_over(client: KubeClient, state: ClusterState) -> bool:
+async def _is_over(client: KubeClient, state: PodsView) -> bool:
     # The Jobs first: what the API server had then, it has in the list of pods too.
     return await _jobs_done(client) and has_caught_up(state, await listed_pods(client))
 
@@ -310,7 +311,7 @@ async def _jobs_done(client: KubeClient) -> bool:
     )
 
 
-def _progress(state: ClusterState, *, seconds: float) -> str:
+def _progress(state: PodsView, *, seconds: float) -> str:
     stages = dict.fromkeys(PRESENT, 0)
     for entry in state.pods.values():
         stages[entry.stage] += 1

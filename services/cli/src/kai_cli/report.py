@@ -17,7 +17,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.network_topology import HYPER_NODE
 from kaicore.rules.state.agreement import NO_FAULT, Agreement, MissCause, contradiction
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import ClusterView, LogView, PodsView
 from kaicore.rules.topology.placing.request import NO_LEVEL
 from kaicore.rules.topology.resolve import Resolved, resolve
 
@@ -48,7 +48,7 @@ class ExpectedGroup:
 
 
 def groups_of(
-    manifests: Iterable[Manifest], state: ClusterState, *, succeeded: Mapping[tuple[str, str], int]
+    manifests: Iterable[Manifest], state: PodsView, *, succeeded: Mapping[tuple[str, str], int]
 ) -> list[ExpectedGroup]:
     """Hold what became of a workload against what was asked for.
 
@@ -115,7 +115,7 @@ class PlacedDomains:
                 if isinstance(placed, payloads.PodPlaced) and placed.domains:
                     self._by_uid[placed.uid] = placed.domains
 
-    def of_gangs(self, state: ClusterState) -> list[GangDomains]:
+    def of_gangs(self, state: ClusterView) -> list[GangDomains]:
         """Return the groups that ask for a topology, by name.
 
         Args:
@@ -206,7 +206,7 @@ class ClusterReport:
     @classmethod
     def of(
         cls,
-        state: ClusterState,
+        state: ClusterView,
         groups: list[ExpectedGroup],
         gangs: list[GangDomains],
         *,
@@ -254,7 +254,7 @@ class ClusterReport:
         )
 
 
-def _misses(state: ClusterState) -> dict[str, int]:
+def _misses(state: LogView) -> dict[str, int]:
     """What tells a kubelet's rejection is not counted here but as that; what nothing has explained yet, as recorded."""
     total = Counter(miss.cause for miss in state.misses.open.values())
     for by_policy_and_cause in state.counters.misses.values():
@@ -263,7 +263,7 @@ def _misses(state: ClusterState) -> dict[str, int]:
     return {cause: total[cause] for cause in sorted(total) if cause not in state.counters.rejections}
 
 
-def _evicted(state: ClusterState) -> dict[str, int]:
+def _evicted(state: LogView) -> dict[str, int]:
     decided = {**state.counters.evictions_decided, "Healed": state.counters.heal_requests}
     return {reason: count for reason, count in sorted(decided.items()) if count}
 

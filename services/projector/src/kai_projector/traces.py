@@ -25,7 +25,7 @@ from kaicore.ledger.feed.feed import Retry
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.tree import is_gang, min_pods
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import WorkView
 from kaicore.runtime.service.logs import Logger
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -145,7 +145,7 @@ MOST_AGE_US = 3600 * 1_000_000
 _STREAMS = "pod/"
 
 
-async def ended_spans(log: EventLog, state: ClusterState, events: Sequence[Event], *, now: int) -> list[dict[str, Any]]:
+async def ended_spans(log: EventLog, state: WorkView, events: Sequence[Event], *, now: int) -> list[dict[str, Any]]:
     """Return the spans that a batch of events ends.
 
     Args:
@@ -180,7 +180,7 @@ async def ended_spans(log: EventLog, state: ClusterState, events: Sequence[Event
     return spans
 
 
-def _gang(state: ClusterState, stream: str) -> str:
+def _gang(state: WorkView, stream: str) -> str:
     """Return the key of the gang that a pod is of; empty where it starts for itself."""
     entry = state.pods.get(stream.removeprefix(_STREAMS))
     group = None if entry is None else state.groups.get(entry.group)

@@ -5,14 +5,11 @@ Settings of `kai-relay`.
 
 import asyncio
 import gc
-import shutil
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Self
 
-from kaicore.ledger.bus import Limits, NatsBus
-from kaicore.ledger.bus.port import stream_bytes
+from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.log.anchors import Key, read_file
 from kaicore.ledger.log.deposits import FileDeposit, open_deposit
 from kaicore.ledger.log.postgres import PostgresLog
@@ -26,25 +23,13 @@ from kai_relay.relay import BUS, Readiness, Relay, RelayMetrics, RelayOptions
 from kai_relay.sealing import Sealer, SealMetrics
 
 
-class RelaySettings(LogSettings):
+class RelaySettings(LogSettings, RelayOptions):
     """Settings of `kai-relay`."""
 
     nats_url: str = Field(description="nats://… of the bus; several with commas between them")
     clusters: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="clusters to relay, with commas between them; by default all that the log has"
     )
-    batch: int = Field(500, ge=1, le=5000, description="events per batch at most")
-    refill: int = Field(10_000, ge=0, description="events put into a stream that had to be made anew")
-    stream_max_age_s: int = Field(48 * 3600, ge=0, description="how long a stream keeps an event; 0: for ever")
-    stream_max_bytes: int | None = Field(
-        None, ge=-1, description="size of a stream; -1: unlimited; default: what there is room for, 1 GiB at most"
-    )
-    nats_store_dir: Path | None = Field(
-        None,
-        description="folder of NATS' store, if it is on this machine: a stream gets a tenth of its disk",
-    )
-    stream_replicas: int = Field(1, ge=1, le=5, description="NATS servers that hold a stream")
-    takeover_ms: int = Field(1500, ge=100, description="how long another relay may stand still before we take over")
 
     seal_key_file: Path | None = Field(
         None,
@@ -82,13 +67,7 @@ async def serve(context: ServiceContext, settings: RelaySettings) -> None:
                 log,
                 bus,
                 clusters=settings.clusters,
-                options=RelayOptions(
-                    batch=settings.batch,
-                    refill=settings.refill,
-                    takeover_s=settings.takeover_ms / 1000,
-                    limits=_limits(settings),
-                    room=_room(settings),
-                ),
+                options=settings,
                 metrics=RelayMetrics(),
                 readiness=Readiness(context.health),
                 logger=context.log,
@@ -135,26 +114,6 @@ async def _beside(relaying: Coroutine[object, object, None], sealer: Sealer | No
         if sealing is not None:
             sealing.cancel()
             await asyncio.gather(sealing, return_exceptions=True)
-
-
-def _limits(settings: RelaySettings) -> Limits:
-    limits = Limits(max_age_s=settings.stream_max_age_s, replicas=settings.stream_replicas)
-    return limits if settings.stream_max_bytes is None else replace(limits, max_bytes=settings.stream_max_bytes)
-
-
-def _room(settings: RelaySettings) -> Callable[[int], int] | None:
-    directory = settings.nats_store_dir
-    if directory is None or settings.stream_max_bytes is not None:
-        return None
-
-    def room(used: int) -> int:
-        try:
-            return stream_bytes(free=shutil.disk_usage(directory).free, used=used)
-        except OSError:
-            # A store that was deleted is noticed elsewhere.
-            return Limits().max_bytes
-
-    return room
 
 
 SERVICE = Service("relay", RelaySettings, serve, conditions=(LOG, BUS))

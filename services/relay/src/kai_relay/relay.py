@@ -17,10 +17,12 @@ A relay is ready when log and bus work for all clusters.
 
 import asyncio
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 from kaicore.errors import (
@@ -34,6 +36,7 @@ from kaicore.errors import (
     NoRoom,
 )
 from kaicore.ledger.bus import Bus, Limits, StreamState
+from kaicore.ledger.bus.port import stream_bytes
 from kaicore.ledger.bus.wire import from_message, message_hash, to_message
 from kaicore.ledger.feed.cursor import Cursor, find_cursor
 from kaicore.ledger.feed.feed import Retry
@@ -46,6 +49,7 @@ from kaicore.runtime.service import Health
 from kaicore.runtime.service.log_access import LOG
 from kaicore.runtime.service.logs import Logger
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from pydantic import BaseModel, Field
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 
@@ -154,33 +158,50 @@ _ROOM_DIFFERS = 4
 _SPREAD = 0.3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelayOptions:
-    """How to relay.
+#: Seconds between two looks at the room for a stream, and at the stream while the log is silent.
+_ROOM_S, _IDLE_S = 30.0, 1.0
 
-    Attributes:
-        batch: events per batch at most.
-        refill: events put into a stream that had to be made anew; consumers find older ones in the log.
-        limits: the streams'.
-        room: returns how many bytes a stream may have that has so many; None: as `limits` says.
-        room_s: seconds between two looks at the room.
-        idle_s: seconds between two looks at the stream while the log is silent.
-        takeover_s: seconds that the stream may stand still before a relay that stands by takes over.
-        retry_s: seconds until a bus or log that failed is tried again; doubled each time, up to `retry_max_s`.
-        retry_max_s: see `retry_s`.
-        jitter: random numbers of 0 to 1.
-    """
+#: Seconds until a bus or log that failed is tried again: doubled each time, from the first to the second.
+_RETRY_S, _RETRY_MAX_S = 0.1, 2.0
 
-    batch: int = 500
-    refill: int = 10_000
-    limits: Limits = field(default_factory=Limits)
-    room: Callable[[int], int] | None = None
-    room_s: float = 30.0
-    idle_s: float = 1.0
-    takeover_s: float = 1.5
-    retry_s: float = 0.1
-    retry_max_s: float = 2.0
-    jitter: Callable[[], float] = random.random
+
+class RelayOptions(BaseModel):
+    """Settings of relaying, apart from addresses and seals."""
+
+    batch: int = Field(500, ge=1, le=5000, description="events per batch at most")
+    refill: int = Field(10_000, ge=0, description="events put into a stream that had to be made anew")
+    stream_max_age_s: int = Field(48 * 3600, ge=0, description="how long a stream keeps an event; 0: for ever")
+    stream_max_bytes: int | None = Field(
+        None, ge=-1, description="size of a stream; -1: unlimited; default: what there is room for, 1 GiB at most"
+    )
+    nats_store_dir: Path | None = Field(
+        None,
+        description="folder of NATS' store, if it is on this machine: a stream gets a tenth of its disk",
+    )
+    stream_replicas: int = Field(1, ge=1, le=5, description="NATS servers that hold a stream")
+    takeover_ms: int = Field(1500, ge=100, description="how long another relay may stand still before we take over")
+
+    @property
+    def limits(self) -> Limits:
+        """The streams'."""
+        limits = Limits(max_age_s=self.stream_max_age_s, replicas=self.stream_replicas)
+        return limits if self.stream_max_bytes is None else replace(limits, max_bytes=self.stream_max_bytes)
+
+    @property
+    def room(self) -> Callable[[int], int] | None:
+        """Returns how many bytes a stream may have that has so many; None: as `limits` says."""
+        directory = self.nats_store_dir
+        if directory is None or self.stream_max_bytes is not None:
+            return None
+
+        def room(used: int) -> int:
+            try:
+                return stream_bytes(free=shutil.disk_usage(directory).free, used=used)
+            except OSError:
+                # A store that was deleted is noticed elsewhere.
+                return Limits().max_bytes
+
+        return room
 
 
 class ClusterRelay:
@@ -196,7 +217,9 @@ class ClusterRelay:
         metrics: RelayMetrics,
         readiness: Readiness,
         logger: Logger,
+        jitter: Callable[[], float],
     ) -> None:
+        self._jitter = jitter
         self._log = log
         self._bus = bus
         self._cluster = cluster
@@ -211,7 +234,7 @@ class ClusterRelay:
         self._room_until = 0.0
         # Times in a row that the stream took nothing although the bus was there.
         self._refusals = 0
-        self._retry = Retry(first_s=options.retry_s, most_s=options.retry_max_s)
+        self._retry = Retry(first_s=_RETRY_S, most_s=_RETRY_MAX_S)
 
     async def run(self) -> NoReturn:
         """Relay until cancelled.
@@ -221,7 +244,7 @@ class ClusterRelay:
         """
         while True:
             if not self._bus.connected:
-                await self._bus.wait_connected(timeout_s=self._options.retry_max_s)
+                await self._bus.wait_connected(timeout_s=_RETRY_MAX_S)
             await asyncio.sleep(self._retry.remaining_s)
             try:
                 self._cursor = await self._take_up()
@@ -319,7 +342,7 @@ class ClusterRelay:
         now = asyncio.get_running_loop().time()
         if self._options.room is None or now < self._room_until:
             return
-        self._room_until = now + self._options.room_s
+        self._room_until = now + _ROOM_S
         wanted = self._wanted_bytes(await self._bus.stream(self._cluster))
         if abs(wanted - self._max_bytes) * _ROOM_DIFFERS > self._max_bytes:
             self._logger.info("the stream's room changes", max_bytes=wanted, before=self._max_bytes)
@@ -343,7 +366,7 @@ class ClusterRelay:
                 continue
             position = self._cursor.position
             self._metrics.lag(self._cluster, position=position, head=position, oldest=None)
-            head = await self._log.wait_beyond(self._cluster, position, timeout_s=self._options.idle_s)
+            head = await self._log.wait_beyond(self._cluster, position, timeout_s=_IDLE_S)
             if head < position:
                 return
             more = head > position
@@ -407,10 +430,11 @@ class ClusterRelay:
     async def _stand_by(self) -> None:
         """Return when the stream is gone, or has stood still for a while although the log is further."""
         loop = asyncio.get_running_loop()
-        patience_s = self._options.takeover_s * (1 + _SPREAD * self._options.jitter())
+        takeover_s = self._options.takeover_ms / 1000
+        patience_s = takeover_s * (1 + _SPREAD * self._jitter())
         last, since = -1, loop.time()
         while loop.time() - since < patience_s:
-            await asyncio.sleep(max(self._options.takeover_s / 4, self._retry.remaining_s))
+            await asyncio.sleep(max(takeover_s / 4, self._retry.remaining_s))
             try:
                 state = await self._bus.stream(self._cluster)
                 head = await self._log.head(self._cluster)
@@ -456,6 +480,7 @@ class Relay:
         metrics: RelayMetrics,
         readiness: Readiness,
         logger: Logger,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
         log: what to relay.
@@ -465,7 +490,9 @@ class Relay:
         metrics: what is counted.
         readiness: records what works.
         logger: the service's.
+        jitter: random numbers of 0 to 1.
         """
+        self._jitter = jitter
         self._log = log
         self._bus = bus
         self._clusters = clusters
@@ -520,6 +547,7 @@ class Relay:
             metrics=self._metrics,
             readiness=self._readiness,
             logger=self._logger,
+            jitter=self._jitter,
         )
         self._relays[cluster] = relay
         try:

@@ -8,8 +8,8 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import Stale
 from kaicore.rules.events.payloads import ShadowDecided
 from kaicore.rules.state.agreement import Agreement
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PRESENT, Stage
+from kaicore.rules.state.views import FleetView
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -61,7 +61,7 @@ class SchedulerMetrics:
             "kai_fenced_cycles", "Cycles dropped because another scheduler leads the shard", registry=registry
         )
 
-    def watch(self, state: ClusterState, config: EngineConfig, clock: Callable[[], int]) -> None:
+    def watch(self, state: FleetView, config: EngineConfig, clock: Callable[[], int]) -> None:
         """Export what a state counts; the clock gives microseconds since the epoch."""
         self._registry.register(_StateCollector(state, config, clock))
 
@@ -98,7 +98,7 @@ class SchedulerMetrics:
 class _StateCollector(Collector):
     """Reads the state as Prometheus asks, so that nothing is counted twice after a restart."""
 
-    def __init__(self, state: ClusterState, config: EngineConfig, clock: Callable[[], int]) -> None:
+    def __init__(self, state: FleetView, config: EngineConfig, clock: Callable[[], int]) -> None:
         self._state = state
         self._config = config
         self._clock = clock

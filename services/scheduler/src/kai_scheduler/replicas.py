@@ -27,7 +27,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import ReplicasChanged
 from kaicore.rules.sharing.replicas import due_replicas, replicas_stream
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import CycleView
 
 #: How long the scheduler's loop may be away until it counts as hung, seconds.
 _HUNG_S = 60.0
@@ -167,7 +167,7 @@ class ReplicaList:
         self._met: set[str] = set()
         self._numbers = count(1)
 
-    def listed(self, state: ClusterState) -> bool:
+    def listed(self, state: CycleView) -> bool:
         """Tell whether this scheduler may decide: it is listed, or none is and it has no name."""
         replicas = state.replicas.get(self._shard, ())
         return self._replica in replicas if self._replica else not replicas
@@ -177,7 +177,7 @@ class ReplicaList:
         if self._live is not None:
             self._live.start()
 
-    async def keep(self, state: ClusterState) -> int:
+    async def keep(self, state: CycleView) -> int:
         """Record another list if it is time; return the position of that, or 0.
 
         Raises:
@@ -186,14 +186,14 @@ class ReplicaList:
         due = self._due(state.replicas.get(self._shard, ()))
         return 0 if due is None else await self._record(state, due)
 
-    async def leave(self, state: ClusterState) -> None:
+    async def leave(self, state: CycleView) -> None:
         """Take this replica off the list; never raises for a log that does not answer."""
         replicas = state.replicas.get(self._shard, ())
         if len(replicas) > 1 and self._replica in replicas:
             with suppress(LogUnavailable):
                 await self._record(state, tuple(one for one in replicas if one != self._replica))
 
-    async def _record(self, state: ClusterState, replicas: tuple[str, ...]) -> int:
+    async def _record(self, state: CycleView, replicas: tuple[str, ...]) -> int:
         stream = replicas_stream(self._shard)
         event = NewEvent(
             id=derived_id(state.cluster, stream, self._actor, str(next(self._numbers))),

@@ -32,13 +32,22 @@ Lines that were already logged about each object: a line is logged again only wh
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
-from kaicore.errors import ApiStatus, ClusterError, InvalidObject, KaiError, LogUnavailable, StaleExpectation
+from kaicore.backoff import Backoff
+from kaicore.errors import (
+    ApiStatus,
+    ClusterError,
+    ConfigurationError,
+    InvalidObject,
+    KaiError,
+    LogUnavailable,
+    StaleExpectation,
+)
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector import Reflector, ReflectorOptions
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen, Relist
@@ -60,6 +69,8 @@ from kaicore.rules.numa.own_policy import malformed_annotations
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.logs import Logger
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
+from kaicore.spelling import did_you_mean
+from pydantic import BaseModel, Field
 
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.optional_resources import follow_optional
@@ -347,29 +358,36 @@ _GONE = 410
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatcherOptions:
-    """How a watcher works.
+#: How long the log is given, in the end, to take what it does not have yet.
+_FLUSH_S = 5.0
 
-    Attributes:
-        batch: facts per append at most.
-        buffer: facts that may wait for the log before reading from the API server stops.
-        snapshot_every: facts between two snapshots of what is known.
-        recheck_s: how often a cluster is asked for optional kinds that it does not have.
-        log_retry_s: how long a log that did not answer is left alone.
-        flush_s: how long the log is given, in the end, to take what it does not have yet.
-        reflector: how kinds are followed.
-        leave_out: API groups of optional kinds that are not followed.
-    """
 
-    batch: int = 1000
-    buffer: int = 20_000
-    snapshot_every: int = 50_000
-    recheck_s: float = 30.0
-    log_retry_s: float = 1.0
-    flush_s: float = 5.0
-    reflector: ReflectorOptions = field(default_factory=ReflectorOptions)
-    leave_out: Collection[str] = ()
+class WatcherOptions(BaseModel):
+    """Settings of watching, apart from addresses."""
+
+    leave_out: str = Field(
+        "",
+        description="API groups that are not read (GROUP,GROUP), such as kueue.x-k8s.io where Kueue keeps the "
+        "quotas; only of kinds that a cluster need not serve",
+    )
+    batch: int = Field(1000, ge=1, le=10_000, description="facts per append at most")
+    buffer: int = Field(20_000, ge=1, description="facts that may wait for the log before reading stops")
+    page: int = Field(500, ge=1, le=10_000, description="objects per page of a list")
+    snapshot_events: int = Field(50_000, ge=1, description="facts between two snapshots of what is known")
+    recheck_s: float = Field(30, gt=0, description="how often to look for kinds that the cluster does not serve yet")
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """API groups of optional kinds that are not followed.
+
+        Raises:
+            ConfigurationError: kinds of one of them are not followed anyway, or are of every cluster.
+        """
+        groups = frozenset(filter(None, (name.strip() for name in self.leave_out.split(","))))
+        optional = {kind.resource.group for kind in KINDS if isinstance(kind.resource, OptionalResource)}
+        for group in sorted(groups - optional):
+            raise ConfigurationError(f"leave_out: {group} is no group of optional kinds{did_you_mean(group, optional)}")
+        return groups
 
 
 class Watcher:
@@ -386,6 +404,8 @@ class Watcher:
         metrics: WatcherMetrics,
         clock: Callable[[], int],
         options: WatcherOptions | None = None,
+        backoff: Backoff | None = None,
+        log_retry_s: float = 1.0,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
@@ -397,6 +417,8 @@ class Watcher:
         metrics: to count with.
         clock: microseconds since the epoch.
         options: how to work.
+        backoff: how long an API server that fails is left alone.
+        log_retry_s: how long a log that did not answer is left alone.
         jitter: random numbers of 0 to 1.
         """
         self._cluster = cluster
@@ -407,6 +429,9 @@ class Watcher:
         self._metrics = metrics
         self._clock = clock
         self._options = options or WatcherOptions()
+        self._left_out = self._options.left_out
+        self._reflecting = ReflectorOptions(page=self._options.page, backoff=backoff or Backoff())
+        self._log_retry_s = log_retry_s
         self._jitter = jitter
         self._facts = Facts(cluster)
         self._first_lists = FirstLists(kind.name for kind in KINDS)
@@ -442,7 +467,7 @@ class Watcher:
             on_dropped=self._dropped,
             expect=expect,
             options=RecorderOptions(
-                batch=options.batch, limit=options.buffer, retry_s=options.log_retry_s, flush_s=options.flush_s
+                batch=options.batch, limit=options.buffer, retry_s=self._log_retry_s, flush_s=_FLUSH_S
             ),
         )
         self._outbox = self._recorder.outbox
@@ -459,7 +484,7 @@ class Watcher:
     # The parts that run together.
 
     async def _follow_kind(self, kind: Kind[ObjectT]) -> None:
-        if isinstance(kind.resource, OptionalResource) and kind.resource.group in self._options.leave_out:
+        if isinstance(kind.resource, OptionalResource) and kind.resource.group in self._left_out:
             # What an earlier watcher recorded of it is not so any more, as far as the log is to know.
             await self._take_all_gone(kind)
             await self._context.stopping.wait()
@@ -480,7 +505,7 @@ class Watcher:
             take,
             observer=self,
             known_uids=self._facts.uids(kind.name),
-            options=self._options.reflector,
+            options=self._reflecting,
             jitter=self._jitter,
         )
         await reflector.run()
@@ -507,7 +532,7 @@ class Watcher:
             await self._snapshot_due.wait()
             await self._outbox.flushed()
             await self._save_snapshot()
-            await asyncio.sleep(self._options.log_retry_s)
+            await asyncio.sleep(self._log_retry_s)
 
     # Changes to facts to the log.
 
@@ -588,7 +613,7 @@ class Watcher:
     # What the outbox tells.
 
     async def _answered(self, ask: Callable[[], Awaitable[_T]]) -> _T | None:
-        return await until_answered(self._context, LOG, ask, retry_s=self._options.log_retry_s)
+        return await until_answered(self._context, LOG, ask, retry_s=self._log_retry_s)
 
     def _appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
         """See `OutboxObserver.appended`."""
@@ -608,7 +633,7 @@ class Watcher:
                 if isinstance(event.payload, PodRejected):
                     self._metrics.rejection(event.payload.reason)
         self._outbox.put_now(again)
-        if self._since_snapshot >= self._options.snapshot_every:
+        if self._since_snapshot >= self._options.snapshot_events:
             self._snapshot_due.set()
 
     def _dropped(self, unit: Unit, error: KaiError) -> None:

@@ -10,7 +10,7 @@ from kaicore.rules.engine.decisions import Decision, GroupDecision
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import ClusterView
 
 from kai_api.pages.frame import pods_text
 from kai_api.pages.node_zones import NodeZonesTable, zones_table
@@ -158,7 +158,7 @@ def steps_of(events: Sequence[Event], *, whole: bool = True) -> CycleSteps:
     )
 
 
-def cycle_page(steps: CycleSteps, number: int, state: ClusterState) -> CyclePage:
+def cycle_page(steps: CycleSteps, number: int, state: ClusterView) -> CyclePage:
     """Return the model of a cycle's page.
 
     Args:

@@ -7,8 +7,8 @@ from kaicore.rules.devices.pools import PooledDevice
 from kaicore.rules.model.device import AllocatedDevice, DeviceRequest, PodClaim
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import MEMORY, format_amount
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.device_registry import resource_claim_keys
+from kaicore.rules.state.views import FleetView
 
 #: Devices of a node that are shown.
 MOST_DEVICES = 200
@@ -86,7 +86,7 @@ class ClaimLine:
     standing: str
 
 
-def node_devices(state: ClusterState, row: int) -> NodeDevices | None:
+def node_devices(state: FleetView, row: int) -> NodeDevices | None:
     """Return the devices that claims can have on a node; None where none are published for it."""
     node = state.columns.facts[row]
     assert node is not None
@@ -103,7 +103,7 @@ def node_devices(state: ClusterState, row: int) -> NodeDevices | None:
     )
 
 
-def claimed(state: ClusterState) -> tuple[int, int]:
+def claimed(state: FleetView) -> tuple[int, int]:
     """Return of how many devices any claim has some, and how many are published."""
     registry = state.constraints.devices
     published = {
@@ -112,17 +112,17 @@ def claimed(state: ClusterState) -> tuple[int, int]:
     return len(published & _uses(state).keys()) if published else 0, len(published)
 
 
-def claim_lines(state: ClusterState, pod: Pod) -> tuple[ClaimLine, ...]:
+def claim_lines(state: FleetView, pod: Pod) -> tuple[ClaimLine, ...]:
     """Return what the claims of a pod have."""
     return tuple(_claim_line(state, pod, use) for use in pod.resource_claims)
 
 
-def asked_of_claims(state: ClusterState, pod: Pod) -> str:
+def asked_of_claims(state: FleetView, pod: Pod) -> str:
     """Write what a pod's claims ask for, in short; empty without claims."""
     return ", ".join(f"{line.asks} by claim" for line in claim_lines(state, pod) if line.asks)
 
 
-def _claim_line(state: ClusterState, pod: Pod, use: PodClaim) -> ClaimLine:
+def _claim_line(state: FleetView, pod: Pod, use: PodClaim) -> ClaimLine:
     registry = state.constraints.devices
     key = f"{pod.namespace}/{use.claim}"
     claim = registry.claims.get(key) if use.claim else None
@@ -149,12 +149,12 @@ def _asked(request: DeviceRequest) -> str:
     return f"{count} {request.device_class}"
 
 
-def _device_text(state: ClusterState, one: AllocatedDevice) -> str:
+def _device_text(state: FleetView, one: AllocatedDevice) -> str:
     zones = _zones_of(one.numa) or _published_zones(state, one)
     return f"{one.device} of {one.pool}" + (f", NUMA {zones}" if zones else "")
 
 
-def _published_zones(state: ClusterState, one: AllocatedDevice) -> str:
+def _published_zones(state: FleetView, one: AllocatedDevice) -> str:
     """What the API server tells of a claim has no zones; the slice of the device has."""
     for published in state.columns.devices.slices_of_pool((one.driver, one.pool)):
         for device in published.slice.devices:
@@ -181,7 +181,7 @@ def _row(of: PooledDevice, uses: dict[tuple[str, str, str], list[ClaimUse]]) -> 
     )
 
 
-def _uses(state: ClusterState) -> dict[tuple[str, str, str], list[ClaimUse]]:
+def _uses(state: FleetView) -> dict[tuple[str, str, str], list[ClaimUse]]:
     """Return who has which devices."""
     registry = state.constraints.devices
     pods: dict[str, list[tuple[str, str]]] = {}

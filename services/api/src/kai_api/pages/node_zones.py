@@ -9,8 +9,8 @@ from kaicore.errors import UnknownSubject
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, format_amount
 from kaicore.rules.numa.columns import Ints
 from kaicore.rules.queues.resources import gpus_per_unit
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.spelling import did_you_mean
 
 from kai_api.pages.devices import NodeDevices, node_devices
@@ -100,7 +100,7 @@ class NodePage:
     devices: NodeDevices | None
 
 
-def node_page(state: ClusterState, name: str) -> NodePage:
+def node_page(state: ClusterView, name: str) -> NodePage:
     """Return the model of a node's page.
 
     Raises:
@@ -126,7 +126,7 @@ def node_page(state: ClusterState, name: str) -> NodePage:
     )
 
 
-def zones_table(state: ClusterState, row: int) -> NodeZonesTable:
+def zones_table(state: FleetView, row: int) -> NodeZonesTable:
     """Return the zones of a node that there is, by its row."""
     columns, zones = state.columns, state.columns.zones
     node, topology = columns.facts[row], columns.topologies[row]
@@ -168,7 +168,7 @@ def zones_table(state: ClusterState, row: int) -> NodeZonesTable:
     )
 
 
-def _by_pod(state: ClusterState, row: int, table: NodeZonesTable) -> NodeZonesTable:
+def _by_pod(state: FleetView, row: int, table: NodeZonesTable) -> NodeZonesTable:
     """Return a table whose bars tell the pods apart; what no record tells the zone of stays one part."""
     zones = state.columns.zones
     entries = state.charges.held_on(table.name)
@@ -227,7 +227,7 @@ def _cell(resource: str, allocatable: int, used: Ints, releasing: Ints, at: tupl
     return ZoneCell(resource, f"{text(used_here)} of {text(allocatable)}", bar, heat)
 
 
-def _holding(state: ClusterState, row: int, entry: PodEntry) -> Holding:
+def _holding(state: FleetView, row: int, entry: PodEntry) -> Holding:
     topology = state.columns.topologies[row]
     count = len(topology.zones) if topology else 0
     by_zone: list[dict[str, int]] = [{} for _ in range(count)]
@@ -246,7 +246,7 @@ def _holding(state: ClusterState, row: int, entry: PodEntry) -> Holding:
     )
 
 
-def _places(state: ClusterState, row: int) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
+def _places(state: FleetView, row: int) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
     """Return, by topology, the path of a node's domains as levels and names; without the level of single nodes."""
     places = []
     for key in state.network_topologies.topologies():

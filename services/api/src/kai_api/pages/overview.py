@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kaicore.analysis.ask.answers import CycleRow
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import ClusterView, FleetView
 
 from kai_api.pages.devices import claimed
 from kai_api.pages.frame import duration
@@ -70,7 +70,7 @@ class Overview:
     cycles: tuple[CycleRow, ...]
 
 
-def cluster_figures(state: ClusterState) -> ClusterFigures:
+def cluster_figures(state: FleetView) -> ClusterFigures:
     """Return a cluster in figures."""
     gpus = gpu_columns(state)
     waiting = [state.pods[uid] for uid in state.waiting]
@@ -97,7 +97,7 @@ def cluster_figures(state: ClusterState) -> ClusterFigures:
     )
 
 
-def overview(state: ClusterState, cycles: tuple[CycleRow, ...]) -> Overview:
+def overview(state: ClusterView, cycles: tuple[CycleRow, ...]) -> Overview:
     """Return the model of a cluster's first page.
 
     Args:
@@ -129,7 +129,7 @@ def _devices(figures: ClusterFigures) -> ResourceBar:
     return ResourceBar("Devices", str(taken), str(figures.devices), bar)
 
 
-def _resource(state: ClusterState, resource: str, title: str) -> ResourceBar:
+def _resource(state: FleetView, resource: str, title: str) -> ResourceBar:
     columns = state.columns
     column, rows = columns.resources.get(resource), len(columns.names)
     if column is None:

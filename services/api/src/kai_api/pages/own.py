@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import msgspec
 from kaicore.analysis.ask.answers import GroupRow, PodRow, RowSelection, Why
 from kaicore.analysis.ask.listing import list_rows
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import ClusterView
 from kaicore.runtime.access.scopes import View
 
 from kai_api.answering import redacted
@@ -42,7 +42,7 @@ class OwnPage:
     total_pods: int
 
 
-def own_page(state: ClusterState, view: View) -> OwnPage:
+def own_page(state: ClusterView, view: View) -> OwnPage:
     """Return the model of a caller's namespaces."""
     wanted = RowSelection(namespaces=view.namespaces)
     pods = [row for row in list_rows(state, "pods", wanted) if isinstance(row, PodRow)]

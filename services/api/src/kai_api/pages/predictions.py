@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kaicore.analysis.ask.projections.answers import Decisions
 from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.state.agreement import NO_FAULT, Agreement
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import FleetView, PodsView
 
 from kai_api.pages.rendering import Part, parts
 
@@ -94,7 +94,7 @@ class Predictions:
     kept: float | None = None
 
 
-def predictions(state: ClusterState, hours: Sequence[Decisions] = ()) -> Predictions:
+def predictions(state: FleetView, hours: Sequence[Decisions] = ()) -> Predictions:
     """Return the model of the page about predictions.
 
     Args:
@@ -160,7 +160,7 @@ def _hour(hour: Decisions) -> HourAccuracy:
     )
 
 
-def _last(state: ClusterState) -> list[LastMiss]:
+def _last(state: PodsView) -> list[LastMiss]:
     """Return the last misses of pods that are still there."""
     last = []
     for uid, miss in state.misses.explained.items():

@@ -18,7 +18,7 @@ from kaicore.rules.model.quantity import format_amount, is_memory
 from kaicore.rules.queues.config import HOUR_US
 from kaicore.rules.queues.resources import GPU, counted
 from kaicore.rules.queues.tree import UNLIMITED
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import ClusterView, FleetView, QueuesView
 
 #: How far back a chart may look, by name, seconds; the longer ones are read from the hours that the state keeps.
 SPANS = {"1h": 3600, "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400}
@@ -67,7 +67,7 @@ class QueueCharts:
     charts: tuple[QueueChart, ...]
 
 
-def spans_of(state: ClusterState) -> tuple[str, ...]:
+def spans_of(state: QueuesView) -> tuple[str, ...]:
     """Return the spans of which there can be charts, the first one to be shown by default.
 
     Cycles report queues that are objects; without any, there is their use by the hour.
@@ -117,7 +117,7 @@ def charts_of_reports(
     return _charts(held, owed, resource, span=span, spans=tuple(SPANS), times=times)
 
 
-def charts_of_hours(state: ClusterState, names: Sequence[str], resource: str, *, span: str) -> QueueCharts:
+def charts_of_hours(state: QueuesView, names: Sequence[str], resource: str, *, span: str) -> QueueCharts:
     """Return charts made from what the state keeps of queues' use by the hour."""
     registry = state.queue_registry
     tree = registry.tree
@@ -226,14 +226,14 @@ class QueueLine:
     running: int
 
 
-def queue_resources(state: ClusterState) -> tuple[str, ...]:
+def queue_resources(state: QueuesView) -> tuple[str, ...]:
     """Return the resources that queues have accounts of; `gpu` first where it is one."""
     tree = state.queue_registry.tree
     names = set(tree.resources) or {GPU, "cpu", "memory"}
     return tuple(sorted(names, key=lambda name: (name != GPU, name)))
 
 
-def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
+def queue_lines(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
     """Return the queues, parents before their children.
 
     Args:
@@ -295,7 +295,7 @@ def queue_lines(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
     return tuple(lines)
 
 
-def total_of(state: ClusterState, resource: str) -> int:
+def total_of(state: FleetView, resource: str) -> int:
     """Return what all ready nodes have of a resource, as queues count it."""
     columns = state.columns
     rows = len(columns.names)
@@ -307,7 +307,7 @@ def total_of(state: ClusterState, resource: str) -> int:
     return counted(sums).get(resource, 0)
 
 
-def _unconfigured(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
+def _unconfigured(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
     """Return the one queue that all work is in where there are no objects."""
     whole = total_of(state, resource)
     used: Amounts = {}
@@ -342,7 +342,7 @@ def _unconfigured(state: ClusterState, resource: str) -> tuple[QueueLine, ...]:
     )
 
 
-def _pods(state: ClusterState) -> tuple[Counter[int], Counter[int]]:
+def _pods(state: QueuesView) -> tuple[Counter[int], Counter[int]]:
     """Count the pods of each queue and of those above it, by the tree's number: those that wait, those that run."""
     tree = state.queue_registry.tree
     paths: dict[tuple[str, str], tuple[int, ...]] = {}
@@ -385,7 +385,7 @@ class QueuesPage:
     charts: QueueCharts
 
 
-def queues_page(state: ClusterState, reports: Sequence[Event], *, resource: str, span: str) -> QueuesPage:
+def queues_page(state: ClusterView, reports: Sequence[Event], *, resource: str, span: str) -> QueuesPage:
     """Return the model of the page of queues.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kaicore.rules.groups.membership import POD
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import ClusterView
 from kaicore.runtime.access.scopes import EVERYTHING, View
 
 #: Hits that are shown.
@@ -27,7 +27,7 @@ class Hit:
     query: tuple[tuple[str, str], ...] = ()
 
 
-def search(state: ClusterState, text: str, view: View = EVERYTHING) -> tuple[Hit, ...]:
+def search(state: ClusterView, text: str, view: View = EVERYTHING) -> tuple[Hit, ...]:
     """Return what has a text in its name: equal names first, then by name; of `a/b`, b in namespace a.
 
     Args:
@@ -52,7 +52,7 @@ def _in_view(hit: Hit, view: View) -> bool:
     return bool(slash) and hit.parts[0] == "stories" and view.sees(namespace)
 
 
-def _all(state: ClusterState) -> Iterator[Hit]:
+def _all(state: ClusterView) -> Iterator[Hit]:
     for name, row in state.columns.rows.items():
         if state.columns.facts[row] is not None:
             yield Hit("Node", name, ("nodes", name))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from kaicore.analysis.ask.listing import pod_status
 from kaicore.rules.deciding.shadow import shadow_shard
 from kaicore.rules.deciding.shadow_notes import shadow_notes
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.views import WorkView
 
 #: Pods that are shown.
 MOST_PODS = 200
@@ -63,12 +63,12 @@ class ShadowPage:
 _ORDER = ("another node", "waits", "not decided", "same node")
 
 
-def is_shadowed(state: ClusterState) -> bool:
+def is_shadowed(state: WorkView) -> bool:
     """Tell whether any shadow has decided on this cluster."""
     return bool(state.shadows.evicted)
 
 
-def shadow_page(state: ClusterState) -> ShadowPage:
+def shadow_page(state: WorkView) -> ShadowPage:
     """Return the model of the page."""
     shards = state.shadows.evicted
     entries = [entry for entry in state.pods.values() if shadow_shard(entry.pod.scheduler_name) in shards]
@@ -89,7 +89,7 @@ def shadow_page(state: ClusterState) -> ShadowPage:
     )
 
 
-def _pod(state: ClusterState, entry: PodEntry) -> ShadowedPod:
+def _pod(state: WorkView, entry: PodEntry) -> ShadowedPod:
     choice = state.shadows.choices.get(entry.pod.uid)
     return ShadowedPod(
         namespace=entry.pod.namespace,

@@ -13,7 +13,7 @@ from kaicore.analysis.ask.topologies import topologies_of
 from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologyQuestion
 from kaicore.errors import UnknownSubject
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import FleetView
 from kaicore.rules.topology.book import TopologyKey
 from kaicore.rules.topology.paths import Path
 
@@ -79,7 +79,7 @@ class SegmentTopology:
     problems: tuple[str, ...]
 
 
-def idle_segments(state: ClusterState, *, sizes: str = "") -> tuple[SegmentTopology, ...]:
+def idle_segments(state: FleetView, *, sizes: str = "") -> tuple[SegmentTopology, ...]:
     """Return the idle segments of each topology.
 
     Args:
@@ -193,7 +193,7 @@ class TopologyMap:
     outside: int
 
 
-def topology_map(state: ClusterState, *, topology: str = "", level: str = "") -> TopologyMap:
+def topology_map(state: FleetView, *, topology: str = "", level: str = "") -> TopologyMap:
     """Return the map of a cluster.
 
     Args:
@@ -224,7 +224,7 @@ def topology_map(state: ClusterState, *, topology: str = "", level: str = "") ->
     )
 
 
-def rows_within(state: ClusterState, topology: str, path: Path) -> Ints:
+def rows_within(state: FleetView, topology: str, path: Path) -> Ints:
     """Return the rows of the nodes of a domain, in order of their names; those of a map by name for `topology=""`."""
     names = state.columns.names
     present = state.columns.present[: len(names)]
@@ -240,7 +240,7 @@ def rows_within(state: ClusterState, topology: str, path: Path) -> Ints:
     return np.array(sorted(rows, key=lambda row: names[row]), np.int64)
 
 
-def _by_name(state: ClusterState, gpus: GpuColumns, *, topologies: list[TopologyKey] | None = None) -> TopologyMap:
+def _by_name(state: FleetView, gpus: GpuColumns, *, topologies: list[TopologyKey] | None = None) -> TopologyMap:
     of_rows, domains = _chunks(state)
     return TopologyMap(
         topology="",
@@ -252,7 +252,7 @@ def _by_name(state: ClusterState, gpus: GpuColumns, *, topologies: list[Topology
     )
 
 
-def _chunks(state: ClusterState) -> tuple[Ints, tuple[Path, ...]]:
+def _chunks(state: FleetView) -> tuple[Ints, tuple[Path, ...]]:
     """Part the nodes by name; at most as many parts as a map shows."""
     columns = state.columns
     names = sorted(name for name, row in columns.rows.items() if columns.facts[row] is not None)
@@ -312,7 +312,7 @@ class DomainPage:
     pages: int
 
 
-def domain_page(state: ClusterState, *, topology: str, path: str, number: int = 1) -> DomainPage:
+def domain_page(state: FleetView, *, topology: str, path: str, number: int = 1) -> DomainPage:
     """Return the model of a domain's page.
 
     Args:

@@ -9,8 +9,8 @@ from kaicore.rules.deciding.shadow_notes import shadow_notes
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.views import ClusterView, FleetView, LogView, WorkView
 
 from kai_api.pages.devices import asked_of_claims
 from kai_api.pages.frame import duration
@@ -79,7 +79,7 @@ class WaitingLine:
 
 
 def waiting_line(
-    state: ClusterState,
+    state: ClusterView,
     *,
     queue: str = "",
     namespaces: Collection[str] | None = None,
@@ -130,7 +130,7 @@ def _age(entry: PodEntry) -> tuple[int, str]:
     return entry.pod.created_at, entry.pod.subject
 
 
-def _row(state: ClusterState, entries: list[PodEntry]) -> WaitingRow:
+def _row(state: ClusterView, entries: list[PodEntry]) -> WaitingRow:
     first = min(entries, key=_age)
     group = state.groups.get(first.group)
     pod = first.pod
@@ -161,22 +161,22 @@ def _row(state: ClusterState, entries: list[PodEntry]) -> WaitingRow:
     )
 
 
-def _asks(state: ClusterState, entry: PodEntry) -> str:
+def _asks(state: FleetView, entry: PodEntry) -> str:
     return ", ".join(filter(None, (asked_text(entry.requests), asked_of_claims(state, entry.pod))))
 
 
-def _is_ours(state: ClusterState, entry: PodEntry) -> bool:
+def _is_ours(state: LogView, entry: PodEntry) -> bool:
     return entry.pod.scheduler_name == state.config().scheduler_name
 
 
-def _undecided(state: ClusterState, entry: PodEntry) -> str:
+def _undecided(state: WorkView, entry: PodEntry) -> str:
     """Say what a pod waits for of which no cycle has told; of another scheduler's also what a shadow decided."""
     if _is_ours(state, entry):
         return "waits for its first cycle"
     return "; ".join((f"waits for another scheduler: {entry.pod.scheduler_name}", *shadow_notes(entry, state)))
 
 
-def _reasons(state: ClusterState, waiting: list[PodEntry]) -> tuple[ReasonCount, ...]:
+def _reasons(state: WorkView, waiting: list[PodEntry]) -> tuple[ReasonCount, ...]:
     by_likeness: Counter[tuple[str, str]] = Counter()
     example: dict[tuple[str, str], PodEntry] = {}
     for entry in waiting:

@@ -20,7 +20,7 @@ from kaicore.analysis.ask.topologies import topologies_of
 from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologyQuestion
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.spelling import did_you_mean
 
 #: Which filters make sense for a kind, beside none; the kind is left out where another one is given.
@@ -42,7 +42,7 @@ _FlatRow = dict[str, str]
 class ComparedState:
     """The rows of one state that a comparison looks at."""
 
-    def __init__(self, state: ClusterState, wanted: DiffQuestion) -> None:
+    def __init__(self, state: ClusterView, wanted: DiffQuestion) -> None:
         """Take the rows that are wanted.
 
         Args:
@@ -99,7 +99,7 @@ def _compare(kind: str, before: ComparedState, after: ComparedState) -> Iterator
         yield RowChange(kind=kind, name=name or new[key][0], change=change, fields=fields)
 
 
-def _rows(state: ClusterState, kind: str) -> Iterator[tuple[str, tuple[str, _FlatRow]]]:
+def _rows(state: ClusterView, kind: str) -> Iterator[tuple[str, tuple[str, _FlatRow]]]:
     if kind == "topology":
         yield from _domains(state)
         return
@@ -111,7 +111,7 @@ def _rows(state: ClusterState, kind: str) -> Iterator[tuple[str, tuple[str, _Fla
 
 
 def _let_through(
-    state: ClusterState, kind: str, wanted: DiffQuestion, rows: Mapping[str, tuple[str, _FlatRow]]
+    state: ClusterView, kind: str, wanted: DiffQuestion, rows: Mapping[str, tuple[str, _FlatRow]]
 ) -> set[str]:
     if kind == "topology" or not (wanted.namespace or wanted.node or wanted.queue):
         return set(rows)
@@ -152,7 +152,7 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, str(value)
 
 
-def _domains(state: ClusterState) -> Iterator[tuple[str, tuple[str, _FlatRow]]]:
+def _domains(state: FleetView) -> Iterator[tuple[str, tuple[str, _FlatRow]]]:
     """Return the domains of all topologies: how many nodes each has, and not what they use, which nodes tell."""
     for topology in topologies_of(state, TopologyQuestion()).topologies:
         name = topology.name or topology.kind

@@ -48,15 +48,15 @@ from kaicore.rules.model.group import Group, PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.views import ClusterView, CycleView, PodsView, WorkView
 from kaicore.rules.topology.resolve import Resolved
 
 #: Domains that are shown of one level.
 _MOST_DOMAINS = 20
 
 
-def sub_groups(state: ClusterState, group: Group) -> list[SubGroupAnswer]:
+def sub_groups(state: ClusterView, group: Group) -> list[SubGroupAnswer]:
     """Return the sets of a group, the root first; of the root the pods of all."""
     entries = group_entries(state, group.key)
     parents = {one.name: one.parent for one in group.sets}
@@ -67,7 +67,7 @@ def sub_groups(state: ClusterState, group: Group) -> list[SubGroupAnswer]:
     return answers
 
 
-def group_entries(state: ClusterState, key: str) -> list[PodEntry]:
+def group_entries(state: WorkView, key: str) -> list[PodEntry]:
     """Return the pods of a group, in the order of their uids."""
     return [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
 
@@ -78,7 +78,7 @@ def _below(name: str, wanted: str, parents: dict[str, str]) -> bool:
     return name == wanted
 
 
-def _answer(state: ClusterState, group: Group, one: PodSet, members: list[PodEntry]) -> SubGroupAnswer:
+def _answer(state: ClusterView, group: Group, one: PodSet, members: list[PodEntry]) -> SubGroupAnswer:
     stages = counts_by_stage(members)
     return SubGroupAnswer(
         name=one.name,
@@ -100,7 +100,7 @@ def _text(asked: TopologyConstraint) -> str:
     return ", ".join(parts) + topology if parts else topology.strip()
 
 
-def _domains(state: ClusterState, group: Group, members: list[PodEntry]) -> dict[str, dict[str, int]]:
+def _domains(state: ClusterView, group: Group, members: list[PodEntry]) -> dict[str, dict[str, int]]:
     """Return how many of the pods that have a node are in each domain, by level, but for the nodes themselves."""
     flavors = state.queue_registry.flavor_topologies(group.queue, group.namespace)
     asked = state.topology_resolver(group.sets, group=group.key, of_flavors=flavors)
@@ -129,7 +129,7 @@ _MOST_REASONS = 20
 _TEMPLATE_HASH = "pod-template-hash"
 
 
-def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidence) -> Why | None:
+def why_pod(state: CycleView, namespace: str, name: str, evidence: PodEvidence) -> Why | None:
     """Explain the pod that has, or last had, a name; None when there is nothing of it in state and log.
 
     Args:
@@ -190,7 +190,7 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
     )
 
 
-def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why | None:
+def why_owner(state: CycleView, kind: str, namespace: str, name: str) -> Why | None:
     """Explain what has pods: a workload of any kind, such as a Job, a Deployment or a PodGroup; None without trace.
 
     Args:
@@ -240,7 +240,7 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
     )
 
 
-def why_queue(state: ClusterState, name: str) -> Why | None:
+def why_queue(state: CycleView, name: str) -> Why | None:
     """Explain a queue: its account, and why what waits in it waits; None when there is none of that name."""
     rows = list_rows(state, "queues", RowSelection(name=name))
     if not rows:
@@ -261,7 +261,7 @@ def why_queue(state: ClusterState, name: str) -> Why | None:
     return msgspec.structs.replace(answer, queue=row, notes=remarks, uid=queue.uid)
 
 
-def why_node(state: ClusterState, name: str) -> Why | None:
+def why_node(state: ClusterView, name: str) -> Why | None:
     """Explain a node: what it holds, and what keeps pods away from it; None when there is none of that name."""
     row = state.columns.rows.get(name)
     node = None if row is None else state.columns.facts[row]
@@ -304,7 +304,7 @@ def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
     return f"{row.status}, holds {pods}" + (f", {leaving} of them on their way out" if leaving else "")
 
 
-def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
+def _about_pods(state: CycleView, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
     """Explain something by its pods."""
     waiting = [entry for entry in pods if entry.waiting]
     counts: Counter[Reason] = Counter()
@@ -331,7 +331,7 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
     )
 
 
-def _is_decided_on(state: ClusterState, entry: PodEntry) -> bool:
+def _is_decided_on(state: PodsView, entry: PodEntry) -> bool:
     """Tell whether cycles decide on a pod: it waits, and for our scheduler."""
     return entry.pod.uid in state.waiting and entry.pod.scheduler_name == state.config().scheduler_name
 
@@ -357,7 +357,7 @@ def _verdict_of(pods: Sequence[PodEntry]) -> str:
     return f"{len(pods)} pod{'' if len(pods) == 1 else 's'}: {counts}"
 
 
-def _without_pods(state: ClusterState, kind: str, sources: Sequence[GroupSource]) -> str:
+def _without_pods(state: WorkView, kind: str, sources: Sequence[GroupSource]) -> str:
     """Say why there is nothing to schedule of something that has pods."""
     if any(source.kind in POD_GROUPS for source in sources):
         return "has no pods: none that is there names it"
@@ -373,7 +373,7 @@ def _without_pods(state: ClusterState, kind: str, sources: Sequence[GroupSource]
 class _Owners:
     """What owns pods, directly or not, as far as the log knows it."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: WorkView) -> None:
         self._sources = {
             (_plain(source.kind), source.namespace, source.name): source
             for source in state.group_table.sources.values()

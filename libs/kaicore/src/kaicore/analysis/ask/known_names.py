@@ -1,10 +1,10 @@
 """Names of objects that can be explained, for questions that misspell one."""
 
 from kaicore.analysis.ask.listing import queues_of
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import ClusterView
 
 
-def known_names(state: ClusterState, kind: str, namespace: str) -> set[str]:
+def known_names(state: ClusterView, kind: str, namespace: str) -> set[str]:
     """Return the objects of a kind that can be explained, by name: to be compared with an unknown name.
 
     Args:

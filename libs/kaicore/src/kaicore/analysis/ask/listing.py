@@ -37,12 +37,12 @@ from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PRESENT, PodEntry, Stage
 from kaicore.rules.state.queue_shares import figures
+from kaicore.rules.state.views import ClusterView, FleetView, QueuesView, WorkView
 
 
-def list_zones(state: ClusterState, wanted: RowSelection) -> Iterable[ZoneRow]:
+def list_zones(state: FleetView, wanted: RowSelection) -> Iterable[ZoneRow]:
     """Return the zones of the nodes that are wanted, by node and NUMA id; `name` is a zone's or a node's."""
     for name in sorted(state.columns.rows):
         row = state.columns.rows[name]
@@ -54,7 +54,7 @@ def list_zones(state: ClusterState, wanted: RowSelection) -> Iterable[ZoneRow]:
                 yield zone
 
 
-def _zones(state: ClusterState, node: Node, topology: NodeTopology) -> Iterable[ZoneRow]:
+def _zones(state: FleetView, node: Node, topology: NodeTopology) -> Iterable[ZoneRow]:
     zones, row = state.columns.zones, state.columns.rows[node.name]
     held: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     pods = {entry.pod.uid: entry for entry in state.charges.held_on(node.name)}
@@ -98,7 +98,7 @@ def _zones(state: ClusterState, node: Node, topology: NodeTopology) -> Iterable[
         )
 
 
-def summary(state: ClusterState) -> ClusterSummary:
+def summary(state: ClusterView) -> ClusterSummary:
     """Return a cluster in figures."""
     stages = Counter(entry.stage.value for entry in state.pods.values())
     tally = spelled(state.counters)
@@ -115,7 +115,7 @@ def summary(state: ClusterState) -> ClusterSummary:
     )
 
 
-def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]:
+def list_rows(state: ClusterView, kind: str, wanted: RowSelection) -> list[Row]:
     """Return the rows of a kind that are wanted, but all of them whatever `limit` says, in order of their names.
 
     Args:
@@ -123,7 +123,7 @@ def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]
         kind: pods, groups, queues, nodes or zones.
         wanted: which.
     """
-    listing: dict[str, Callable[[ClusterState, RowSelection], Iterable[Row]]] = {
+    listing: dict[str, Callable[[ClusterView, RowSelection], Iterable[Row]]] = {
         "pods": _pods,
         "groups": _groups,
         "queues": _queues,
@@ -136,7 +136,7 @@ def list_rows(state: ClusterState, kind: str, wanted: RowSelection) -> list[Row]
 # Pods.
 
 
-def _pods(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
+def _pods(state: ClusterView, wanted: RowSelection) -> Iterable[Row]:
     queue_of = _QueueNames(state)
     entries = [
         entry
@@ -151,7 +151,7 @@ def _pods(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
     return pod_rows(state, entries)
 
 
-def pod_rows(state: ClusterState, entries: Iterable[PodEntry]) -> list[Row]:
+def pod_rows(state: ClusterView, entries: Iterable[PodEntry]) -> list[Row]:
     """Return the rows of pods, by namespace and name."""
     queue_of, ordered = _QueueNames(state), sorted(entries, key=_by_name)
     return [_pod(state, entry, queue_of.of(entry)) for entry in ordered]
@@ -161,7 +161,7 @@ def _by_name(entry: PodEntry) -> tuple[str, str, str]:
     return entry.pod.namespace, entry.pod.name, entry.pod.uid
 
 
-def _pod(state: ClusterState, entry: PodEntry, queue: str) -> PodRow:
+def _pod(state: WorkView, entry: PodEntry, queue: str) -> PodRow:
     pod = entry.pod
     return PodRow(
         namespace=pod.namespace,
@@ -200,7 +200,7 @@ def pod_status(entry: PodEntry) -> str:
     return "Bound" if pod.phase == "Pending" else pod.phase
 
 
-def pod_message(state: ClusterState, entry: PodEntry) -> str:
+def pod_message(state: WorkView, entry: PodEntry) -> str:
     """Return in a line why a pod waits or failed; empty when there is nothing to say."""
     if entry.stage is Stage.WAITING:
         reasons = pending_reasons(entry, state)
@@ -229,7 +229,7 @@ def pod_zones(entry: PodEntry) -> list[str]:
 class _QueueNames:
     """Which queues pods are for."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: QueuesView) -> None:
         self._state = state
         self._tree = state.queue_registry.tree
         self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -254,7 +254,7 @@ class _QueueNames:
         return self._paths[key]
 
 
-def _queues(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
+def _queues(state: QueuesView, wanted: RowSelection) -> Iterable[Row]:
     now = state.recorded_at
     by_name = figures(state.queue_accounts(state.config(), now=now))
     names = _QueueNames(state)
@@ -272,7 +272,7 @@ def _queues(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
                 yield row
 
 
-def queues_of(state: ClusterState) -> list[Queue]:
+def queues_of(state: QueuesView) -> list[Queue]:
     """Return a cluster's queues by name, with the one of work that names none, if there is any such work.
 
     Where that one is no object, it has no `uid`.
@@ -321,7 +321,7 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
 # Groups.
 
 
-def _groups(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
+def _groups(state: ClusterView, wanted: RowSelection) -> Iterable[Row]:
     names = _QueueNames(state)
     for key in sorted(state.groups):
         group = state.groups[key]
@@ -353,7 +353,7 @@ def counts_by_stage(pods: Iterable[PodEntry]) -> Counter[str]:
     )
 
 
-def group_row(state: ClusterState, group: Group, pods: Sequence[PodEntry]) -> GroupRow:
+def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> GroupRow:
     """Return the row of a group."""
     stages = counts_by_stage(pods)
     message = next((text for entry in pods if (text := entry.stage is Stage.WAITING and pod_message(state, entry))), "")
@@ -377,7 +377,7 @@ def group_row(state: ClusterState, group: Group, pods: Sequence[PodEntry]) -> Gr
 # Nodes.
 
 
-def _nodes(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
+def _nodes(state: FleetView, wanted: RowSelection) -> Iterable[Row]:
     for name in sorted(state.columns.rows):
         node = state.columns.facts[state.columns.rows[name]]
         if node is None or wanted.name not in ("", name) or wanted.node not in ("", name):
@@ -386,7 +386,7 @@ def _nodes(state: ClusterState, wanted: RowSelection) -> Iterable[Row]:
             yield node_row(state, node)
 
 
-def node_row(state: ClusterState, node: Node) -> NodeRow:
+def node_row(state: FleetView, node: Node) -> NodeRow:
     """Return the row of a node."""
     columns = state.columns
     row = columns.rows[node.name]

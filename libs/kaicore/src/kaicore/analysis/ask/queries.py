@@ -47,6 +47,7 @@ from kaicore.rules.events.payloads import CycleCompleted
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import PodsView
 from kaicore.spelling import did_you_mean
 
 #: Seconds between two looks for clusters that are new in the log.
@@ -330,7 +331,7 @@ class Inquiry:
         dispatch = await self._dispatch_of(state, answer)
         return msgspec.structs.replace(answer, recorded_at=time_text(state.recorded_at), dispatch=dispatch)
 
-    async def _dispatch_of(self, state: ClusterState, answer: Why) -> DispatchWhy | None:
+    async def _dispatch_of(self, state: PodsView, answer: Why) -> DispatchWhy | None:
         """Return why the hub gave something to this cluster; None where it did not."""
         rows = {answer.name, *(row.name for row in answer.pods)} if answer.kind not in ("Node", "Queue") else set()
         marks = (

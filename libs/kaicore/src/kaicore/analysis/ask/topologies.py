@@ -33,7 +33,7 @@ from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, exact_amount, parse_amount
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import ClusterView, FleetView, WorkView
 from kaicore.rules.topology.assignment import AssignedDomain, Document, as_domains, as_slices
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.capacity import segments, sizes_to_show, slots
@@ -139,7 +139,7 @@ VERSIONS: dict[str, Callable[..., Document]] = {"v1beta2": as_slices, "v1beta1":
 
 
 def topology_assignments(
-    state: ClusterState, kind: str, namespace: str, name: str, *, version: str
+    state: ClusterView, kind: str, namespace: str, name: str, *, version: str
 ) -> TopologyAssignments:
     """Return where the pods of a group are that have a node, by pod set.
 
@@ -192,7 +192,7 @@ def topology_assignments(
     )
 
 
-def _group(state: ClusterState, kind: str, namespace: str, name: str) -> Group:
+def _group(state: WorkView, kind: str, namespace: str, name: str) -> Group:
     for _, group in sorted(state.groups.items()):
         is_named = (group.namespace, group.name) == (namespace, name)
         if is_named and kind in (group.origin, group.origin.partition(".")[0]):
@@ -200,7 +200,7 @@ def _group(state: ClusterState, kind: str, namespace: str, name: str) -> Group:
     raise UnknownSubject(f"the log knows of no group {kind} {namespace}/{name}")
 
 
-def _levels(state: ClusterState, key: TopologyKey) -> tuple[list[str], int]:
+def _levels(state: FleetView, key: TopologyKey) -> tuple[list[str], int]:
     """Return the levels that an assignment names, and how many values lead to a domain of the lowest.
 
     Only the hostname where that is the lowest level, as Kueue has it; all of them where the definition ends above.
@@ -216,7 +216,7 @@ def _levels(state: ClusterState, key: TopologyKey) -> tuple[list[str], int]:
 _COMES_WITH_THE_NODE = frozenset({"DaemonSet", "Node"})
 
 
-def topologies_of(state: ClusterState, wanted: TopologyQuestion) -> TopologiesAnswer:
+def topologies_of(state: FleetView, wanted: TopologyQuestion) -> TopologiesAnswer:
     """Return the topologies of a cluster.
 
     Raises:

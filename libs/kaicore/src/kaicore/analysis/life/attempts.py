@@ -14,8 +14,8 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending, PodObserved
 from kaicore.rules.reasons import devices, group, pods_nearby
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.views import WorkView
 
 #: Cycles that are looked at one by one, the last ones; and of the beginning, to know how each shard counted then.
 _ENOUGH, _FIRST = 200, 20
@@ -128,7 +128,7 @@ class _Reasons:
         return waiting_reasons(self.by_group, self.by_class.get(key, {}), alone=self.alone)
 
 
-def attempts(state: ClusterState, entry: PodEntry, records: CycleRecords) -> AttemptsAnswer:
+def attempts(state: WorkView, entry: PodEntry, records: CycleRecords) -> AttemptsAnswer:
     """Return in which cycles a waiting pod was tried."""
     workload = state.workload_index.workloads.get(entry.group)
     alone = None

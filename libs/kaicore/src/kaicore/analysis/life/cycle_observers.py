@@ -17,7 +17,7 @@ from kaicore.rules.engine.workload import Member
 from kaicore.rules.events.payloads import CycleCompleted
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import CycleView
 
 
 class TriedGroup(Answer, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class _Onlooker:
         """Nothing of that is shown."""
 
 
-def tried_groups(state: ClusterState, config: EngineConfig, cycle: CycleCompleted) -> list[TriedGroup]:
+def tried_groups(state: CycleView, config: EngineConfig, cycle: CycleCompleted) -> list[TriedGroup]:
     """Return the groups that a cycle took up, in its order.
 
     Args:
@@ -133,7 +133,7 @@ class _ScoreOnlooker:
 
 
 def placement_scores(
-    state: ClusterState, config: EngineConfig, *, cycle: str, now: int, uid: str, node: str
+    state: CycleView, config: EngineConfig, *, cycle: str, now: int, uid: str, node: str
 ) -> PlacementScores | None:
     """Run a recorded cycle again and tell what it knew when it placed a pod; None where it does not place it so.
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from kaicore.rules.engine.config import KubeletOverride
 from kaicore.rules.model.node import Node
 from kaicore.rules.numa.kubelet_versions import GATES, kubelet_model, versioned_model
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import FleetView
 
 
-def kubelet_text(state: ClusterState, name: str) -> str:
+def kubelet_text(state: FleetView, name: str) -> str:
     """Say as which kubelet a node's zones are predicted; empty for a node without any.
 
     Args:

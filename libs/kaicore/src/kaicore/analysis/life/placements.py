@@ -12,8 +12,8 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.state.agreement import Agreement
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.views import FleetView
 
 _COMPARED = {
     Agreement.EXACT: "as predicted, to the amount",
@@ -52,7 +52,7 @@ class DecidedPlacement:
     by_cycle: bool = True
 
 
-def placement_answer(state: ClusterState, entry: PodEntry | None, placed: DecidedPlacement) -> PlacementAnswer:
+def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPlacement) -> PlacementAnswer:
     """Return why a pod was placed where it is.
 
     Args:

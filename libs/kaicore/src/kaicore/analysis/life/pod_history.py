@@ -8,9 +8,9 @@ from kaicore.rules.deciding.why import choice_text, zones_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import display_key
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.pod_life import LifeEvent, life_steps
+from kaicore.rules.state.views import FleetView, WorkView
 
 #: A step that changes nothing of how a pod stands.
 OBSERVED = "zones observed"
@@ -64,7 +64,7 @@ def timeline(events: Sequence[Event]) -> list[TimelineStep]:
     ]
 
 
-def evictions(state: ClusterState, events: Iterable[Event]) -> list[EvictionAnswer]:
+def evictions(state: WorkView, events: Iterable[Event]) -> list[EvictionAnswer]:
     """Return by which decisions pods of a name were evicted, for whom, and where their successors are."""
     answers = []
     for event, payload, _, life in life_steps(events):
@@ -110,7 +110,7 @@ def _where(entry: PodEntry) -> str:
     return f"{entry.pod.subject} on {entry.node}" if entry.node else f"{entry.pod.subject}, which waits"
 
 
-def rejections(state: ClusterState, events: Iterable[Event]) -> list[PodRejectionAnswer]:
+def rejections(state: FleetView, events: Iterable[Event]) -> list[PodRejectionAnswer]:
     """Return what kubelets refused of pods of a name, what had been predicted, and what follows from it."""
     answers = []
     for event, payload, _, life in life_steps(events):
@@ -129,7 +129,7 @@ def rejections(state: ClusterState, events: Iterable[Event]) -> list[PodRejectio
     return answers
 
 
-def _learned(state: ClusterState, rejected: payloads.PodRejected) -> str:
+def _learned(state: FleetView, rejected: payloads.PodRejected) -> str:
     """Say whether such pods are offered to the node again."""
     entry = state.pods.get(rejected.uid)
     by_class = state.rejections.by_node.get(rejected.node, {})

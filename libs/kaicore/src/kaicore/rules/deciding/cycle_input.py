@@ -32,11 +32,11 @@ from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.sharing.replicas import split_shard
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.early_release import LAG_US
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.queue_registry import QueueRegistry
 from kaicore.rules.state.repairs import why_not
+from kaicore.rules.state.views import ClusterView, CycleView, FleetView, PodsView, WorkView
 from kaicore.rules.topology.resolve import Resolved, Resolver
 
 #: Pods that have run for longer are not taken to end in the very moment of a decision, microseconds.
@@ -49,7 +49,7 @@ class StateDoubts:
     To be asked only where there are exporters: without observations, no doubt would end.
     """
 
-    def __init__(self, state: ClusterState, *, now: int) -> None:
+    def __init__(self, state: CycleView, *, now: int) -> None:
         """Args:
         state: not changed.
         now: microseconds since the epoch.
@@ -102,7 +102,7 @@ class StateDoubts:
         return not entry.started_at or self._now < entry.started_at + LAG_US
 
 
-def failed_nodes(state: ClusterState, config: EngineConfig, *, now: int) -> Mapping[str, FailedNode]:
+def failed_nodes(state: ClusterView, config: EngineConfig, *, now: int) -> Mapping[str, FailedNode]:
     """Return the nodes that have failed, by name; none where the shard does not replace any."""
     if not config.replace_failed_nodes:
         return {}
@@ -115,7 +115,7 @@ def failed_nodes(state: ClusterState, config: EngineConfig, *, now: int) -> Mapp
     return state.node_readiness.failed(config, now=now, nodes=nodes, tainted=tainted)
 
 
-def on_failed_nodes(state: ClusterState, failed: Mapping[str, FailedNode], config: EngineConfig) -> list[PodEntry]:
+def on_failed_nodes(state: ClusterView, failed: Mapping[str, FailedNode], config: EngineConfig) -> list[PodEntry]:
     """Return our scheduler's pods on failed nodes that are in groups with a topology constraint, by uid."""
     workloads = state.workload_index.workloads
     uids = sorted(uid for name in failed for uid in state.charges.on_node.get(name, ()))
@@ -169,7 +169,7 @@ class GroupTopologies:
 
 
 def cycle_input(
-    state: ClusterState, config: EngineConfig, *, now: int, cycle: str = "", share: Share | None = None
+    state: CycleView, config: EngineConfig, *, now: int, cycle: str = "", share: Share | None = None
 ) -> CycleInput:
     """Return what a cycle decides on.
 
@@ -226,7 +226,7 @@ def cycle_input(
     )
 
 
-def _promised(state: ClusterState, share: Share) -> dict[str, RoomPromised | PromiseGivenUp]:
+def _promised(state: WorkView, share: Share) -> dict[str, RoomPromised | PromiseGivenUp]:
     """Return what was recorded last of room that is promised to groups of a shard, or was, by any of its replicas."""
     promised: dict[str, RoomPromised | PromiseGivenUp] = {}
     for key, by_shard in sorted(state.reasons.promised.items()):
@@ -237,7 +237,7 @@ def _promised(state: ClusterState, share: Share) -> dict[str, RoomPromised | Pro
 
 
 def _waiting(
-    state: ClusterState, config: EngineConfig, share: Share, *, now: int
+    state: FleetView, config: EngineConfig, share: Share, *, now: int
 ) -> tuple[int, frozenset[str], ExcludedNodes]:
     """Return how many pods may be placed, the uids of those that are not to be now, and who avoids what."""
     in_backoff = set()
@@ -261,7 +261,7 @@ def _waiting(
     return waiting, frozenset(in_backoff), excluded
 
 
-def _reserved_by_others(state: ClusterState, config: EngineConfig, share: Share) -> list[PodEntry]:
+def _reserved_by_others(state: PodsView, config: EngineConfig, share: Share) -> list[PodEntry]:
     """Return the waiting pods of other replicas' groups for which room is kept, by uid."""
     if share.alone:
         return []
@@ -271,14 +271,14 @@ def _reserved_by_others(state: ClusterState, config: EngineConfig, share: Share)
     ]
 
 
-def _rejecting(state: ClusterState) -> dict[str, dict[int, str]]:
+def _rejecting(state: FleetView) -> dict[str, dict[int, str]]:
     return {
         class_key: {state.columns.row(node): reason for node, reason in by_node.items()}
         for class_key, by_node in state.rejections.standing().items()
     }
 
 
-def _budgets(state: ClusterState) -> Budgets:
+def _budgets(state: ClusterView) -> Budgets:
     """How many pods may be evicted of those under disruption budgets."""
     budgets = state.constraints.budgets
     # An eviction names the pod as disrupted and takes one off what is allowed: that is counted once.
@@ -298,7 +298,7 @@ def _budgets(state: ClusterState) -> Budgets:
     return Budgets(allowed, by_pod)
 
 
-def idle(state: ClusterState, share: Share | None = None) -> bool:
+def idle(state: CycleView, share: Share | None = None) -> bool:
     """Tell whether there is no pod that a cycle could decide on, now or later, and no request for nodes.
 
     Args:
@@ -323,7 +323,7 @@ def idle(state: ClusterState, share: Share | None = None) -> bool:
 
 
 def next_due(
-    state: ClusterState, config: EngineConfig, *, now: int, due: int = 0, given_up: Container[str] = ()
+    state: CycleView, config: EngineConfig, *, now: int, due: int = 0, given_up: Container[str] = ()
 ) -> int | None:
     """Return when something that only waits for time has waited long enough; None if nothing does.
 
@@ -358,7 +358,7 @@ def next_due(
     return min((time for time in (*times, due) if time > now), default=None)
 
 
-def next_retry(state: ClusterState, config: EngineConfig, *, now: int, due: int = 0) -> int | None:
+def next_retry(state: CycleView, config: EngineConfig, *, now: int, due: int = 0) -> int | None:
     """Return when there may be something to decide although nothing happens until then; None if never.
 
     That is what `next_due` tells; and now and then while any pod waits, for time itself changes what is due to which
@@ -379,7 +379,7 @@ def retry_at(entry: PodEntry, config: EngineConfig) -> int:
     return entry.failed_at + wait
 
 
-def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:
+def is_unobserved(state: FleetView, entry: PodEntry) -> bool:
     """Tell whether a pod runs on zones of its node and no exporter has observed it there.
 
     If that lasts, the node's exporter is missing or late, for pods that hold nothing are observed too.
@@ -390,6 +390,6 @@ def is_unobserved(state: ClusterState, entry: PodEntry) -> bool:
     return zones.binds(row, state.classes[entry.class_key].aligned.on(zones.kubelet_of(row)).resources)
 
 
-def _misaligned(state: ClusterState, config: EngineConfig, *, now: int) -> list[MisalignedPod]:
+def _misaligned(state: CycleView, config: EngineConfig, *, now: int) -> list[MisalignedPod]:
     due = state.repairs.due((state.pods[uid] for uid in state.misaligned), config, now=now)
     return [MisalignedPod(entry, entry.misaligned) for entry in due]

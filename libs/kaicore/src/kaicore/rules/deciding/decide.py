@@ -51,11 +51,11 @@ from kaicore.rules.events.payloads import (
     WaitingPod,
 )
 from kaicore.rules.sharing.replicas import replicas_stream
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.queue_registry import QueueRegistry
 from kaicore.rules.state.queue_shares import figures
 from kaicore.rules.state.recorded_reasons import RecordedReasons
+from kaicore.rules.state.views import CycleView, QueuesView, WorkView
 
 #: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.
 _PODS_PER_EVENT = 1000
@@ -86,7 +86,7 @@ def cycle_stream(shard: str) -> str:
     return f"cycle/{shard}"
 
 
-def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, actor: str) -> Proposal:
+def decide(state: CycleView, config: EngineConfig, *, shard: str, now: int, actor: str) -> Proposal:
     """Run a cycle on a state, in five steps: snapshot, decisions, summary, units, condition.
 
     Args:
@@ -131,7 +131,7 @@ def decide(state: ClusterState, config: EngineConfig, *, shard: str, now: int, a
 class _Record:
     """Makes the units of one cycle's append."""
 
-    def __init__(self, state: ClusterState, summary: CycleCompleted, actor: str, share: Share) -> None:
+    def __init__(self, state: CycleView, summary: CycleCompleted, actor: str, share: Share) -> None:
         self._state = state
         self._share = share
         self._summary = summary
@@ -279,7 +279,7 @@ def may_report(registry: QueueRegistry, config: EngineConfig, *, now: int) -> bo
     return bool(registry.queues and every_us) and now >= registry.reported_at + every_us
 
 
-def queue_report(state: ClusterState, config: EngineConfig, *, shard: str, now: int) -> QueuesReported | None:
+def queue_report(state: QueuesView, config: EngineConfig, *, shard: str, now: int) -> QueuesReported | None:
     """Return what a cycle reports; None when it is too soon, or nothing has changed.
 
     Args:
@@ -299,7 +299,7 @@ def queue_report(state: ClusterState, config: EngineConfig, *, shard: str, now: 
 
 
 def waiting_reports(
-    state: ClusterState, config: EngineConfig, *, shard: str, share: Share, placed: Collection[str]
+    state: WorkView, config: EngineConfig, *, shard: str, share: Share, placed: Collection[str]
 ) -> list[PodsLeftWaiting]:
     """Return what a cycle records of the pods that it leaves waiting.
 
@@ -324,7 +324,7 @@ def waiting_reports(
     ]
 
 
-def _waiting_pod(state: ClusterState, entry: PodEntry) -> WaitingPod | None:
+def _waiting_pod(state: WorkView, entry: PodEntry) -> WaitingPod | None:
     """Return what is to be recorded of a pod; None where that was recorded before."""
     workload = state.workload_index.workloads.get(entry.group)
     group = None if workload is None or workload.is_gang else workload.group

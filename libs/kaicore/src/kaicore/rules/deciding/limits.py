@@ -5,11 +5,11 @@ from kaicore.rules.engine.workload import Member
 from kaicore.rules.groups.labels import JOB, declared_limit_s, least_limit_s
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group_source import source_key
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.run_keys import run_keys
+from kaicore.rules.state.views import CycleView, WorkView
 
 
-def limit_us(state: ClusterState, member: Member) -> int:
+def limit_us(state: WorkView, member: Member) -> int:
     """Return how long a pod may run, microseconds; -1 without a limit.
 
     The least counts of what the pod says, its Job, and each object above it that says how its pods belong together.
@@ -24,7 +24,7 @@ def limit_us(state: ClusterState, member: Member) -> int:
     return limit * 1_000_000 if limit else -1
 
 
-def expected_us(state: ClusterState, config: EngineConfig, member: Member, *, age_us: int) -> int:
+def expected_us(state: CycleView, config: EngineConfig, member: Member, *, age_us: int) -> int:
     """Return how much longer a pod of some age runs, microseconds; -1 where runs like its own do not say.
 
     See `EngineConfig.run_time_per_cent`.

@@ -6,8 +6,8 @@ from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.views import CycleView
 
 #: For how many shapes of groups it is worked out at most.
 MOST_SHAPES = 50
@@ -16,7 +16,7 @@ MOST_SHAPES = 50
 class StateRemedies:
     """Answers about the pods of one state; groups of one shape share theirs."""
 
-    def __init__(self, state: ClusterState, config: EngineConfig) -> None:
+    def __init__(self, state: CycleView, config: EngineConfig) -> None:
         """Args:
         state: not changed, and not to be changed while this is asked.
         config: the shard's settings.

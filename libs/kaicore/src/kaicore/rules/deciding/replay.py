@@ -39,6 +39,7 @@ from kaicore.rules.events.payloads import (
     ShadowDecided,
 )
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import CycleView
 
 #: Differences that are kept in full; of further ones only the kind is counted.
 MOST_DIFFERENCES = 100
@@ -159,7 +160,7 @@ class ShadowReplay:
         """
         self._due.setdefault(recorded.input_position, []).append((position, recorded))
 
-    def run_due(self, state: ClusterState, settings: Callable[[int, str, str], EngineConfig]) -> None:
+    def run_due(self, state: CycleView, settings: Callable[[int, str, str], EngineConfig]) -> None:
         """Run the cycles that were decided on a state.
 
         Args:

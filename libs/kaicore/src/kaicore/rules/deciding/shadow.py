@@ -14,7 +14,7 @@ from kaicore.rules.engine.config import ENGINE_VERSION, Backfill, EngineConfig
 from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.events.payloads import ShadowDecided
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import CycleView
 
 #: Most places in one event: such an event stays below the largest message of a bus, 1 MiB.
 _MOST = 1000
@@ -34,7 +34,7 @@ def shadow_config(config: EngineConfig, scheduler: str) -> EngineConfig:
     return msgspec.structs.replace(config, scheduler_name=scheduler, **off)
 
 
-def decide_in_shadow(state: ClusterState, config: EngineConfig, *, now: int) -> ShadowDecided | None:
+def decide_in_shadow(state: CycleView, config: EngineConfig, *, now: int) -> ShadowDecided | None:
     """Run a shadow's cycle.
 
     Args:

@@ -4,11 +4,11 @@ from kaicore.rules.deciding.shadow import shadow_shard
 from kaicore.rules.deciding.why import zones_text
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, reasons_in_short, waiting_reasons
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.views import WorkView
 
 
-def shadow_notes(entry: PodEntry, state: ClusterState) -> list[str]:
+def shadow_notes(entry: PodEntry, state: WorkView) -> list[str]:
     """Say where a shadow would put a pod that waits, or would have put one that has a node; empty without a shadow."""
     book, waits = state.shadows, entry.stage is Stage.WAITING
     choice = book.choices.get(entry.pod.uid)
@@ -20,7 +20,7 @@ def shadow_notes(entry: PodEntry, state: ClusterState) -> list[str]:
     return [f"a shadow would let it wait: {reasons_in_short(reasons)}"] if reasons else []
 
 
-def shadow_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
+def shadow_reasons(entry: PodEntry, state: WorkView) -> list[Reason]:
     """Return why a shadow would let a pod wait, as it recorded last; empty where the pod does not wait."""
     if entry.stage is not Stage.WAITING or entry.pod.uid in state.shadows.choices:
         return []

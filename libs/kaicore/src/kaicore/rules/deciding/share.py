@@ -20,7 +20,7 @@ from kaicore.rules.model.group import Group
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
 from kaicore.rules.sharing.replicas import owner, replica_shard, split_shard, turns
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import CycleView
 
 #: What one replica alone of a shard does for all.
 _REPORTS = "reports"
@@ -29,7 +29,7 @@ _REPORTS = "reports"
 class Share:
     """What one scheduler decides about, on one state; all of it where there are no replicas."""
 
-    def __init__(self, state: ClusterState, shard: str, config: EngineConfig | None = None) -> None:
+    def __init__(self, state: CycleView, shard: str, config: EngineConfig | None = None) -> None:
         """Args:
         state: as the cycle finds it; not to be changed while the share is used.
         shard: the name under which the scheduler records its cycles.

@@ -21,10 +21,10 @@ from kaicore.rules.numa.held import impossible_holding, most_held
 from kaicore.rules.reasons.base import gpu_hours_text, named_amount
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.agreement import Agreement, MissCause, compare
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pod_life import PodLife
 from kaicore.rules.state.repairs import why_not
+from kaicore.rules.state.views import CycleView, LogView, QueuesView, WorkView
 
 _COMPARED = {
     Agreement.EXACT: "as predicted",
@@ -144,7 +144,7 @@ def _cost_text(cost: payloads.EvictionCost) -> str:
     return f"{cost.rank}/{cost.pods}/{cost.size}/{cost.minutes}"
 
 
-def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str) -> str:
+def verdict(entry: PodEntry | None, state: WorkView, *, scheduler_name: str) -> str:
     """Say in one sentence where a pod stands."""
     if entry is None:
         return "the pod is gone"
@@ -171,7 +171,7 @@ def verdict(entry: PodEntry | None, state: ClusterState, *, scheduler_name: str)
     return "pending" if pending_reasons(entry, state) else "waits for its first cycle"
 
 
-def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
+def pending_reasons(entry: PodEntry, state: WorkView) -> list[Reason]:
     """Return why a pod waits: that it is not known which pods it starts with, which no cycle decides on.
 
     Else the reasons last recorded for its group, or for those like it, and for its class.
@@ -191,7 +191,7 @@ def pending_reasons(entry: PodEntry, state: ClusterState) -> list[Reason]:
     )
 
 
-def reasons_position(entry: PodEntry, state: ClusterState) -> int:
+def reasons_position(entry: PodEntry, state: WorkView) -> int:
     """Return the position of the state by which the reasons of `pending_reasons` were found, the earliest of several.
 
     A cycle records reasons only where they have changed; so they are those that its last cycle found, on the state
@@ -204,7 +204,7 @@ def reasons_position(entry: PodEntry, state: ClusterState) -> int:
     return min((state.last_cycles[shard][1] for shard in shards), default=0)
 
 
-def notes(entry: PodEntry, state: ClusterState) -> list[str]:
+def notes(entry: PodEntry, state: CycleView) -> list[str]:
     """Say what is wrong with a pod, as of the log's last event, and in which queue it is if it names none."""
     config, lines = state.config(), []
     if unnamed := without_queue(entry, state):
@@ -239,7 +239,7 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
     return lines
 
 
-def without_queue(entry: PodEntry, state: ClusterState) -> str:
+def without_queue(entry: PodEntry, state: QueuesView) -> str:
     """Say where a pod of ours that names no queue counts, and how it gets one; empty where there is no need to."""
     tree = state.queue_registry.tree
     name, namespace = state.queue_of(entry)
@@ -253,7 +253,7 @@ def without_queue(entry: PodEntry, state: ClusterState) -> str:
     return f"names no queue: it counts in queue {DEFAULT_QUEUE}, {text}"
 
 
-def default_queue_text(state: ClusterState, whose: str, namespace: str = "") -> str:
+def default_queue_text(state: QueuesView, whose: str, namespace: str = "") -> str:
     """Say what the default queue that is no object is, and how work gets another one.
 
     Args:
@@ -277,7 +277,7 @@ def default_queue_text(state: ClusterState, whose: str, namespace: str = "") -> 
     )
 
 
-def miss_notes(uid: str, state: ClusterState) -> list[str]:
+def miss_notes(uid: str, state: LogView) -> list[str]:
     """Say why a pod's zones were not as predicted, of one that is gone as well."""
     if uid in state.misses.open:
         return ["its zones are not as predicted; why will show in a few seconds"]
@@ -351,7 +351,7 @@ def _domains_text(placed: payloads.PodPlaced) -> str:
     return f"in {domains}" + (f", as rank {placed.rank}" if placed.rank >= 0 else "")
 
 
-def one_by_one(state: ClusterState, entries: Sequence[PodEntry]) -> list[str]:
+def one_by_one(state: WorkView, entries: Sequence[PodEntry]) -> list[str]:
     """Return what to know of a Job that is no gang, where some of its pods hold what they got while others wait.
 
     Whether its pods need each other the Job does not say: so it is said as what holds, with the remedy.

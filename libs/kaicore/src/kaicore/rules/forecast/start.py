@@ -20,8 +20,8 @@ from kaicore.rules.engine.workload import Member
 from kaicore.rules.forecast.lifetimes import Lifetimes, PodRun
 from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts, WorkExhausted, pod_ends
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.run_keys import LEAST_RUNS, Basis, RunKeys, run_keys
+from kaicore.rules.state.views import CycleView
 
 #: How many scenarios there are, a prime number, and how many at least for their quantiles to be told.
 SCENARIOS, LEAST_SCENARIOS = 31, 11
@@ -100,7 +100,7 @@ _LIMITS = ForecastLimits()
 
 
 def forecast_starts(
-    state: ClusterState,
+    state: CycleView,
     config: EngineConfig,
     history: RunHistory,
     groups: Sequence[str],
@@ -133,7 +133,7 @@ class _Outlook:
     """One state, looked ahead from."""
 
     def __init__(
-        self, state: ClusterState, config: EngineConfig, history: RunHistory, *, now: int, limits: ForecastLimits
+        self, state: CycleView, config: EngineConfig, history: RunHistory, *, now: int, limits: ForecastLimits
     ) -> None:
         self._state, self._config, self._now, self._limits = state, config, now, limits
         # Whatever is not known of nodes yet, and what failed to be bound a moment ago, is past by then.

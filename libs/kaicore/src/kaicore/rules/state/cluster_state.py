@@ -117,6 +117,8 @@ def _node_of(stream: str) -> str:
 class ClusterState(PodIndexes):
     """Everything that decisions, explanations and figures need, at one position of a cluster's log.
 
+    Who only reads takes a view of it (`kaicore.rules.state.views`), which names the part: log, pods, fleet, work, queues.
+
     Attributes:
         versions: of the streams that decisions are conditional on: nodes, pods, shards' cycles and lists of replicas,
             shadows, and queues that work was taken back from.

@@ -22,6 +22,7 @@ from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.group import Group
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.views import WorkView
 from kaicore.spelling import did_you_mean
 
 #: Streams that are read at once.
@@ -62,7 +63,7 @@ class _Members:
     groups: dict[str, Group] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
 
-    def look(self, state: ClusterState) -> None:
+    def look(self, state: WorkView) -> None:
         """Take in all pods of a state."""
         for entry in state.pods.values():
             self._see(state, entry)
@@ -77,7 +78,7 @@ class _Members:
             if state.position < event.position:
                 state.fold(event)
 
-    def _see(self, state: ClusterState, entry: PodEntry) -> None:
+    def _see(self, state: WorkView, entry: PodEntry) -> None:
         if not self.is_meant(entry.group):
             return
         self.pods[entry.pod.uid] = entry.pod.subject

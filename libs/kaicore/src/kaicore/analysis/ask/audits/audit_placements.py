@@ -28,6 +28,7 @@ from kaicore.rules.events.payloads import PlacementObserved, PodRejected
 from kaicore.rules.state.accuracy import fold_counting
 from kaicore.rules.state.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import FleetView, LogView
 from kaicore.spelling import did_you_mean
 
 StateAt = Callable[[int], Awaitable[ClusterState]]
@@ -103,7 +104,7 @@ async def audit_placements(
     return _answer(state, span, tally, misses)
 
 
-def _answer(state: ClusterState, span: SpanAnswer, tally: _Tally, misses: Misses) -> PlacementAudit:
+def _answer(state: FleetView, span: SpanAnswer, tally: _Tally, misses: Misses) -> PlacementAudit:
     only = tally.only
     rows = [row for row in _rows(misses) if only in ("", row.node)]
     names = {only} if only else {*tally.by_node, *tally.last_observed, *(row.node for row in rows), *_nodes(state)}
@@ -126,7 +127,7 @@ def _answer(state: ClusterState, span: SpanAnswer, tally: _Tally, misses: Misses
     )
 
 
-def _node(state: ClusterState, name: str, tally: _Tally, rows: Iterable[MissRow]) -> NodeAgreement:
+def _node(state: FleetView, name: str, tally: _Tally, rows: Iterable[MissRow]) -> NodeAgreement:
     patience_us = state.config().unobserved_after_us
     overdue = [
         entry.started_at
@@ -148,13 +149,13 @@ def _node(state: ClusterState, name: str, tally: _Tally, rows: Iterable[MissRow]
     )
 
 
-def _nodes(state: ClusterState) -> list[str]:
+def _nodes(state: FleetView) -> list[str]:
     """Return the nodes that have zones."""
     columns = state.columns
     return [name for name, row in columns.rows.items() if columns.topologies[row] is not None]
 
 
-def _misses(state: ClusterState) -> Misses:
+def _misses(state: LogView) -> Misses:
     misses: Misses = Counter()
     for node, counts in state.counters.misses.items():
         for name, count in counts.items():

@@ -31,6 +31,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.restore_point import RestorePoint
 from kaicore.rules.state.unlogged import fold_unlogged
+from kaicore.rules.state.views import CycleView
 
 #: What the rehearsal's own events are called; streams of this name have no version that any decision depends on.
 _STREAM = "rehearsal"
@@ -115,7 +116,7 @@ class Rehearsal:
             self._let_go(state, result)
         return None, evicts
 
-    def _placed(self, state: ClusterState, config: EngineConfig, *, now: int) -> dict[str, str]:
+    def _placed(self, state: CycleView, config: EngineConfig, *, now: int) -> dict[str, str]:
         result = run_cycle(cycle_input(state, config, now=now), config)
         return {one.uid: one.node for one in result.placements}
 

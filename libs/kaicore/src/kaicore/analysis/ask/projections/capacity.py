@@ -17,7 +17,7 @@ from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.resources import gpus_of, gpus_per_unit
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import FleetView, PodsView
 
 #: What a pod is supposed to use for a GPU where none runs: one CPU, 1 GiB.
 _LEAST: Amounts = {CPU: 1000, MEMORY: 1 << 30}
@@ -79,7 +79,7 @@ class GpuColumns:
         return [Gpus(*map(int, figures)) for figures in zip(*sums, strict=True)]
 
 
-def gpu_columns(state: ClusterState) -> GpuColumns:
+def gpu_columns(state: FleetView) -> GpuColumns:
     """Return the GPUs of a cluster by node."""
     columns = state.columns
     rows = len(columns.names)
@@ -104,7 +104,7 @@ def gpu_columns(state: ClusterState) -> GpuColumns:
     )
 
 
-def use_per_gpu(state: ClusterState) -> Amounts:
+def use_per_gpu(state: PodsView) -> Amounts:
     """Return what pods that hold GPUs use of CPU and memory for each, their medians; at least one CPU and 1 GiB."""
     weights: dict[tuple[int, int], int] = {}
     for entry in state.pods.values():

@@ -25,6 +25,7 @@ from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.queue_shares import figures
+from kaicore.rules.state.views import FleetView
 
 #: Of what the rows are made; another one makes all of them anew.
 PROJECTION_SCHEMA = 3
@@ -198,7 +199,7 @@ class Projection:
         self._pods[row.uid] = self._changed[row.uid] = changed
 
 
-def occupancy(state: ClusterState) -> Occupancy:
+def occupancy(state: FleetView) -> Occupancy:
     """Return how a cluster stands, as the row of the minute of its last event."""
     columns = gpu_columns(state)
     gpus = columns.sum()

@@ -31,6 +31,7 @@ from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.queue_shares import ready_amounts
+from kaicore.rules.state.views import QueuesView, WorkView
 
 
 @dataclass(slots=True)
@@ -190,7 +191,7 @@ def _prospect(pods: Sequence[PodEntry], scheduler_name: str, problem: str) -> tu
     return STARTS_AFTER_EVICTIONS if soon else WAITS, ""
 
 
-def _why(state: ClusterState, pods: Sequence[PodEntry]) -> str:
+def _why(state: WorkView, pods: Sequence[PodEntry]) -> str:
     """Return the first reason why pods would wait in a cluster."""
     listed = {reason for entry in pods if entry.waiting for reason in pending_reasons(entry, state)}
     return min((*weight(reason), -reason.affected_nodes, str(reason)) for reason in listed)[-1] if listed else ""
@@ -215,7 +216,7 @@ def _add_share(room: ClusterRoom, accounts: QueueAccounts, queue: str) -> None:
         room.used[queue] = dict(zip(tree.resources, accounts.used[number], strict=True))
 
 
-def _held(state: ClusterState) -> Amounts:
+def _held(state: QueuesView) -> Amounts:
     held: Amounts = {}
     for usage in state.queue_registry.usages.values():
         _added(held, counted(usage.used))

@@ -22,8 +22,8 @@ from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.quantity import parse_amount
 from kaicore.rules.model.queue import Queue, QueueShare
 from kaicore.rules.objects.mappings import Object
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state
+from kaicore.rules.state.views import CycleView, FleetView
 from kaicore.spelling import did_you_mean
 
 _replace = msgspec.structs.replace
@@ -88,7 +88,7 @@ class Changes:
                 return payloads.PodObserved(_replace(pod, priority=self.patch.priorities[pod.priority_class]))
         return payload
 
-    def at_start(self, state: ClusterState) -> list[tuple[str, Payload]]:
+    def at_start(self, state: CycleView) -> list[tuple[str, Payload]]:
         """Return what makes a state what it is to be, as events of streams."""
         events: list[tuple[str, Payload]] = []
         for stream, fact in _facts_of(state):
@@ -127,7 +127,7 @@ class Changes:
         return topology
 
 
-def _facts_of(state: ClusterState) -> Iterator[tuple[str, Payload]]:
+def _facts_of(state: CycleView) -> Iterator[tuple[str, Payload]]:
     """Yield the facts of a state that an alternative may change, with their streams."""
     columns = state.columns
     for name in sorted(columns.rows):
@@ -205,7 +205,7 @@ def _is_queue(payload: Payload) -> TypeGuard[payloads.QueueObserved]:
     return isinstance(payload, payloads.QueueObserved)
 
 
-def _nodes_of(history: History, state: ClusterState) -> tuple[dict[str, Node], dict[str, NodeTopology]]:
+def _nodes_of(history: History, state: FleetView) -> tuple[dict[str, Node], dict[str, NodeTopology]]:
     """Return the nodes of a window and their zones, as they were first."""
     columns = state.columns
     nodes = {node.name: node for node in columns.facts if node is not None}

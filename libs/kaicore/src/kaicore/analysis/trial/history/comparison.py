@@ -23,7 +23,7 @@ from kaicore.analysis.trial.simulation.kubelets import FleetKubelets
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import FleetView
 
 RECORDED, BASELINE = "recorded", "baseline"
 
@@ -208,7 +208,7 @@ class _Run:
     notes: Sequence[str] = ()
 
 
-def _recorded(history: History, state: ClusterState) -> _Run:
+def _recorded(history: History, state: FleetView) -> _Run:
     lineage_of = {story.pod.uid: lineage.uid for lineage in history.lineages for story in lineage.stories}
     result = result_of(
         RECORDED,

@@ -7,9 +7,9 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.resources import gpus_of
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pod_life import LifeEvent, PodLife
+from kaicore.rules.state.views import FleetView
 
 
 class StoryEnd(StrEnum):
@@ -67,7 +67,7 @@ class PodStory(PodLife):
 class PodStories:
     """Takes a cluster's events in order, each after it was folded."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: FleetView) -> None:
         """Begin with the pods that a state has.
 
         Args:

@@ -15,7 +15,7 @@ import msgspec
 from kaicore.analysis.trial.history.pod_stories import PodStory, StoryEnd
 from kaicore.analysis.trial.history.reading import History
 from kaicore.analysis.trial.history.samples import Sample, gpus_by_row
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import FleetView
 
 #: Sizes of jobs by which waiting times are distinguished: GPUs from one of these up to below the next.
 SIZES = (0, 1, 2, 8, 9, 65)
@@ -274,7 +274,7 @@ class Places:
     level: str = ""
 
 
-def places_of(state: ClusterState) -> Places:
+def places_of(state: FleetView) -> Places:
     """Return where the nodes of a state are."""
     total, _ = gpus_by_row(state)
     gpus = {name: int(total[row]) for name, row in state.columns.rows.items()}

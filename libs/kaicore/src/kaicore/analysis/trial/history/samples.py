@@ -6,7 +6,7 @@ import numpy as np
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns
 from kaicore.rules.queues.resources import gpus_of, gpus_per_unit
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import FleetView
 
 #: Moments of a window at which figures are taken at most, and at which stranded GPUs are looked for.
 MOST_SAMPLES, MOST_LOOKS = 2000, 240
@@ -40,7 +40,7 @@ class Sample:
 class Sampler:
     """Takes figures whenever something has changed, so many times in a window at most."""
 
-    def __init__(self, state: ClusterState, *, begin: int, end: int) -> None:
+    def __init__(self, state: FleetView, *, begin: int, end: int) -> None:
         """Args:
         state: folded on by the caller.
         begin: of the window, microseconds since the epoch.
@@ -80,7 +80,7 @@ class Sampler:
         )
 
 
-def gpus_by_row(state: ClusterState) -> tuple[np.ndarray, np.ndarray]:
+def gpus_by_row(state: FleetView) -> tuple[np.ndarray, np.ndarray]:
     """Return how many GPUs each row's node has, and how many of these are held; 0 for a row without a node."""
     columns = state.columns
     weights = np.zeros(columns.allocatable.shape[1], np.int64)

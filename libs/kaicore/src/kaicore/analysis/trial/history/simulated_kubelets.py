@@ -16,7 +16,7 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod
 from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.objects.mappings import Object
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import FleetView
 
 
 def pod_object(pod: Pod, node: str) -> Object:
@@ -115,7 +115,7 @@ class _NodeKubelet:
 class SimulatedKubelets:
     """Answers what a node's kubelet would, with the nodes as a state has them."""
 
-    def __init__(self, state: ClusterState, model: Kubelets) -> None:
+    def __init__(self, state: FleetView, model: Kubelets) -> None:
         """Take up all nodes, and what runs on them.
 
         Args:

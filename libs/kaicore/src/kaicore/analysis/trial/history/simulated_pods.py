@@ -14,8 +14,8 @@ from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.agreement import contradiction
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.views import PodsView
 
 #: From a node's end until the garbage collector takes its pods.
 COLLECTED_US = 40_000_000
@@ -65,7 +65,7 @@ class SimulatedPods:
     def __init__(
         self,
         history: History,
-        state: ClusterState,
+        state: PodsView,
         kubelets: SimulatedKubelets,
         *,
         clock: Callable[[], int],

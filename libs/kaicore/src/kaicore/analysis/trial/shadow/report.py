@@ -39,6 +39,7 @@ from kaicore.rules.events.payloads import Payload, ShadowDecided
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import is_kubelet_rejection
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import CycleView, WorkView
 from kaicore.spelling import did_you_mean
 
 
@@ -114,7 +115,7 @@ class ShadowComparison:
         bound: the pods that the other scheduler bound, by uid, in order of their binding.
     """
 
-    def __init__(self, state: ClusterState, config: EngineConfig, records: Iterable[ShadowDecided]) -> None:
+    def __init__(self, state: CycleView, config: EngineConfig, records: Iterable[ShadowDecided]) -> None:
         """Args:
         state: as the comparison begins; folded on by the caller.
         config: of the shadow's cycles: its `scheduler_name` says which pods.
@@ -384,7 +385,7 @@ async def _compare(
             progress(event.position - first, 4 * (last - first))
 
 
-def _would_start(state: ClusterState, scheduler: str) -> int:
+def _would_start(state: WorkView, scheduler: str) -> int:
     """Count the pods that wait, and that the shadow would start."""
     waiting = (uid for uid in state.waiting if state.pods[uid].pod.scheduler_name == scheduler)
     choices = (state.shadows.choices.get(uid) for uid in waiting)

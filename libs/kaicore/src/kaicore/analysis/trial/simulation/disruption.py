@@ -12,8 +12,8 @@ import msgspec
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire.objects import BudgetObject, BudgetStatus
 from kaicore.rules.objects.mappings import Object
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.views import FleetView
 
 
 class DisruptionController:
@@ -31,16 +31,16 @@ class DisruptionController:
         self._object_of = object_of
         self._version = 0
 
-    def new(self, state: ClusterState) -> list[BudgetObject]:
+    def new(self, state: FleetView) -> list[BudgetObject]:
         """Return the budgets whose input says nothing of what is allowed, counted."""
         unknown = {key for key, one in self._budgets.items() if one.status.disruptions_allowed is None}
         return self._recounted(state, unknown) if unknown else []
 
-    def changed(self, state: ClusterState) -> list[BudgetObject]:
+    def changed(self, state: FleetView) -> list[BudgetObject]:
         """Pods have changed: return all budgets, counted again."""
         return self._recounted(state, set(self._budgets)) if self._budgets else []
 
-    def _recounted(self, state: ClusterState, keys: set[str]) -> list[BudgetObject]:
+    def _recounted(self, state: FleetView, keys: set[str]) -> list[BudgetObject]:
         self._version += 1
         expected, healthy = dict.fromkeys(keys, 0), dict.fromkeys(keys, 0)
         for entry in state.pods.values():

@@ -16,8 +16,8 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.views import CycleView, WorkView
 
 
 class Phase(StrEnum):
@@ -116,7 +116,7 @@ class Outcome:
 
 
 def outcome_of(
-    state: ClusterState,
+    state: CycleView,
     *,
     cycles: int,
     config: EngineConfig,
@@ -143,7 +143,7 @@ def outcome_of(
     return Outcome(cycles, nodes, seconds, in_order, _notes(state))
 
 
-def _notes(state: ClusterState) -> dict[str, list[str]]:
+def _notes(state: WorkView) -> dict[str, list[str]]:
     notes = {}
     for key in sorted({state.pods[uid].group for uid in state.waiting}):
         entries = [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
@@ -169,7 +169,7 @@ def _is_over(entry: PodEntry) -> bool:
     return entry.stage is Stage.FINISHED and not is_kubelet_rejection(entry.pod)
 
 
-def _pod(entry: PodEntry, state: ClusterState, remedies: StateRemedies, placed: PodPlaced | None) -> PodOutcome:
+def _pod(entry: PodEntry, state: WorkView, remedies: StateRemedies, placed: PodPlaced | None) -> PodOutcome:
     pod = entry.pod
     phase = Phase.BOUND
     reasons: tuple[WhyNot, ...] = ()
@@ -203,7 +203,7 @@ def _owner(entry: PodEntry) -> str:
     return f"{owner.kind}/{owner.name}" if owner is not None else ""
 
 
-def _why_pending(entry: PodEntry, state: ClusterState, remedies: StateRemedies) -> tuple[WhyNot, ...]:
+def _why_pending(entry: PodEntry, state: WorkView, remedies: StateRemedies) -> tuple[WhyNot, ...]:
     pod = entry.pod
     if pod.scheduler_name != remedies.config.scheduler_name:
         return (WhyNot("OtherScheduler", f"waits for another scheduler: {pod.scheduler_name}"),)

@@ -35,6 +35,7 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.views import CycleView
 
 _ACTOR = "submission"
 
@@ -103,7 +104,7 @@ class _Groups:
 
     def __init__(
         self,
-        state: ClusterState,
+        state: CycleView,
         config: EngineConfig,
         *,
         placed: dict[str, PodPlaced],

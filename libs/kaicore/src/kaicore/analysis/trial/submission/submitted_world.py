@@ -24,7 +24,7 @@ from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.node import Node
 from kaicore.rules.objects.mappings import Object
 from kaicore.rules.objects.wire import KubernetesObject, subject_of
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import CycleView, WorkView
 
 #: Most pods of one question: what a cycle over them costs is some seconds.
 MOST_PODS = 10_000
@@ -98,7 +98,7 @@ def submit_objects(copied: CopiedState, objects: Sequence[Located], *, scheduler
     return submitted
 
 
-def _clash(state: ClusterState, item: Located) -> InvalidObject | None:
+def _clash(state: WorkView, item: Located) -> InvalidObject | None:
     """Return why an API server would not create an object; None where nothing of the kind is there."""
     wire = item.object
     metadata = _metadata(wire)
@@ -118,7 +118,7 @@ def _metadata(wire: Object) -> Object:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _there_already(state: ClusterState, fresh: Iterable[Located]) -> list[Located]:
+def _there_already(state: CycleView, fresh: Iterable[Located]) -> list[Located]:
     """Return objects of the cluster on which it depends how manifests are read.
 
     Priority classes, namespaces with default tolerations, and nodes with their labels.
@@ -177,7 +177,7 @@ def _node_object(node: Node) -> Object:
     }
 
 
-def _warnings(state: ClusterState, world: World, fresh: Iterable[Located]) -> list[str]:
+def _warnings(state: WorkView, world: World, fresh: Iterable[Located]) -> list[str]:
     """Return a world's warnings, but for those that the cluster answers."""
     warnings = []
     for line in world.warnings:

@@ -12,6 +12,7 @@ from kaicore.rules.forecast.start import ForecastLimits, NoForecast, StartForeca
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.views import WorkView
 from kaicore.spelling import did_you_mean
 
 
@@ -58,7 +59,7 @@ def waiting_starts(
     )
 
 
-def _belongs(state: ClusterState, entry: PodEntry, kind: str, namespace: str, name: str) -> bool:
+def _belongs(state: WorkView, entry: PodEntry, kind: str, namespace: str, name: str) -> bool:
     pod = entry.pod
     if pod.namespace != namespace:
         return False
@@ -69,7 +70,7 @@ def _belongs(state: ClusterState, entry: PodEntry, kind: str, namespace: str, na
     return named or (pod.owner is not None and (pod.owner.kind, pod.owner.name) == (kind, name))
 
 
-def _group(state: ClusterState, key: str, forecast: StartForecast | NoForecast, *, now: int) -> GroupStart:
+def _group(state: WorkView, key: str, forecast: StartForecast | NoForecast, *, now: int) -> GroupStart:
     group = state.groups.get(key)
     kind, namespace, name = key.split("/", 2) if group is None else (group.origin, group.namespace, group.name)
     return GroupStart(
