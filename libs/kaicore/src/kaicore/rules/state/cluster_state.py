@@ -117,7 +117,7 @@ def _node_of(stream: str) -> str:
 class ClusterState(PodIndexes):
     """Everything that decisions, explanations and figures need, at one position of a cluster's log.
 
-    Who only reads takes a view of it (`kaicore.rules.state.views`), which names the part: log, pods, fleet, work, queues.
+    Who only reads takes a view of it (`kaicore.rules.state.views`), named by part: log, pods, fleet, work, queues.
 
     Attributes:
         versions: of the streams that decisions are conditional on: nodes, pods, shards' cycles and lists of replicas,
