@@ -92,7 +92,7 @@ class RelayMetrics:
             active.set(0)
 
     def published(self, cluster: str, *, count: int, position: int, recorded_at: int) -> None:
-        """Count a batch whose oldest event was recorded then, microseconds since the epoch."""
+        """Count a batch with an oldest event recorded then, microseconds since the epoch."""
         self._published.labels(cluster).inc(count)
         self._position.labels(cluster).set(position)
         self._latency.labels(cluster).observe(self._age_us(recorded_at) / 1e6)
@@ -156,7 +156,7 @@ _SPREAD = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayOptions:
-    """How to relay.
+    """The relay's settings.
 
     Attributes:
         batch: events per batch at most.

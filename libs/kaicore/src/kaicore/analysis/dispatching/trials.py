@@ -35,7 +35,7 @@ from kaicore.rules.state.queue_shares import ready_amounts
 
 @dataclass(slots=True)
 class QueueSums:
-    """What queues hold in all clusters together.
+    """The usage of queues in all clusters together.
 
     Attributes:
         held: by queue, those below it included; what dispatches ask for counts from when they are given.
