@@ -144,7 +144,7 @@ def main() -> None:
 
 
 def locked(lock: str) -> tuple[str | Path, ...]:
-    """What an installer is told to install what a lock file names, and nothing else."""
+    """The arguments with which an installer installs exactly the contents of a lock file."""
     return ("--require-hashes", "--only-binary", ":all:", "-r", REQUIREMENTS / lock)
 
 

@@ -189,7 +189,7 @@ ROWS = (
     ),
     Row(
         "preemption for devices",
-        "pods of lower priority make way whose claims are their own",
+        "pods of lower priority make way if their claims are their own",
         (
             f"{_UNIT}/test_preempting.py::test_device_of_a_lower_priority_is_freed_and_kept_until_its_claim_is_gone",
             f"{_UNIT}/test_preempting.py::test_nobody_is_evicted_whose_end_frees_no_device",

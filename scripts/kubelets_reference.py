@@ -72,11 +72,11 @@ def _recorded(one: dict[str, Any]) -> tuple[str, ...]:
 
 def _ranges(values: tuple[str, ...]) -> str:
     """The values of all versions in order, each with the first version that has it."""
-    told = [f"{values[0]} at first"]
+    changes = [f"{values[0]} at first"]
     for minor, before, value in zip(_VERSIONS[1:], values, values[1:], strict=False):
         if value != before:
-            told.append(f"{value} from 1.{minor} on")
-    return ", ".join(told) if len(told) > 1 else values[0]
+            changes.append(f"{value} from 1.{minor} on")
+    return ", ".join(changes) if len(changes) > 1 else values[0]
 
 
 def _rows() -> list[tuple[str, ...]]:

@@ -56,17 +56,17 @@ def demonstration() -> Iterator[str]:
 
 
 def _wait(running: "subprocess.Popen[bytes]") -> None:
-    """Return when the demonstration has told of progress, and then of nothing new for a while."""
+    """Return when the demonstration has printed progress, and then nothing new for a while."""
     assert running.stdout is not None
-    told, began = b"", time.monotonic()
+    printed, began = b"", time.monotonic()
     while time.monotonic() - began < _PATIENCE_S:
         ready, _, _ = select.select([running.stdout], [], [], _QUIET_S)
-        if not ready and b" events" in told:
+        if not ready and b" events" in printed:
             return
-        told += os.read(running.stdout.fileno(), 65536) if ready else b""
+        printed += os.read(running.stdout.fileno(), 65536) if ready else b""
         if running.poll() is not None:
             break
-    raise SystemExit(f"the demonstration did not get far: {told.decode()}")
+    raise SystemExit(f"the demonstration did not get far: {printed.decode()}")
 
 
 class Api:

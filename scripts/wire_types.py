@@ -1,7 +1,7 @@
 """Write down how the built-in Kubernetes types are encoded as protobuf, for the simulated API server to read them.
 
-The source is the Go types of the modules k8s.io/api, k8s.io/apimachinery and k8s.io/apiextensions-apiserver, whose tags
-tell every field's number and name, and whether its absence can be told from its zero. Run it again for another version
+The source is the Go types of the modules k8s.io/api, k8s.io/apimachinery and k8s.io/apiextensions-apiserver. Their tags
+have every field's number and name, and whether its absence differs from its zero. Run it again for another version
 of Kubernetes, after `go mod download` of the three:
 `.venv/bin/python scripts/wire_types.py v0.36.0`. The version's number is the same for all three.
 """
@@ -28,7 +28,7 @@ SPECIAL = {
     "k8s.io/apimachinery/pkg/util/intstr.IntOrString": "int-or-string",
     "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSON": "json",
 }
-#: Packages whose types are strings or numbers here, and are not looked into.
+#: Packages with types that are strings or numbers here, and are not looked into.
 STRINGS = ("k8s.io/apimachinery/pkg/types",)
 SCALARS = {
     "string": "string", "bool": "boolean", "int32": "integer", "int64": "integer", "int": "integer",
@@ -101,11 +101,11 @@ class Digest:
                 continue
             tag = re.search(r'json:"([^"]*)"', tags)
             json_name, *options = (tag[1] if tag else "").split(",")
-            told_apart = kind.startswith(("*", "[]", "map[")) or "omitempty" not in options
+            distinct = kind.startswith(("*", "[]", "map[")) or "omitempty" not in options
             notation = self.notation(kind.removeprefix("*"), package)
             if not json_name:
                 json_name = "" if "inline" in options else re.search(r"name=(\w+)", tags)[1]
-            fields[wire[1]] = f"{json_name} {notation}" + ("" if told_apart or not json_name else " omitted")
+            fields[wire[1]] = f"{json_name} {notation}" + ("" if distinct or not json_name else " omitted")
         return short
 
     def notation(self, kind: str, package: Package) -> str:

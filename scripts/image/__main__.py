@@ -50,9 +50,9 @@ def main() -> int:
 
 
 def _tested(layout: Path, cache: Path) -> int:
-    told = {"KAI_TEST_IMAGE": str(layout.resolve()), "KAI_TEST_IMAGE_CACHE": str(cache.resolve())}
+    settings = {"KAI_TEST_IMAGE": str(layout.resolve()), "KAI_TEST_IMAGE_CACHE": str(cache.resolve())}
     command = [sys.executable, "-m", "pytest", "--quiet", *_TESTS]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | told, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, env=os.environ | settings, check=False).returncode
 
 
 def build(root: Path, output: Path, cache: Path, archive: base.Archive) -> str:
@@ -154,7 +154,7 @@ def _config(labels: dict[str, str]) -> dict[str, object]:
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
-        "KAI_HTTP_HOST": "0.0.0.0",  # noqa: S104  # in a container, whose ports are its own
+        "KAI_HTTP_HOST": "0.0.0.0",  # noqa: S104  # a container's ports are its own
         "KAI_HTTP_PORT": "8080",
     }
     return {

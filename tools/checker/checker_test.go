@@ -291,7 +291,7 @@ func TestAPodThatIsBoundAsDecidedIsAccepted(t *testing.T) {
 	accepted(t, h.check(t, journal))
 }
 
-// givenBack makes of a bound pod one whose binding was given up, and which a fact shows on a node afterwards.
+// givenBack makes of a bound pod one with a binding that was given up, and that a fact shows on a node afterwards.
 func givenBack(h *history, node string) {
 	h.events, h.versions["pod/a"] = h.events[:3], 2
 	h.event("pod/a", "BindFailed", `{"uid":"a","node":"n","code":409}`)

@@ -18,7 +18,7 @@ type tenant struct {
 type ledger struct {
 	has     map[cell]int64
 	tenants map[string]*tenant
-	// By cell, how much too much facts alone brought: a kubelet that freed before the API told, a node that shrank.
+	// By cell, how much too much facts alone brought: a kubelet that freed before the API reported it, a node that shrank.
 	brought map[cell]int64
 }
 

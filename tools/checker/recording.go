@@ -70,7 +70,7 @@ type Call struct {
 	Stale     *Stale           `json:"stale"`
 	Versions  map[string]int64 `json:"versions"`
 	Position  int64            `json:"position"`
-	Unknown   bool             `json:"unknown"` // the client was told that nobody knows what became of it
+	Unknown   bool             `json:"unknown"` // the answer to the client was: outcome unknown
 }
 
 // Stale is why an append was refused.

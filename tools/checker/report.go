@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// mostShown is how many findings of one check are told in full; the rest are counted.
+// mostShown is the number of findings of one check shown in full; the rest are counted.
 const mostShown = 20
 
 // Report is what the checks came to.

@@ -22,7 +22,7 @@ app.kubernetes.io/part-of: kai-ledger
 app.kubernetes.io/component: {{ index . 2 }}
 {{- end }}
 
-{{/* Annotations of a pod: whose metrics are scraped, and what the values add. */}}
+{{/* Annotations of a pod: the scraping of its metrics, and what the values add. */}}
 {{- define "kai.podAnnotations" -}}
 prometheus.io/scrape: "true"
 prometheus.io/port: "8080"

@@ -67,7 +67,7 @@ def test_placements_are_told_apart_by_cause() -> None:
         "     2 as predicted, but for what the prediction left open",
         "     1 on other zones",
         "     2 with other amounts on the predicted zones",
-        "     3 on other zones, for the kubelet had released pods whose end the API reported later",
+        "     3 on other zones: the kubelet released pods before the API reported their end",
         "     4 half of an admission was read first; the whole is as predicted",
         "     5 Other",
     ]

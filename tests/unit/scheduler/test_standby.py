@@ -35,7 +35,7 @@ class Clock:
 
 def test_the_first_of_those_that_are_live_decides_and_the_next_one_as_soon_as_it_is_gone() -> None:
     clock, seen, told = Clock(), Seen(), list[bool]()
-    standby = Standby(standby_s=PATIENCE_S, monotonic=clock, live=seen, member="2", told=told.append)
+    standby = Standby(standby_s=PATIENCE_S, monotonic=clock, live=seen, member="2", notify=told.append)
     standby.begin()
     assert seen.started
     assert standby.decides_at() > clock.now, "it is not known yet who else is there"

@@ -47,7 +47,7 @@ class Instance:
             self.context,
             lease,
             duration_s=DURATION_S,
-            told=self._tell,
+            notify=self._tell,
             needed=("log",),
             refused=(StaleExpectation,),
         )

@@ -77,7 +77,7 @@ def test_an_observation_replaces_what_was_foretold() -> None:
     assert used_again(cluster) == [3000, 0]
     observe(cluster, theirs, amounts(cpu=3), "node-1")
     assert used(cluster) == [0, 3000]
-    assert cluster.state.pods[theirs.uid].foretold is None
+    assert cluster.state.pods[theirs.uid].expected is None
 
 
 def likeliest(cluster: Cluster) -> list[int]:
@@ -160,10 +160,10 @@ def test_zones_are_never_over_committed_by_what_is_foretold(seed: int) -> None:
         elif random.random() < 0.6:
             there.append(bind(cluster, f"theirs-{number}", random.randint(1, 4)))
             entry = cluster.state.pods[there[-1].uid]
-            if entry.foretold is None:
+            if entry.expected is None:
                 cluster.delete_pod(there.pop())
             elif random.random() < 0.5:
-                zone = entry.foretold.containers[0].zones[0]
+                zone = entry.expected.containers[0].zones[0]
                 observe(cluster, there[-1], zone.amount, zone.zone)
         else:
             there.append(cluster.add_pod(pod(f"ours-{number}", cpu=random.randint(1, 4))))

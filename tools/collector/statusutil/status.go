@@ -1,4 +1,4 @@
-// Package statusutil stands for the Collector's own, whose versions the Go module proxy does not serve everywhere: what
+// Package statusutil stands for the Collector's own, because the Go module proxy does not always serve its versions: what
 // its HTTP receiver says of a request that it refuses.
 package statusutil
 

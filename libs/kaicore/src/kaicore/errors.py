@@ -184,7 +184,7 @@ class ConfigurationError(KaiError):
 
 
 class Conflict(ConfigurationError):
-    """What is asked for does not go with what is there."""
+    """A request that does not fit the present objects."""
 
 
 class NotMigrated(ConfigurationError):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 def without(*names: str) -> Iterator[None]:
     """Have libraries that are imported meanwhile find none of these packages, unless something has imported it before.
 
-    A package whose entry in `sys.modules` is None counts as not installed (Python's documentation of `import`).
+    A package with the entry None in `sys.modules` counts as not installed (Python's documentation of `import`).
 
     Args:
         names: of packages, such as `rich`.

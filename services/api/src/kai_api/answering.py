@@ -1,4 +1,4 @@
-"""Routes whose handlers return an answer (`kaicore.analysis.ask.answers`), not a response.
+"""Routes with handlers that return an answer (`kaicore.analysis.ask.answers`), not a response.
 
     router = AnswerRouter()
 
@@ -48,7 +48,7 @@ HIDDEN = "(in another namespace)"
 
 _path = re.compile(r"[\w.\-*]+(?:/[\w.\-*]+)+")
 
-#: Fields whose values are ids of our own, not names.
+#: Fields with ids of our own as values, not names.
 _IDS = frozenset({"cycle", "correlation", "shard", "source", "traceparent", "uid", "id", "cause"})
 #: Streams that are not of a namespace: what one pod is about is checked before.
 _KEPT = frozenset({"stream", "cluster", "kind", "type", "position", "hash"})
@@ -103,7 +103,7 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 class Problem(Answer, frozen=True, kw_only=True):
-    """What is wrong, in a sentence."""
+    """The problem, in a sentence."""
 
     error: str
 

@@ -67,7 +67,7 @@ class LoginToken(Answer, frozen=True, kw_only=True):
 
 
 class WhoAmI(Answer, frozen=True, kw_only=True):
-    """Who the API takes the caller for, and what he may see."""
+    """The caller that the API recognizes, with his rights."""
 
     name: str
     scopes: list[str]

@@ -40,7 +40,7 @@ PositionQuery = Annotated[int, Query(ge=0, le=LARGEST_POSITION)]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which events a caller wants, and may see."""
+    """A caller's selection of events, within his rights."""
 
     view: View
     streams: frozenset[str]
@@ -61,7 +61,7 @@ class _Wanted:
 
     @property
     def filter(self) -> Filter | None:
-        """What the log itself can leave out."""
+        """The part of the selection that the log itself can apply."""
         if not (self.streams or self.subject or self.types):
             return None
         return Filter(
@@ -150,7 +150,7 @@ def make_events_router(log: EventLog, live: LiveLog) -> APIRouter:  # long: two 
 
 
 class _Streams:
-    """How many streams there are."""
+    """The number of streams."""
 
     def __init__(self) -> None:
         self._of: dict[str, int] = {}
@@ -218,7 +218,7 @@ async def _sent(
                 # An id without data moves the client's Last-Event-ID past what it did not want, and is no event.
                 yield b"id: %d\n: so far\n\n" % reached if reached else b": so far\n\n"
     except KaiError as error:
-        # The client asks again by itself, and is told by status what is wrong if it still is.
+        # The client asks again by itself, and gets the problem as a status if it still exists.
         yield b": %s\n\n" % " ".join(str(error).split()).encode()
 
 

@@ -74,7 +74,7 @@ class LiveLog:
 
     @property
     def followers(self) -> int:
-        """How many follow a log."""
+        """The number of followers of a log."""
         return sum(tail.followers for tail in self._tails.values())
 
 

@@ -31,7 +31,7 @@ NONE: Mapping[str, str | None] = {}
 
 
 class Question(StrEnum):
-    """What can be asked."""
+    """A question that can be asked."""
 
     REPLAY = "replay"
     AUDIT = "audit"
@@ -41,7 +41,7 @@ class Question(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why there is no answer, and the HTTP status that says so."""
+    """A refusal, with its reason and HTTP status."""
 
     error: str
     status: int = 500

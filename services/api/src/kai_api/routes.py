@@ -325,14 +325,14 @@ _MOST_ROWS = 100_000
 #: Most seconds that a client may wait for news.
 _MOST_WAIT_S = 60.0
 
-#: Lists whose rows are in a namespace.
+#: Lists with rows in a namespace.
 _NAMESPACED = frozenset({"pods", "groups"})
 
 _CURSOR = re.compile(r"([0-9]{1,18})-([0-9]{1,9})", re.ASCII)
 
 
 class Position(Answer, frozen=True, kw_only=True):
-    """Where a log ends."""
+    """The end of a log."""
 
     position: int
 

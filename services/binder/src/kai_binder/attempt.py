@@ -106,7 +106,7 @@ class Policy:
 
 
 class Ask(StrEnum):
-    """What to ask for."""
+    """The next request."""
 
     ACT = "act"
     LOOK = "look"
@@ -123,7 +123,7 @@ class Attempt:
         ask: what to ask for next.
         outcome: what became of the decision.
         attempts: requests to carry it out so far.
-        already: the outcome is that of an earlier request, whose answer was lost or went to another binder.
+        already: the outcome is that of an earlier request; its answer was lost or went to another binder.
     """
 
     def __init__(self, task: Task[Decision], *, patience_s: float) -> None:

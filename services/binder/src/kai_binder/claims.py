@@ -41,7 +41,7 @@ class ExtendedAllocation(ClaimAllocation):
         super().__init__(claims, binding, extended.name)
         self._client = client
         self._extended = extended
-        self._told = False
+        self._selected_before = False
 
     async def look(self) -> Next:
         """See how far it is, and write what is to be written next; see `ClaimAllocation.look`."""
@@ -52,9 +52,9 @@ class ExtendedAllocation(ClaimAllocation):
                 raise
             await self._make()
             return Next.SELECT
-        if following in (Next.DONE, Next.WAIT) and not self._told:
+        if following in (Next.DONE, Next.WAIT) and not self._selected_before:
             await self._tell()
-            self._told = True
+            self._selected_before = True
         return following
 
     async def release(self) -> None:
@@ -133,7 +133,7 @@ def what_next(claim: PersistentVolumeClaim, *, node: str, selected: bool) -> Nex
     Args:
         claim: as it is now.
         node: for which node.
-        selected: whether we have told it so before.
+        selected: whether we have selected it before.
     """
     if claim.bound:
         return Next.DONE

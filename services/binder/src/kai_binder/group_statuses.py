@@ -46,7 +46,7 @@ Document = dict[str, Any]
 #: Reasons that KAI has a word of its own for; they are called the same here.
 _KAI_REASONS = (QueueDoesNotExist, OverLimit, NonPreemptibleOverQuota, PreemptionDelayNotElapsed)
 
-#: So many reasons of one kind are told; the first ones are of most nodes.
+#: The most reasons of one kind in a status; the first ones are of most nodes.
 _MOST_MESSAGES = 3
 
 #: Where KAI tells what a group asked for, by reason.
@@ -104,7 +104,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class GroupStatus(msgspec.Struct, frozen=True):
-    """What the status of a PodGroup should say; `status` is a part of the object, to be merged into it."""
+    """The desired status of a PodGroup; `status` is a part of the object, to be merged into it."""
 
     key: str
     kind: str
@@ -248,9 +248,9 @@ class GroupStatuses:
             scheduling = initially_scheduled() if standing.once else scheduling
             if standing.disruption:
                 disruption = Disruption(standing.disruption, _time(standing.disrupted_at))
-        told_as = () if problem else explanations(reasons)
+        explained = () if problem else explanations(reasons)
         status = status_document(
-            group, counted, scheduling, since=_time(standing.since), explanations=told_as, disruption=disruption
+            group, counted, scheduling, since=_time(standing.since), explanations=explained, disruption=disruption
         )
         digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
         return GroupStatus(key, group.origin, group.namespace, group.name, group.uid, status, digest)

@@ -146,7 +146,7 @@ class NotPermitted(ClusterUnavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSideOptions:
-    """How a binder works for the hub.
+    """The settings of a binder's work for the hub.
 
     Attributes:
         lease_s: how long the lease lasts; it is renewed three times as often.

@@ -159,7 +159,7 @@ class Task(msgspec.Struct, Generic[D_co], frozen=True):
 
     @property
     def key(self) -> str:
-        """What it is about and does there; a later task with the same key takes its place."""
+        """The task's key: its subject and its kind; a later task with the same key takes its place."""
         return f"{'bind' if isinstance(self.decision, payloads.PodPlaced) else 'end'} {self.stream}"
 
 
@@ -171,17 +171,17 @@ Provisioning = Task[payloads.ProvisioningRequested | payloads.ProvisioningWithdr
 
 
 def is_binding(work: object) -> TypeGuard[PodBinding]:
-    """Whether a pod is to be bound."""
+    """True if a pod is to be bound."""
     return isinstance(work, Task) and isinstance(work.decision, payloads.PodPlaced)
 
 
 def is_eviction(work: object) -> TypeGuard[PodEviction]:
-    """Whether a pod is to be evicted."""
+    """True if a pod is to be evicted."""
     return isinstance(work, Task) and isinstance(work.decision, payloads.EvictionDecided | payloads.HealRequested)
 
 
 def is_provisioning(work: object) -> TypeGuard[Provisioning]:
-    """Whether a ProvisioningRequest is to be made or deleted."""
+    """True if a ProvisioningRequest is to be made or deleted."""
     return isinstance(work, Task) and work.stream.startswith("provisioning/")
 
 
@@ -195,7 +195,7 @@ class NominatedNode(msgspec.Struct, frozen=True):
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What an exporter saw of a pod, to be written on it; `placement` is the annotation's text."""
+    """An exporter's observation, to be written on the pod; `placement` is the annotation's text."""
 
     uid: str
     namespace: str
@@ -238,7 +238,7 @@ _decoder = msgspec.msgpack.Decoder(_Record)
 
 
 class BinderProjection:
-    """What is left to do."""
+    """The tasks that are left."""
 
     def __init__(self, *, empty_groups: bool = False) -> None:
         """Args: empty_groups: whether PodGroups without any pods are ours too."""
@@ -342,11 +342,11 @@ class BinderProjection:
             del self.tasks[key]
 
     def is_open(self, task: Task[Decision]) -> bool:
-        """Whether a task has no outcome yet, its pod is there, and there is no later one."""
+        """True if a task has no outcome yet, its pod is there, and no later task replaces it."""
         return task is self.tasks.get(task.key)
 
     def is_last(self, written: Observation | NominatedNode) -> bool:
-        """Whether an observation or nomination is the last one of a pod that is there, and may not be on it yet."""
+        """True if an observation or nomination is its pod's last one, and may not be written on the pod yet."""
         if isinstance(written, NominatedNode):
             return self.nominations.get(written.uid) is written
         return self.observations.get(written.uid) is written

@@ -27,7 +27,7 @@ from kai_binder.projection import PodBinding
 
 
 class Next(StrEnum):
-    """What to do about a claim."""
+    """The next step for a claim."""
 
     SELECT = "select"
     WAIT = "wait"
@@ -245,7 +245,7 @@ def _config(
     classes: Mapping[str, Mapping[str, Any]],
     requests: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[Document]:
-    """Yield what drivers are to be told: of the classes, then of the claim."""
+    """Yield the configuration for drivers: of the classes, then of the claim."""
     served = list(dict.fromkeys(device.request for device in allocation.devices))
     by_class: dict[str, list[str]] = {}
     for name in served:

@@ -10,7 +10,7 @@ TopologyStatusesMode = Literal["auto", "on", "off"]
 
 
 class BinderOptions(BaseModel):
-    """How a binder works."""
+    """A binder's settings."""
 
     concurrency: int = Field(64, ge=1, le=1024, description="nodes to which pods are bound at the same time")
     give_up_s: float = Field(60.0, gt=0, description="how long a binding is tried before the pod is given back")

@@ -242,7 +242,7 @@ class SideWrites:
         self._pause_s = 1 / rate
         self._busy = busy
         self._observer = observer
-        #: Writes by kind and uid; the kind whose turn it is comes first, and of each kind the oldest.
+        #: Writes by kind and uid; the kind in turn comes first, and of each kind the oldest.
         self._waiting: dict[str, dict[str, SideWrite]] = {}
         self._filled = asyncio.Event()
         #: Where writes with several places were last taken, by family.
@@ -283,7 +283,7 @@ class SideWrites:
             self._filled.clear()
 
     def _next(self) -> SideWrite:
-        """Take the oldest write of the kind whose turn it is, which then goes behind the other kinds."""
+        """Take the oldest write of the kind in turn, which then goes behind the other kinds."""
         kind = next(iter(self._waiting))
         of_kind = self._waiting.pop(kind)
         write = of_kind.pop(next(iter(of_kind)))

@@ -105,7 +105,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class TopologyStatus(msgspec.Struct, frozen=True):
-    """What the status of an object should say; `status` is a part of the object, to be merged into it."""
+    """The desired status of an object; `status` is a part of the object, to be merged into it."""
 
     kind: str
     name: str

@@ -29,7 +29,7 @@ _MOST_REMEMBERED = 20_000
 
 
 class PodCondition(msgspec.Struct, frozen=True):
-    """What the condition PodScheduled of a pod that waits is to say.
+    """The desired condition PodScheduled of a waiting pod.
 
     Attributes:
         reason: `Unschedulable`, `SchedulingGated`, or the code of a reason of ours.
@@ -65,7 +65,7 @@ _Pending = TypeVar("_Pending", ClassPending, GroupPending)
 
 
 class _ByShard(msgspec.Struct):
-    """What was recorded last of a class or group by each shard; `position` is of the newest."""
+    """The last record of a class or group by each shard; `position` is of the newest."""
 
     position: int = 0
     classes: dict[str, ClassPending] = {}
@@ -94,7 +94,7 @@ class WaitingPods:
         self._due: set[str] = set()
 
     def fold(self, payload: Payload, *, position: int, recorded_at: int) -> set[str]:
-        """Take in an event, recorded at microseconds since the epoch; return the groups whose reasons it may change."""
+        """Take in an event, recorded at microseconds since the epoch; return the groups with perhaps other reasons."""
         match payload:
             case payloads.CycleCompleted():
                 return self._take_reasons(payload, position)
@@ -113,7 +113,7 @@ class WaitingPods:
                 return set()
 
     def again(self, is_due: Callable[[str], bool]) -> None:
-        """Have those pods yielded again of which this is told, by uid."""
+        """Have the pods of these uids yielded again."""
         self._due.update(filter(is_due, self._pods))
 
     def news(self) -> Iterator[WaitingPod]:
@@ -147,12 +147,12 @@ class WaitingPods:
         )
 
     def is_new(self, condition: PodCondition) -> bool:
-        """Whether a condition says something else than what was written last."""
+        """True if a condition differs from the one written last."""
         standing = self._pods.get(condition.uid)
         return standing is not None and standing.condition != condition.digest
 
     def is_new_event(self, condition: PodCondition) -> bool:
-        """Whether an event is to tell of it: the codes of the reasons are others than in the last one."""
+        """True if an event is due: the codes of the reasons differ from those of the last one."""
         standing = self._pods.get(condition.uid)
         return standing is not None and standing.event != condition.event_digest
 
@@ -214,7 +214,7 @@ class WaitingPods:
         return groups
 
     def _keep(self, shard: str, reporters: set[str]) -> set[str]:
-        """Forget what was recorded for a shard under other names; return the groups whose reasons that may change."""
+        """Forget what was recorded for a shard under other names; return the groups with perhaps other reasons."""
         groups: set[str] = set()
 
         def kept(by_shard: dict[str, _Pending]) -> dict[str, _Pending]:

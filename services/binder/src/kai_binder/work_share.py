@@ -27,7 +27,7 @@ Work = Task[Decision] | NominatedNode | Observation
 
 
 class WorkShare:
-    """What of a cluster's work is this binder's; all of it where it is the only one."""
+    """A binder's part of a cluster's work; all of it where it is the only one."""
 
     def __init__(self, members: Members | None = None) -> None:
         """Args: members: the binders of the cluster, of which this is one; None for the only one."""

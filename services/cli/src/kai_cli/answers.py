@@ -201,11 +201,11 @@ async def open_answers(source: AnswerSource, *at: str, since: str = "") -> Async
 
     Args:
         source: where to ask.
-        at: moments as of which is asked; a cluster whose log does not have them is left out.
+        at: moments of the question; a cluster without them in its log is left out.
         since: where a range begins, which may be before a log does.
 
     Raises:
-        ConfigurationError: there is no log to ask, no such cluster, or none whose log has the moments.
+        ConfigurationError: there is no log to ask, no such cluster, or none with the moments in its log.
         ApiUnreachable: the API that was named does not answer.
     """
     async with _open(source) as (answers, there_are):

@@ -22,7 +22,7 @@ class ApiUnreachable(KaiError):
 
 
 class _Problem(msgspec.Struct):
-    """What an API says is wrong."""
+    """The problem that an API reports."""
 
     error: str
 

@@ -74,7 +74,7 @@ def clusters_at(source: LogSource, there_are: Sequence[str], *moments: str) -> l
 
 
 async def look_in(clusters: Sequence[str], look: Callable[[str], Awaitable[_LookT]]) -> list[tuple[str, _LookT]]:
-    """Look something up in the log of each cluster; one whose log has no such moment is left out, and named.
+    """Look something up in the log of each cluster; one without such a moment in its log is left out, and named.
 
     Raises:
         ConfigurationError: no cluster's log has it.

@@ -49,8 +49,8 @@ def parse_fabric(text: str) -> Fabric:
 def tiers(fabric: Fabric, node_names: Iterable[str]) -> list[dict[str, str]]:
     """Return, from the nodes up, the domain of each node in each tier.
 
-    Nodes are in one domain of the lowest tier if they share a leaf switch, directly or over others: a node whose
-    adapters are on different rails has several leaves, and the nodes of a unit have the same. Domains are in one of the
+    Nodes are in one domain of the lowest tier if they share a leaf switch, directly or over others: a node with
+    adapters on different rails has several leaves, and the nodes of a unit have the same. Domains are in one of the
     next tier if their switches share one above. A domain is named by the first of its switches' names.
 
     Args:

@@ -28,7 +28,7 @@ SOURCES = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAssumptions(Assumptions):
-    """What a trace of jobs does not say.
+    """The assumptions about facts that a trace of jobs does not have.
 
     Attributes:
         nodes: nodes of the fleet.

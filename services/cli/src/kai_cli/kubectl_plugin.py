@@ -39,7 +39,7 @@ _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 
 @dataclass(slots=True)
 class Meant:
-    """What a command line of `kubectl kai` means.
+    """The meaning of a `kubectl kai` command line.
 
     Attributes:
         arguments: for `kai`.

@@ -183,7 +183,7 @@ class Life:
             await asyncio.sleep(_LOOK_S)
 
     async def has_begun(self) -> bool:
-        """Whether the cluster was brought work before, in an earlier run too.
+        """True if the cluster got work before, in an earlier run too.
 
         Raises:
             ClusterUnavailable: the API server does not answer.

@@ -33,7 +33,7 @@ _ALREADY_EXISTS = 409
 
 @dataclass(slots=True)
 class Loaded:
-    """What became of the objects, by kind."""
+    """The results of the objects, by kind."""
 
     created: Counter[str] = field(default_factory=Counter)
     present: Counter[str] = field(default_factory=Counter)
@@ -41,7 +41,7 @@ class Loaded:
 
     @property
     def tried(self) -> int:
-        """How many objects these are."""
+        """The number of objects."""
         return self.created.total() + self.present.total() + len(self.refused)
 
 

@@ -329,7 +329,7 @@ _USUAL = {"topology": "show", "what-if": "history"}
 
 
 def _has_subcommand(arguments: list[str]) -> bool:
-    """Whether it is said which of a command's subcommands is wanted, or help is."""
+    """True if the line names a subcommand, or asks for help."""
     return bool(arguments) and (not arguments[0].startswith("-") or arguments[0] in ("--help", "-h"))
 
 

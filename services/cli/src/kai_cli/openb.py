@@ -28,7 +28,7 @@ _MI = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """What the trace does not say.
+    """The assumptions about facts that the trace does not have.
 
     Attributes:
         zones: NUMA zones of a node with 4 GPUs or more; GPUs, CPUs and memory are split evenly. Smaller nodes have one.

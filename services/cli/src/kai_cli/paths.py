@@ -16,7 +16,7 @@ from kai_cli.directory_lock import LOOK_S, PATIENCE_S, try_lock
 
 
 class RunningStack(msgspec.Struct):
-    """How to reach a running `kai up`; written as soon as it has the directory, removed when it ends.
+    """The file with the addresses of a running `kai up`; written as soon as it has the directory, removed at its end.
 
     Attributes:
         pid: its process.
@@ -157,7 +157,7 @@ class DataDirectory:
 
     @property
     def api(self) -> Path:
-        """Who may ask the API."""
+        """The file with the callers that may ask the API."""
         return self.root / "api"
 
     @property
@@ -195,7 +195,7 @@ class DataDirectory:
         return None
 
     def noted(self) -> RunningStack | None:
-        """Return what a stack has told of itself, whether it runs or was killed; None when none has."""
+        """Return a stack's record of itself, whether it runs or was killed; None without one."""
         try:
             return msgspec.json.decode(self.running_file.read_bytes(), type=RunningStack)
         except (OSError, msgspec.DecodeError):

@@ -45,7 +45,7 @@ def print_answers(answers: Sequence[object], output: Output) -> None:
 
 
 def in_colour() -> bool:
-    """Whether the terminal gets colours: not with `--no-color`, `$NO_COLOR`, or where it is none."""
+    """True if the terminal gets colours: not with `--no-color`, `$NO_COLOR`, or where it is none."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

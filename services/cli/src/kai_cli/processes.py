@@ -25,16 +25,16 @@ _LOOK_S = 0.05
 _STOP_S = 12.0
 #: Pauses before an embedded server is started again: everything waits for it.
 _SERVER_PAUSES = Pauses(first=0.5, most=2.0)
-#: Exit code of a process whose settings cannot work.
+#: Exit code of a process with settings that cannot work.
 _MISCONFIGURED = 2
 #: Such ends in a row after which a process is given up: one that never was ready (16 s of pauses), and one that was
-#: (3 minutes), whose settings did work.
+#: (3 minutes), with settings that did work.
 _MOST_AT_START, _MOST_AFTER_SUCCESS = 6, 12
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """How a running process is looked at.
+    """A view of a running process.
 
     Attributes:
         check_s: seconds between two looks.

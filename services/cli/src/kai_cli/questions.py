@@ -53,7 +53,7 @@ KindArgument = Annotated[Kind, Parameter(converter=_kind)]
 
 #: Kinds that are not of one cluster.
 _OF_HUB = frozenset({"clusters", "dispatches"})
-#: Kinds whose rows are in a namespace.
+#: Kinds with rows in a namespace.
 _NAMESPACED = frozenset({"pods", "groups"})
 
 #: Cycles that are listed where no limit is given.
@@ -155,7 +155,7 @@ def get(
         queue: only pods and groups of this queue, or of one below it.
         node: only pods on this node, or zones of it.
         pending: only what waits, or has pods that wait.
-        rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
+        rejected: only pods that a kubelet rejected, or nodes with a kubelet that has rejected some.
         limit: how many rows at most; of cycles the last ones, 20 where nothing is said.
         at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         watch: go on, and print what is new or has changed, until Ctrl-C.

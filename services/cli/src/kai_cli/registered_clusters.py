@@ -83,7 +83,7 @@ class RegisteredClusters:
         wanted = {name: entry.registered for name, entry in state.present()}
         for name, registered in wanted.items():
             task = self._tasks.get(name)
-            # One whose agent dials out is none of the stack's clusters, and runs all the same once its task has ended.
+            # A cluster with an agent that dials out is not the stack's, and runs all the same once its task has ended.
             if (task is None or _failed(task)) and name not in self._stack.clusters:
                 self._tasks[name] = asyncio.create_task(self._start(registered))
         for name, entry in state.clusters.items():

@@ -43,7 +43,7 @@ class ExpectedGroup:
 
     @property
     def as_expected(self) -> bool:
-        """Whether all of it ran; of one that cannot, nothing."""
+        """True if all of it ran; nothing of a sample that cannot run."""
         return self.ran == 0 if self.wanted == 0 else self.ran >= self.wanted
 
 
@@ -81,7 +81,7 @@ def groups_of(
 
 @dataclass(frozen=True, slots=True)
 class GangDomains:
-    """Where the pods of a group with a topology constraint were placed.
+    """The places of the pods of a group with a topology constraint.
 
     Attributes:
         name: of the group, as in `default/train`.
@@ -97,7 +97,7 @@ class GangDomains:
 
     @property
     def as_required(self) -> bool:
-        """Whether they share a domain of the level that is required."""
+        """True if they share a domain of the required level."""
         return self.domains.get(self.required, 0) <= 1
 
 
@@ -152,7 +152,7 @@ _CAUSES: dict[str, str] = {
     MissCause.ZONES: "on other zones",
     MissCause.AMOUNTS: "with other amounts on the predicted zones",
     MissCause.INIT_KEPT: "with other CPUs kept by an init container",
-    MissCause.RELEASED_EARLIER: "on other zones, for the kubelet had released pods whose end the API reported later",
+    MissCause.RELEASED_EARLIER: "on other zones: the kubelet released pods before the API reported their end",
     MissCause.HALF_READ: "half of an admission was read first; the whole is as predicted",
     MissCause.OLDEST_FIRST: "on other zones, for the kubelet admitted pods that came together oldest first",
     MissCause.NOT_OBSERVED_YET: "on other zones, for pods before it were not observed yet",
@@ -161,7 +161,7 @@ _CAUSES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """What happened in one cluster.
+    """A report of one cluster.
 
     Attributes:
         seconds: until nothing happened any more.
@@ -255,7 +255,7 @@ class ClusterReport:
 
 
 def _misses(state: LogView) -> dict[str, int]:
-    """What tells a kubelet's rejection is not counted here but as that; what nothing has explained yet, as recorded."""
+    """The differences by cause; a kubelet's rejection counts elsewhere, and unexplained ones count as recorded."""
     total = Counter(miss.cause for miss in state.misses.open.values())
     for by_policy_and_cause in state.counters.misses.values():
         for key, count in by_policy_and_cause.items():
@@ -279,7 +279,7 @@ class DemoReport:
 
     @property
     def good(self) -> bool:
-        """Whether the demonstration shows what it is to show."""
+        """True if the demonstration shows everything that it should."""
         return not self.complaints
 
     @property
@@ -395,7 +395,7 @@ def _short(name: str) -> str:
 
 
 def _agreement(cluster: ClusterReport) -> list[str]:
-    """How observed placements compare with the predictions, a line for each cause of a difference."""
+    """The comparison of observed placements with predictions, a line for each cause of a difference."""
     observed = sum(cluster.agreement.values())
     if not observed:
         return []

@@ -69,7 +69,7 @@ async def _leave_states(log: PostgresLog, month: Month) -> None:
     from kaicore.ledger.log.snapshots import folded_hub, restored_hub, take_hub, take_state  # noqa: PLC0415
 
     for cluster in await log.clusters():
-        # A cluster without events in the month, or whose first ones are gone already, is left as it is.
+        # A cluster without events in the month, or without its first ones, is left as it is.
         with suppress(UnknownMoment, EventsRetired):
             end = min((month + 1).start - 1, (await log.head(cluster)).recorded_at)
             last = await position_of(log, cluster, Moment(time=end))

@@ -17,7 +17,7 @@ _API_URL = "KAI_API_URL"
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """Which log is meant: the flags of all commands that read the log itself.
+    """The choice of a log: the flags of all commands that read the log itself.
 
     Attributes:
         data_dir: of the `kai up` that is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
@@ -61,7 +61,7 @@ class LogSource:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSource(LogSource):
-    """Where to ask: the flags of commands that an API can answer, too.
+    """The choice of a source: the flags of commands that an API can answer, too.
 
     Attributes:
         api_url: ask this API instead; also $KAI_API_URL, unless a --data-dir, --database-url or --file is named.
@@ -73,7 +73,7 @@ class AnswerSource(LogSource):
     token: str | None = None
 
     def __post_init__(self) -> None:
-        # No super(): a dataclass with slots is another class than the one whose body this is.
+        # No super(): a dataclass with slots is another class than the one with this body.
         LogSource.__post_init__(self)
         for flag, given in (("--file", self.file), ("--retired", self.retired)):
             if given is not None and self.api_url is not None:
@@ -81,7 +81,7 @@ class AnswerSource(LogSource):
 
     @property
     def api_named(self) -> bool:
-        """Whether it is this API that is to be asked, and nothing else."""
+        """True if only this API is to be asked."""
         return self.api_url is not None or (
             self.file is None
             and self.retired is None

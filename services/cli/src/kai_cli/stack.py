@@ -39,7 +39,7 @@ class ClusterSpec:
         profile: of the simulated fleet, a name or a file; None for no fleet.
         scheduler_config: YAML file with the shard's settings, None for the defaults.
         exporter: whether placements are observed.
-        shadow: names of other schedulers (`NAME,NAME`, `*` for all), whose pods are decided on and nothing else;
+        shadow: names of other schedulers (`NAME,NAME`, `*` for all): decide on their pods and nothing else;
             empty to schedule.
         schedulers: how many share its groups, as replicas of one shard.
     """
@@ -204,7 +204,7 @@ class Stack:
         self._note_running()
 
     async def add_scheduler(self, name: str) -> None:
-        """Start what the hub's side of a cluster needs, whose other processes an agent runs elsewhere."""
+        """Start the hub's side of a cluster with its other processes run elsewhere, by an agent."""
         environment = {"KAI_CLUSTER": name, **self._bus_and_log("scheduler")}
         await self._run(*self._instances(f"{name}-scheduler", "kai_scheduler.main", environment), cluster=name)
 

@@ -34,7 +34,7 @@ _SHARE = re.compile(
 
 
 class ServiceStatus(Answer, frozen=True, kw_only=True):
-    """How a service is.
+    """A service's status.
 
     Attributes:
         status: ready, not ready, or no answer.
@@ -52,7 +52,7 @@ class ServiceStatus(Answer, frozen=True, kw_only=True):
 
 
 class StackStatus(Answer, frozen=True, kw_only=True):
-    """What runs.
+    """The running processes.
 
     Attributes:
         data_dir: where its data is; empty for an API elsewhere.

@@ -22,13 +22,13 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "Dispatch": ("dispatch", "dispatches"),
 }
 _KINDS = {word: kind for kind, words in _WORDS.items() for word in words}
-#: Kinds whose objects are in no namespace.
+#: Kinds with objects outside namespaces.
 _CLUSTER_WIDE = frozenset({"Queue", "ClusterQueue", "Cohort", "Node", "Dispatch"})
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is asked about; `namespace` is empty for what has none."""
+    """The subject of a question; `namespace` is empty for objects without one."""
 
     kind: str
     namespace: str

@@ -20,7 +20,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 @dataclass(slots=True)
 class Topologies:
-    """What manifests say: topologies, nodes, and the pods on them; `warnings` says what was left out of that."""
+    """The contents of manifests: topologies, nodes, and the pods on them; `warnings` names what was left out."""
 
     book: TopologyBook = field(default_factory=TopologyBook)
     nodes: dict[str, Node] = field(default_factory=dict)

@@ -32,7 +32,7 @@ _PRESETS: dict[str, tuple[LabelLevel, ...]] = {
         LabelLevel("oci.oraclecloud.com/host.network_block_id", "network-block"),
         LabelLevel("oci.oraclecloud.com/host.rack_id", "rack"),
     ),
-    # NVIDIA's device plugin: nodes whose GPUs share an NVLink domain, `<cluster UUID>.<clique>`.
+    # NVIDIA's device plugin: nodes with GPUs that share an NVLink domain, `<cluster UUID>.<clique>`.
     "nvlink": (LabelLevel("nvidia.com/gpu.clique", "clique"),),
     # NVIDIA's DRA driver: nodes that a ComputeDomain has taken, by its UID.
     "compute-domain": (LabelLevel("resource.nvidia.com/computeDomain", "compute-domain"),),

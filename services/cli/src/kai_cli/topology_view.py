@@ -25,7 +25,7 @@ _NODE_LEVELS = frozenset({"node", "kubernetes.io/hostname", "NodeTopologyLayer"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
-    """Which part of topologies is to be seen.
+    """The part of topologies to show.
 
     Attributes:
         level: down to this one; empty for as far as there are at most `limit` domains.
@@ -41,7 +41,7 @@ class Narrowing:
 
     @property
     def asks_for_nodes(self) -> bool:
-        """Whether the single nodes are to be seen."""
+        """True if single nodes are to be shown."""
         return self.nodes or self.level in _NODE_LEVELS
 
 

@@ -112,7 +112,7 @@ def _print(answer: SubmitAnswer, *, named: bool, at: str) -> None:
     if answer.calibration is not None:
         print(f"\n{answer.calibration.text}")
     elif any(group.start is not None for group in answer.groups):
-        print("\nhow often such forecasts came true: `kai what-if calibration`")
+        print("\naccuracy of past forecasts: `kai what-if calibration`")
 
 
 def _others_text(others: Sequence[SubmittedPod]) -> str:

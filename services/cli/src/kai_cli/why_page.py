@@ -128,7 +128,7 @@ def _short(why: Why) -> list[str]:
 
 
 def _kubelets(nodes: Iterable[NodeShortfall]) -> dict[str, str]:
-    """Return by kubelet the nodes whose zones are predicted by it."""
+    """Return the nodes by the kubelet that predicts their zones."""
     names: dict[str, list[str]] = {}
     for one in nodes:
         if one.zones and one.kubelet:

@@ -35,7 +35,7 @@ _STATIC_MEMORY = "Static"
 
 @dataclass(slots=True)
 class Allocations:
-    """What the state files of one kubelet say.
+    """The contents of one kubelet's state files.
 
     Attributes:
         pods: by uid; pods that have ended may be among them.

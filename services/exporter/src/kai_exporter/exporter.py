@@ -47,7 +47,7 @@ MAX_PODS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollPace:
-    """How often things happen, seconds.
+    """The exporter's intervals, seconds.
 
     Attributes:
         poll_s: between two questions to a kubelet.

@@ -33,7 +33,7 @@ from kai_exporter.wire import ContainerMemory, ContainerResources, PodResources
 
 @dataclass(slots=True)
 class Allocation:
-    """What one container has.
+    """One container's resources.
 
     Attributes:
         cpus: ids of its exclusive CPUs.
@@ -93,7 +93,7 @@ class SpanHolding(msgspec.Struct, frozen=True):
 
 
 class ContainerHoldings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one container holds, zones and spans in order of NUMA node ids."""
+    """One container's holdings, zones and spans in order of NUMA node ids."""
 
     name: str
     zones: tuple[ZoneHolding, ...] = ()
@@ -101,7 +101,7 @@ class ContainerHoldings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PodHoldings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the long-running containers of a pod hold, in podresources' order of containers.
+    """The holdings of a pod's long-running containers, in podresources' order of containers.
 
     Attributes:
         uid: the pod's, where the kubelet's state files tell it.
@@ -118,7 +118,7 @@ class PodHoldings(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of the pod is bound to a zone."""
+        """True if nothing of the pod is bound to a zone."""
         every = (*self.containers, *(self.init_containers or ()))
         return not any(container.zones or container.spans for container in every)
 

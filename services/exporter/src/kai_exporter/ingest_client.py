@@ -45,7 +45,7 @@ class IngestUnavailable(KaiError):
 
 
 class Tokens(Protocol):
-    """Where the bearer token comes from."""
+    """The source of the bearer token."""
 
     def current(self) -> str:
         """Return the token to use now.

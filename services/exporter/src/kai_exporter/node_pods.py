@@ -58,7 +58,7 @@ class _Listed:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What to tell ingest of a node.
+    """The reports about a node for ingest.
 
     Attributes:
         observed_at: when the kubelet was asked, microseconds since the epoch.
@@ -121,22 +121,22 @@ class NodePods:
 
     @property
     def known(self) -> int:
-        """How many pods the kubelet lists."""
+        """The number of pods that the kubelet lists."""
         return len(self._pods) + len(self._withheld)
 
     @property
     def unaccepted(self) -> int:
-        """How many pods ingest has still to accept."""
+        """The number of pods that ingest has still to accept."""
         return sum(not pod.accepted for pod in self._pods.values())
 
     @property
     def withheld(self) -> int:
-        """How many pods cannot be reported: a CPU's zone is unknown, or two pods have one name."""
+        """The number of pods that cannot be reported: a CPU's zone is unknown, or two pods have one name."""
         return len(self._withheld)
 
     @property
     def restless(self) -> bool:
-        """Whether the kubelet must be asked again soon: something is still to be told, or to be made sure of."""
+        """True if the kubelet must be asked again soon: a report or a check is still due."""
         return not self._quiet or self._unsettled or bool(self._withheld)
 
     def take(
@@ -269,7 +269,7 @@ class NodePods:
         )
 
     def not_taken(self, *, now: float) -> None:
-        """Ingest took nothing of a report; everything is told again, less and less often. `now` as in `take`."""
+        """Ingest took nothing of a report; everything is sent again, less and less often. `now` as in `take`."""
         self._not_taken += 1
         self._not_before = now + backoff(self._not_taken, first=self.poll_s, most=self.drift_s)
         self.report_everything()

@@ -29,7 +29,7 @@ from kai_exporter.wire import AllocatableResources, ContainerDevices, PodResourc
 
 
 class KubeletConfig(msgspec.Struct, frozen=True, rename="camel"):
-    """What of a KubeletConfiguration matters here; what it leaves out is as the kubelet has it by default."""
+    """The relevant part of a KubeletConfiguration; absent fields have the kubelet's defaults."""
 
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"
@@ -65,7 +65,7 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What sysfs tells of a node.
+    """A node's hardware, as sysfs shows it.
 
     Attributes:
         numa_node_of_cpu: by CPU id.

@@ -12,7 +12,7 @@ VERSION = 1
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What one node's exporter saw; see `docs/explanation/exporter.md`."""
+    """One exporter's observations of its node; see `docs/explanation/exporter.md`."""
 
     version: int
     node: str
@@ -38,7 +38,7 @@ class Unaccepted(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What ingest did with a report; pods in neither list are recorded.
+    """The result of a report at ingest; pods in neither list are recorded.
 
     Attributes:
         status: `taken`; `superseded` by a newer report of the node; or `refused`, then nothing of it was taken either.
@@ -57,7 +57,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """What ingest did with several reports, in their order."""
+    """The results of several reports at ingest, in their order."""
 
     answers: tuple[Answer, ...]
 

@@ -62,7 +62,7 @@ class ExporterSettings(AgentSettings, frozen=True, kw_only=True):
 
     @property
     def config_file(self) -> Path | None:
-        """Where the kubelet's configuration is; None where nothing says so."""
+        """The path of the kubelet's configuration; None where nothing names it."""
         if self.kubelet_config is not None or self.kubelet_state_dir is None:
             return self.kubelet_config
         return self.kubelet_state_dir / "config.yaml"

@@ -107,7 +107,7 @@ class StateFileWatch:
             data = os.read(self._fd, _BUFFER)
         except BlockingIOError:
             return
-        told: dict[Callable[[], None], None] = {}
+        informed: dict[Callable[[], None], None] = {}
         at = 0
         while at < len(data):
             number, mask, _, length = _EVENT.unpack_from(data, at)
@@ -115,13 +115,13 @@ class StateFileWatch:
             name = data[at : at + length].rstrip(b"\0")
             at += length
             if mask & _IN_Q_OVERFLOW:
-                told |= dict.fromkeys(self._watching.values())
+                informed |= dict.fromkeys(self._watching.values())
             elif number in self._watching and (mask & _IN_IGNORED or name in _NAMES):
                 # A directory that is gone is reported once: it may be there anew.
-                told[self._watching[number]] = None
+                informed[self._watching[number]] = None
                 if mask & _IN_IGNORED:
                     del self._watching[number]
-        for changed in told:
+        for changed in informed:
             changed()
 
     def watches(self, changed: Callable[[], None]) -> bool:

@@ -26,7 +26,7 @@ _NOT_FOUND, _CONFLICT = 404, 409
 
 
 class Published(StrEnum):
-    """What became of an object: written, as it is already, another's, or changed by others just now."""
+    """The result for an object: written, unchanged, another's, or changed by others just now."""
 
     WRITTEN = "written"
     UNCHANGED = "unchanged"

@@ -39,7 +39,7 @@ class ContainerMemory:
 
 @dataclass(slots=True)
 class ContainerResources:
-    """What one container holds; `cpu_ids` are its exclusive CPUs only."""
+    """One container's holdings; `cpu_ids` are its exclusive CPUs only."""
 
     name: str = ""
     devices: list[ContainerDevices] = field(default_factory=list)
@@ -49,7 +49,7 @@ class ContainerResources:
 
 @dataclass(slots=True)
 class PodResources:
-    """What a pod holds; `cpu_ids` and `memory`, since 1.37, are the pod's as a whole."""
+    """A pod's holdings; `cpu_ids` and `memory`, since 1.37, are the pod's as a whole."""
 
     name: str = ""
     namespace: str = ""

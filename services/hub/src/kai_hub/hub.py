@@ -144,7 +144,7 @@ class HubOptions(BaseModel):
 
     @property
     def config(self) -> HubConfig:
-        """How the hub decides."""
+        """The hub's settings."""
         weights = {part: int(getattr(self, f"weight_{part}")) for part in WEIGHTS}
         return HubConfig(patience_us=int(self.patience_s * 1e6), weights=weights)
 
@@ -226,7 +226,7 @@ class Hub:
             self._context.log.warning("no snapshot was saved", error=str(error))
 
     def _patience_s(self) -> float:
-        """How long to wait for events before there may be something to do without any."""
+        """The time to wait for events before work may be due without any."""
         if not self._waiting():
             return _LOOK_S
         # A cluster's state may change at any time, and what waits is tried again then.
@@ -270,7 +270,7 @@ class Hub:
         ]
 
     def _still_reads(self) -> bool:
-        """Whether this hub has just begun, and the log of a live cluster is not read yet, which may be the best one."""
+        """True if this hub has just begun and has not read the log of a live cluster, perhaps the best one."""
         if asyncio.get_running_loop().time() >= self._begun_at + _FIRST_READING_S:
             return False
         return any(not lost and name not in self._followed.states for name, lost in self._lost().items())

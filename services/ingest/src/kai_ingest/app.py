@@ -63,7 +63,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class ReportRoutes:
-    """What is behind the two routes."""
+    """The parts behind the two routes."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ _KEPT_REFUSED = 2_000
 _REFUSALS, _REFUSALS_PER_S = 20, 1.0
 #: Reviews of all clients: at once, and in a second. All exporters of a large cluster may come together.
 _REVIEWS, _REVIEWS_PER_S = 1000, 200.0
-#: Clients whose refusals are remembered.
+#: Clients with remembered refusals.
 _CLIENTS = 10_000
 
 
@@ -95,7 +95,7 @@ class SharedSecret:
 
 @dataclass(frozen=True, slots=True)
 class ReviewedToken:
-    """What a TokenReview says (`authentication.k8s.io/v1` TokenReviewStatus)."""
+    """The status of a TokenReview (`authentication.k8s.io/v1` TokenReviewStatus)."""
 
     authenticated: bool
     error: str = ""

@@ -40,7 +40,7 @@ _KEPT = 10_000
 
 
 class RecentLines:
-    """What was said in the last ten minutes."""
+    """The messages of the last ten minutes."""
 
     def __init__(self) -> None:
         self._said: OrderedDict[Hashable, int] = OrderedDict()

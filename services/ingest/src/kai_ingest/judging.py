@@ -195,7 +195,7 @@ class Judge:
         )
 
     def _contradicts(self, pod: KnownPod, placement: Placement) -> MissCause | None:
-        """How an exporter's observation is not as predicted; None where it is, or that is recorded already."""
+        """The contradiction of an exporter's observation and the prediction; None without one or if recorded."""
         if not pod.placed or pod.missed:
             return None
         return contradiction(pod.predicted or _NOTHING_PREDICTED, placement)

@@ -120,12 +120,12 @@ class KnownPod(msgspec.Struct):
 
     @property
     def most(self) -> Limits:
-        """What each of its containers can hold."""
+        """The possible holdings of each of its containers."""
         return {} if self.pod is None else most_held(self.pod)
 
 
 class Miss(StrEnum):
-    """Why a report's pod is no pod of ours yet."""
+    """The reason why a report's pod is not yet one of ours."""
 
     UNKNOWN = "unknown"
     ELSEWHERE = "elsewhere"

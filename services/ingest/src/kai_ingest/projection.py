@@ -65,7 +65,7 @@ class IngestProjection:
         self.topologies: dict[str, NodeTopology] = {}
         #: Rejections of pods that were predicted to be admitted, still to be recorded as missed predictions.
         self.rejected: list[tuple[payloads.PodRejected, Event]] = []
-        #: Pods whose annotation has still to be looked at.
+        #: Pods with an annotation that has still to be looked at.
         self.annotated: set[str] = set()
         self._zones_missing: set[str] = set()
         # Pods without a node by uid.

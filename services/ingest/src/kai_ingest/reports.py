@@ -23,7 +23,7 @@ class Unaccepted(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a report.
+    """The result of a report.
 
     Attributes:
         status: `taken`, `superseded` or `refused`.
@@ -85,7 +85,7 @@ def _once(zones: list[ZoneReport]) -> list[ZoneReport]:
 
 
 class ContainerReport(_Model):
-    """What one container holds; without a name, what the pod has as a whole and no container for itself."""
+    """One container's holdings; without a name, the pod's own as a whole."""
 
     name: _Name | Literal[""]
     zones: Annotated[list[ZoneReport], AfterValidator(_once)] = []
@@ -102,7 +102,7 @@ _Containers = Annotated[list[ContainerReport], Field(max_length=500), AfterValid
 
 
 class PodReport(_Model):
-    """What a pod holds.
+    """A pod's holdings.
 
     Attributes:
         uid: empty where the exporter does not know it, for podresources v1 does not tell.
@@ -119,13 +119,13 @@ class PodReport(_Model):
     checked: bool = False
 
     @model_validator(mode="after")
-    def _told_apart(self) -> Self:
+    def _distinct(self) -> Self:
         _apart([*self.containers, *(self.init_containers or ())])
         return self
 
 
 class Report(_Model):
-    """What one node's exporter saw; `pods` are checked one by one, by `read_pod`.
+    """One exporter's observations of its node; `pods` are checked one by one, by `read_pod`.
 
     Attributes:
         instance: the exporter's, new with each of its starts.

@@ -50,7 +50,7 @@ _CONFLICT, _NOT_FOUND = 409, 404
 
 @dataclass(slots=True)
 class _Round:
-    """What became of a part's writes."""
+    """The result of a part's writes."""
 
     failures: dict[Key, str] = field(default_factory=dict)
     conflict: bool = False

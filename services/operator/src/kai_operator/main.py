@@ -32,7 +32,7 @@ async def serve(context: ServiceContext, settings: OperatorSettings) -> None:
             context,
             Lease(store, _ROLE, "operator", owner=owner, duration_s=duration_s),
             duration_s=duration_s,
-            told=LEADS.labels(settings.namespace, "operator").set,
+            notify=LEADS.labels(settings.namespace, "operator").set,
         )
 
         async def operate() -> None:

@@ -53,14 +53,14 @@ async def watch(context: ServiceContext, source: AccessSource, namespace: str, c
     """Call `changed` whenever something has changed, until the service is to stop."""
     loop = asyncio.get_running_loop()
 
-    def told() -> None:
+    def report_ready() -> None:
         loop.call_soon_threadsafe(changed)
 
     # What it says of signals is meant: they are the service's.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     while not context.stopping.is_set():
         stop = threading.Event()
-        running = asyncio.ensure_future(asyncio.to_thread(_run, source, namespace, told, stop))
+        running = asyncio.ensure_future(asyncio.to_thread(_run, source, namespace, report_ready, stop))
         stopping = asyncio.ensure_future(context.stopping.wait())
         try:
             await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)

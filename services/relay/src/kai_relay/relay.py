@@ -96,7 +96,7 @@ class RelayMetrics:
             active.set(0)
 
     def published(self, cluster: str, *, count: int, position: int, recorded_at: int) -> None:
-        """Count a batch whose oldest event was recorded then, microseconds since the epoch."""
+        """Count a batch with an oldest event recorded then, microseconds since the epoch."""
         self._published.labels(cluster).inc(count)
         self._position.labels(cluster).set(position)
         self._latency.labels(cluster).observe(self._age_us(recorded_at) / 1e6)

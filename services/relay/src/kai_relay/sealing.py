@@ -36,7 +36,7 @@ _LOOK_S = 1.0
 
 
 class SealMetrics:
-    """What is counted of seals."""
+    """Counts of seals."""
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
         """Args: registry: where the metrics are registered."""
@@ -60,7 +60,7 @@ class SealMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a log stood: what becomes a seal's line in each deposit.
+    """A log's chain at one time: it becomes a seal's line in each deposit.
 
     Attributes:
         seals: of the months that had been retired.

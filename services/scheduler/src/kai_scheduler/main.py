@@ -95,7 +95,7 @@ async def _schedule(
     if announcer is not None and not settings.replica:
         leads = LEADS.labels(settings.cluster, f"scheduler/{settings.shard}")
         standby = Standby(
-            standby_s=settings.standby_s, monotonic=time.monotonic, live=announcer, member=member, told=leads.set
+            standby_s=settings.standby_s, monotonic=time.monotonic, live=announcer, member=member, notify=leads.set
         )
     scheduler = Scheduler(
         log=log,

@@ -118,7 +118,7 @@ class _StateCollector(Collector):
         yield from self._outcomes()
 
     def _stages(self) -> Iterator[Metric]:
-        """How far pods have come, and of how many no record tells all."""
+        """Pods by progress, and the number of pods with incomplete records."""
         state = self._state
         stages = GaugeMetricFamily("kai_pods", "Pods by how far they have come", labels=["stage"])
         counts = dict.fromkeys(PRESENT, 0)
@@ -159,7 +159,7 @@ class _StateCollector(Collector):
         return family
 
     def _contradictions(self) -> Iterator[Metric]:
-        """What kubelets did otherwise than predicted, and reports that cannot be."""
+        """Differences between kubelets and predictions, and impossible reports."""
         tally = self._state.counters
         misses = CounterMetricFamily(
             "kai_predictions_missed",
@@ -197,7 +197,7 @@ class _StateCollector(Collector):
         return overdue
 
     def _outcomes(self) -> Iterator[Metric]:
-        """What decisions came to, counted over the whole log."""
+        """Outcomes of decisions, counted over the whole log."""
         state, tally = self._state, self._state.counters
         yield GaugeMetricFamily(
             "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.misaligned)

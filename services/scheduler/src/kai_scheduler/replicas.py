@@ -105,7 +105,7 @@ _STRANGER_S = 3.0
 
 
 class Live(Protocol):
-    """Who is live, as `kai_scheduler.replicas.Announcer` sees it."""
+    """The live replicas, as `kai_scheduler.replicas.Announcer` sees them."""
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -114,12 +114,12 @@ class Live(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether the others are known."""
+        """True if the others are known."""
         ...
 
     @property
     def fresh(self) -> bool:
-        """Whether that was learned lately."""
+        """True if that was learned lately."""
         ...
 
     def start(self) -> None:
@@ -244,20 +244,20 @@ class Standby:
         monotonic: Callable[[], float],
         live: Live | None = None,
         member: str = "",
-        told: Callable[[bool], None] = lambda _: None,
+        notify: Callable[[bool], None] = lambda _: None,
     ) -> None:
         """Args:
         standby_s: how long to leave the shard to another scheduler after its last cycle, where the bus does not tell.
         monotonic: seconds.
         live: the schedulers of the shard that are live; None where they do not announce themselves.
         member: this one's name among them; the names' order is that of their announcement.
-        told: is called with whether this one decides, as often as it is asked.
+        notify: is called with whether this one decides, as often as it is asked.
         """
         self._standby_s = standby_s
         self._monotonic = monotonic
         self._live = live
         self._member = member
-        self._told = told
+        self._notify = notify
         self._others_cycle_s = -1e9
         self._begun_s = monotonic()
 
@@ -280,7 +280,7 @@ class Standby:
                 return now + _FIRST_LOOK_S
             if live.settled and live.fresh:
                 decides = live.live[0] == self._member
-                self._told(decides)
+                self._notify(decides)
                 return _AT_ONCE if decides else now + _LOOK_S
-        self._told(now >= self._others_cycle_s + self._standby_s)
+        self._notify(now >= self._others_cycle_s + self._standby_s)
         return self._others_cycle_s + self._standby_s

@@ -83,7 +83,7 @@ class Collecting:
 
 
 class LogClock:
-    """What a cycle takes for now: the time when the log recorded this process' last event, and what has passed since.
+    """The present time of a cycle: the time of this process's last recorded event, and the time since.
 
     A cycle tells from recorded times how long a gang has been below its minimum, for how long room has been reserved,
     what may not be observed yet. By a clock that is ahead of the log's, all of that would be over at once. Where the
@@ -114,7 +114,7 @@ class LogClock:
         return self._recorded_at + int((self._monotonic() - self._heard_s) * 1_000_000)
 
 
-#: Seconds between two tries to append a cycle whose outcome is not known.
+#: Seconds between two tries to append a cycle with an unknown outcome.
 _RETRY_S = 1.0
 
 #: Seconds that a replica waits at most after a cycle with conflicts, after the first of a row and after many.
@@ -348,7 +348,7 @@ class Scheduler:
         self._decided_at_revision = -1
 
     def _patience_s(self) -> float:
-        """How long to wait for events before there may be something to do without any."""
+        """The time to wait for events before work may be due without any."""
         pause_s = max(0.0, self._pause_s())
         if self._has_changed():
             return pause_s
@@ -358,7 +358,7 @@ class Scheduler:
         return max(retry_s, min(pause_s, 1.0))
 
     def _pause_s(self) -> float:
-        """How long no cycle may begin; not positive when one may."""
+        """The time until a cycle may begin; not positive when one may begin now."""
         begins_at = max(self._last_cycle_s + self._pace.period_s, self._standby.decides_at(), self._not_before_s)
         return begins_at - self._monotonic()
 
@@ -379,7 +379,7 @@ class Scheduler:
         return not is_idle
 
     def _has_report(self) -> bool:
-        """Whether queues stand otherwise than last reported, for a cycle to tell."""
+        """True if the queues' standings differ from the last report, so that a cycle reports them."""
         registry, now = self.state.queue_registry, self._now()
         if not self._replicas.listed(self.state) or not Share(self.state, self._shard, self._config).reports:
             return False

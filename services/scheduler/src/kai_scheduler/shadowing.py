@@ -32,7 +32,7 @@ from kai_scheduler.scheduler import CyclePace
 #: Takes the pods of every scheduler but our own.
 EVERY = "*"
 
-#: Seconds between two tries to append a record whose outcome is not known, and the longest wait for events.
+#: Seconds between two tries to append a record with an unknown outcome, and the longest wait for events.
 _RETRY_S, _PATIENCE_S = 1.0, 1.0
 
 #: Seconds that are waited for events at least while another shadow records.
@@ -41,7 +41,7 @@ _LEAST_S = 0.02
 
 @dataclass(slots=True)
 class _Shadowed:
-    """One scheduler whose pods are decided on.
+    """One scheduler with pods that are decided on.
 
     Attributes:
         config: of its cycles.
@@ -182,7 +182,7 @@ class Shadow:
         return shadowed
 
     def _waited_for(self) -> list[str]:
-        """Return the schedulers whose pods wait."""
+        """Return the schedulers with waiting pods."""
         waiting = (self.state.pods[uid].pod.scheduler_name for uid in self.state.waiting)
         return sorted({name for name in waiting if self._follows(name)})
 

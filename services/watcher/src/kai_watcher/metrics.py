@@ -108,7 +108,7 @@ class WatcherMetrics:
 
 
 class TopologyAges(Collector):
-    """How old nodes' topologies are, and how far they are behind their nodes' pods, over all nodes.
+    """The age of nodes' topologies, and their lag behind their nodes' pods, over all nodes.
 
     Computed when it is asked for, for ages grow by themselves.
     """

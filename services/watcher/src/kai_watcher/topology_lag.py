@@ -98,7 +98,7 @@ def _is_counted(resource: str) -> bool:
 
 
 def _exclusive(pod: Pod) -> Mapping[str, int]:
-    """What a pod gets for itself alone, and every exporter counts: whole CPUs and devices of Guaranteed pods."""
+    """A pod's exclusive amounts that every exporter counts: whole CPUs and devices of Guaranteed pods."""
     if pod.qos is not QosClass.GUARANTEED:
         return {}
     held: Counter[str] = Counter()

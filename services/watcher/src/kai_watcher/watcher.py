@@ -176,7 +176,7 @@ class FirstLists:
 
     @property
     def complete(self) -> bool:
-        """Whether every kind was listed."""
+        """True if every kind was listed."""
         return not self._outstanding
 
     @property
@@ -305,7 +305,7 @@ STREAM = "watcher"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a watcher got.
+    """The changes that a watcher got.
 
     Attributes:
         version: of the stream, which holds as long as no other watcher claims.
@@ -317,7 +317,7 @@ class Claim:
 
     @property
     def expect(self) -> dict[str, int]:
-        """What appends must be conditional on."""
+        """The conditions of an append."""
         return {STREAM: self.version}
 
 
@@ -440,7 +440,7 @@ class Watcher:
         self._outbox: Outbox
         # Units that are known but not in the outbox yet.
         self._in_hand = 0
-        # Kinds whose last request failed.
+        # Kinds with a failed last request.
         self._failing: dict[str, str] = {}
         # The last position that we know of.
         self._position = 0

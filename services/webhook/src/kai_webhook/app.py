@@ -36,7 +36,7 @@ _MOST_NODES, _MOST_OVERLAPS = 500, 3
 
 @dataclass(slots=True)
 class Judgement:
-    """What is wrong with an object.
+    """The problems of an object.
 
     Attributes:
         denials: for which it is refused.
@@ -184,7 +184,7 @@ class ObjectKind(Wire):
 
 
 class AdmissionRequest(Wire):
-    """What is to be judged; `object` is absent for deletions, `old_object` for creations."""
+    """The object to judge; `object` is absent for deletions, `old_object` for creations."""
 
     uid: str
     kind: ObjectKind

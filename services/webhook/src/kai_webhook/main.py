@@ -90,7 +90,7 @@ class KnownTopologies:
                 book.take(decode_payload(event))
                 self._position = event.position
         self._position = max(self._position, head)
-        # Not before: what is known by half would be told as missing.
+        # Not before: half-known objects would be reported as missing.
         self.book = book
 
 

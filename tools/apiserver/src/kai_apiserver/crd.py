@@ -113,7 +113,7 @@ _TYPE_NAMES: dict[type, str] = {
 
 
 def validate_schema(value: Any, schema: Schema, path: str = "") -> list[FieldError]:
-    """What is wrong with `value`; `path` is where it stands."""
+    """The problems of `value`; `path` is its place."""
     return list(_errors(value, schema, path))
 
 
@@ -277,7 +277,7 @@ _STATUS_VERBS = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where a custom resource keeps its replica counts: paths of field names."""
+    """The places of a custom resource's replica counts: paths of field names."""
 
     spec_replicas: tuple[str, ...]
     status_replicas: tuple[str, ...]
@@ -285,7 +285,7 @@ class Scale:
 
 
 class CustomVersion:
-    """What a served version of a custom resource does to objects.
+    """A served version's effect on objects of a custom resource.
 
     Attributes:
         schema: its structural schema.
@@ -320,7 +320,7 @@ class CustomVersion:
         return dropped
 
     def validate(self, obj: Object) -> list[FieldError]:
-        """What is wrong with an object."""
+        """The problems of an object."""
         errors = validate_schema(obj, self.schema)
         return [*errors, _UNCHECKED] if errors and self.rules else errors
 
@@ -350,7 +350,7 @@ def admit_definition(definition: Object, cluster: Cluster) -> None:
 
 
 def validate_definition(definition: Object) -> list[FieldError]:
-    """What is wrong with a definition, as far as this server depends on it."""
+    """The problems of a definition, as far as this server depends on it."""
     spec, errors = definition["spec"], []
     names = spec.get("names") or {}
     wanted = f"{names.get('plural')}.{spec.get('group')}"
@@ -393,7 +393,7 @@ def validate_definition(definition: Object) -> list[FieldError]:
 
 
 def reservations(definition: Object) -> list[str]:
-    """What a definition asks for that this server accepts and does not do."""
+    """The features of a definition that this server accepts and does not have."""
     sentences = []
     if (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook":
         sentences.append("conversion webhooks are not called: between versions only apiVersion changes")

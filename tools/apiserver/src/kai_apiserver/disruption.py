@@ -22,7 +22,7 @@ _DISRUPTION_TIMEOUT = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a budget's pods come to.
+    """The figures of a budget's pods.
 
     Attributes:
         expected: pods that the budget counts.
@@ -36,12 +36,12 @@ class Tally:
 
     @property
     def allowed(self) -> int:
-        """How many may go now."""
+        """The number of pods that may go now."""
         return max(0, self.healthy - self.desired) if self.expected else 0
 
 
 def is_healthy(pod: Object) -> bool:
-    """Whether a pod counts as available."""
+    """True if a pod counts as available."""
     return find_condition(pod, "Ready").get("status") == "True"
 
 

@@ -44,7 +44,7 @@ class _Model(BaseModel):
 
 
 class Subject(_Model):
-    """What a request or a watch is about; the same words as a rule's `match`."""
+    """The subject of a request or a watch; the same words as a rule's `match`."""
 
     verb: str = ""
     group: str | None = None
@@ -55,7 +55,7 @@ class Subject(_Model):
     user_agent: str = ""
 
     def covers(self, other: "Subject") -> bool:
-        """Whether a rule with this match applies to `other`. What is left out matches everything."""
+        """True if a rule with this match applies to `other`. An absent field matches everything."""
         return (
             self.verb in ("", "*", other.verb)
             and self.resource in ("", "*", other.resource)
@@ -68,7 +68,7 @@ class Subject(_Model):
 
 
 class Fault(_Model):
-    """What goes wrong, and when.
+    """The faults of the server, with their times.
 
     Attributes:
         kind: see `docs/reference/simulator.md`.

@@ -42,7 +42,7 @@ def parse_time(text: str) -> datetime:
 
 
 def is_true(text: str | None) -> bool:
-    """Whether a query parameter says yes, in any of the spellings that Go takes for it."""
+    """True if a query parameter means yes, in any of the spellings that Go accepts."""
     return text in ("1", "t", "T", "true", "TRUE", "True")
 
 
@@ -98,7 +98,7 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def at(value: Any, path: tuple[str, ...]) -> Any:
-    """What lies at `path`, or None."""
+    """The value at `path`, or None."""
     for part in path:
         if not isinstance(value, dict):
             return None
@@ -107,7 +107,7 @@ def at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def is_qualified_name(text: str) -> bool:
-    """Whether this can be the key of a label, annotation, taint or resource."""
+    """True if this can be the key of a label, annotation, taint or resource."""
     prefix, slash, name = text.rpartition("/")
     if slash and not (0 < len(prefix) <= 253 and DNS_SUBDOMAIN.fullmatch(prefix)):
         return False
@@ -115,7 +115,7 @@ def is_qualified_name(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether this can be the value of a label."""
+    """True if this can be the value of a label."""
     return len(text) <= 63 and (not text or _QUALIFIED.fullmatch(text) is not None)
 
 

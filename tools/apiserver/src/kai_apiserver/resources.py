@@ -109,14 +109,14 @@ class ResourceType:
 
     @cached_property
     def storage_version_hash(self) -> str:
-        """What discovery tells of the stored version."""
+        """The discovery entry of the stored version."""
         group = "" if self.from_storage else self.group
         digest = hashlib.sha256(f"{group}/{self.version}/{self.kind}".encode()).digest()
         return base64.b64encode(digest[:8]).decode()
 
     @property
     def has_status(self) -> bool:
-        """Whether the status is a subresource: then neither write path touches the other's part."""
+        """True if the status is a subresource: then neither write path touches the other's part."""
         return "status" in self.subresource_names
 
     def subresource(self, name: str) -> Subresource:

@@ -28,7 +28,7 @@ class Requirement:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels meets the term."""
+        """True if an object with these labels meets the term."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -57,7 +57,7 @@ class LabelSelector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether an object with these labels is selected."""
+        """True if an object with these labels is selected."""
         present = labels or {}
         return all(requirement.matches(present) for requirement in self.requirements)
 

@@ -69,7 +69,7 @@ def bootstrap(backend: Backend) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServerOptions:
-    """How a server is to be.
+    """The settings of a server.
 
     Attributes:
         host: address of both listeners.
@@ -245,5 +245,5 @@ class ApiServer:
 
 
 def _reachable(host: str) -> str:
-    """Where clients on this machine find who listens at `host`, which may be all addresses."""
+    """The address for clients on this machine of a server at `host`, which may be all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what is meant by it

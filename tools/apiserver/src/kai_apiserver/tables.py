@@ -110,7 +110,7 @@ def ready(pod: Object, now: datetime) -> str:
 
 
 def restarts(pod: Object, now: datetime) -> str:
-    """How often containers were restarted, and when last."""
+    """The containers' number of restarts, and the last one's time."""
     sidecars = _sidecars(pod)
     status = pod.get("status") or {}
     counted = [
@@ -229,13 +229,13 @@ def at_path(path: str, absent: Any = "<none>") -> Cell:
 
 
 def size_at(path: str) -> Cell:
-    """How many members the list or map at a dotted path has."""
+    """The number of members of the list or map at a dotted path."""
     parts = split_path(path)
     return lambda obj, now: len(at(obj, parts) or ())
 
 
 def age_at(path: str) -> Cell:
-    """How long ago the time at a dotted path was."""
+    """The age of the time at a dotted path."""
     parts = split_path(path)
     return lambda obj, now: age(at(obj, parts), now)
 

@@ -80,7 +80,7 @@ SETS = frozenset({"V1ObjectMeta.finalizers", "V1NodeSpec.podCIDRs"})
 #: `Type.field` of unions: a patch may say which members stay (`$retainKeys`).
 RETAIN_KEYS = frozenset({"V1PodSpec.volumes", "V1DeploymentSpec.strategy"})
 
-#: Types whose values server-side apply takes as a whole, and maps that are so.
+#: Types with values that server-side apply takes as a whole, and such maps.
 ATOMIC = frozenset(
     {
         "V1ConfigMapKeySelector",
@@ -213,7 +213,7 @@ ZERO_VALUES: dict[str, dict[str, Any]] = {
     "V1StatefulSetStatus": {"replicas": 0},
 }
 
-#: `Type.field` whose empty value means something else than its absence.
+#: `Type.field` with an empty value that differs from its absence.
 KEPT_EMPTY = frozenset(
     {
         "V1HostPathVolumeSource.type",

@@ -52,7 +52,7 @@ class Lag:
         return cls(profile.status, profile.podresources, profile.sync, seed)
 
     def of_status(self, pod: PodObject) -> float:
-        """How much later than the managers the API hears of this pod's end."""
+        """The delay of this pod's end in the API after the managers'."""
         return self.status_s and self.status_s * self._share("status", pod)
 
     def of_podresources(self, pod: PodObject) -> float:
@@ -404,7 +404,7 @@ class Agent:
 
 
 def _is_behind(phase: str, reported: str) -> bool:
-    """Whether the API has not got as far as what was reported; it never goes back from a terminal phase."""
+    """True if the API is behind what was reported; it never goes back from a terminal phase."""
     order = {"Pending": 0, "Running": 1}
     return order.get(phase, 2) < order.get(reported, 2)
 

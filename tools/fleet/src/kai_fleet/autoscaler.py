@@ -53,7 +53,7 @@ class _NodeItems(msgspec.Struct, frozen=True):
 
 
 async def nodes_that_joined(client: KubeClient, reserve: Sequence[NodeSpec]) -> list[NodeSpec]:
-    """Return the nodes of a reserve that were added before, and whose Nodes are still there."""
+    """Return the nodes of a reserve that were added before and still have their Nodes."""
     there = {node.metadata.name for node in msgspec.json.decode(await client.get(_NODES), type=_NodeItems).items}
     return [spec for spec in reserve if spec.name in there]
 

@@ -88,7 +88,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class NodeState:
-    """What the journal says of one node."""
+    """The journal's record of one node."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodState] = {}
@@ -153,7 +153,7 @@ class Journal:
             )
 
     def state_of(self, node: str) -> NodeState:
-        """What was written about a node before this process."""
+        """The record of a node from before this process."""
         return self._states.get(node) or NodeState()
 
     def start(self, agents: Iterable[Agent]) -> None:
@@ -218,7 +218,7 @@ class Journal:
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether the file has grown enough to be written anew."""
+        """True if the file has grown enough to be written anew."""
         return self._file >= 0 and self._written > COMPACT_BYTES
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class PreparedClaims:
     def __init__(self, client: KubeClient, *, hand_over: Callable[[PodObject], None], retry_s: float = RETRY_S) -> None:
         """Args:
         client: to read claims with.
-        hand_over: is given each pod whose claims are ready.
+        hand_over: is given each pod with ready claims.
         retry_s: seconds between two tries.
         """
         self._client = client
@@ -252,7 +252,7 @@ class NodeFollower:
 
 
 def _taken_for_dead(node: NodeObject) -> bool:
-    """Whether the control plane gave a node up, which its kubelet sees when it next looks at its own Node."""
+    """True if the control plane gave a node up, which its kubelet sees when it next looks at its own Node."""
     return any(
         condition.type == "Ready" and condition.status == "Unknown" for condition in node.status.conditions or ()
     )
@@ -490,7 +490,7 @@ class Fleet:
 
 
 def connections(concurrency: int) -> int:
-    """How many requests are under way at most when so many are about pods: a few list and watch."""
+    """The limit of concurrent requests when so many are about pods: a few list and watch."""
     return concurrency + _in_background(concurrency) + 4
 
 

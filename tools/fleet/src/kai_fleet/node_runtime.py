@@ -95,7 +95,7 @@ _RTE_UPDATE = "k8stopoawareschedwg/rte-update"
 
 @dataclass(slots=True)
 class PublisherFaults:
-    """What can go wrong with a publisher, on purpose."""
+    """A publisher's faults, for tests."""
 
     #: Seconds by which every event-driven write is later.
     lag_s: float = 0.0
@@ -150,7 +150,7 @@ class Publisher:
 
     @property
     def enabled(self) -> bool:
-        """Whether this node has a publisher at all."""
+        """True if this node has a publisher at all."""
         return self._profile.publisher != "none"
 
     def start(self, *, exists: bool) -> None:
@@ -315,7 +315,7 @@ class NodeRuntime:
 
     @property
     def registered(self) -> bool:
-        """Whether the API has a Node for this node."""
+        """True if the API has a Node for this node."""
         return bool(self.uid)
 
     def check_joined(self) -> None:

@@ -131,7 +131,7 @@ def _zones(topology: Json, name: str) -> list[_Zone]:
                 most = parse_amount(resource, total, subject=subject, field="capacity")
                 amount = parse_amount(resource, free, subject=subject, field="allocatable")
             except InvalidQuantity:
-                # The zone has nothing to give of a resource whose figures are none.
+                # The zone has nothing to give of a resource without usable figures.
                 continue
             capacity[resource] = most
             # A zone that has nothing to give still shows its CPUs; that is no static CPU manager.
@@ -201,7 +201,7 @@ def _reserved(zones: list[_Zone], machine: Machine) -> int:
 
 
 def _memory(zones: list[_Zone], total: dict[str, int], *, published: bool) -> tuple[dict[str, int], ...]:
-    """What each zone has of each memory type; `memory` includes hugepages."""
+    """Each zone's amount of each memory type; `memory` includes hugepages."""
     if not published:
         share = total.get(MEMORY, 0) // len(zones)
         return tuple({MEMORY: share} for _ in zones)
@@ -215,7 +215,7 @@ def _memory(zones: list[_Zone], total: dict[str, int], *, published: bool) -> tu
 
 
 def _kept(zone: _Zone, held: Mapping[str, int]) -> dict[str, int]:
-    """What the memory manager keeps from pods in a zone."""
+    """The memory of a zone that the memory manager keeps from pods."""
     pages = {name: amount for name, amount in held.items() if name != MEMORY}
     kept = {name: amount - zone.allocatable.get(name, 0) for name, amount in pages.items()}
     return {MEMORY: held[MEMORY] - sum(pages.values()) - zone.allocatable.get(MEMORY, 0), **kept}
@@ -320,7 +320,7 @@ class OfflineKubelets:
         record = {index[item["zone"]]: dict(item["amount"]) for item in zones if item["zone"] in index}
         if _take_up(kubelet, converted, record):
             return []
-        return [f"{wire} runs on {name}, whose kubelet as simulated could not have taken it so: no zones"]
+        return [f"{wire} runs on {name}: the simulated kubelet there could not have taken it so; no zones"]
 
     def held(self, pod: Json) -> Json:
         """Return what the containers of a running pod hold by zone; nothing of one that it takes no account of."""

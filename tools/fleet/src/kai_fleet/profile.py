@@ -104,7 +104,7 @@ class Reserved(_Model):
 
 
 class ReservedMemory(_Model):
-    """What the memory manager keeps from pods in one zone."""
+    """The memory of one zone that the memory manager keeps from pods."""
 
     numa_node: Count
     limits: Mapping[Annotated[str, Field(pattern=r"^(memory|hugepages-[1-9]\d*[KMG]i)$")], Memory]
@@ -155,12 +155,12 @@ class KubeletProfile(_Model):
     reserved_memory: tuple[ReservedMemory, ...] = ()
     max_pods: int = Field(default=110, ge=1, le=100_000)
     preferred_allocation: frozenset[ResourceName] = Field(
-        default=frozenset(), description="resources whose plugin implements GetPreferredAllocation"
+        default=frozenset(), description="resources with a plugin that implements GetPreferredAllocation"
     )
 
 
 class PublisherProfile(_Model):
-    """How the node's NodeResourceTopology is published."""
+    """The publishing of the node's NodeResourceTopology."""
 
     publisher: Literal["rte", "nfd", "none"] = "rte"
     delay: Duration = 1.0
@@ -172,7 +172,7 @@ class PublisherProfile(_Model):
 
 
 class TimingProfile(_Model):
-    """How long things take on the node."""
+    """The durations on the node."""
 
     admission_latency: Duration = 0.0
     startup_delay: Duration = 0.0
@@ -187,7 +187,7 @@ class TimingProfile(_Model):
 
 
 class LagProfile(_Model):
-    """How far the API and podresources are behind the kubelet's managers: a little by default, as on real nodes."""
+    """The lag of the API and podresources behind the kubelet's managers: a little by default, as on real nodes."""
 
     status: Duration = Field(
         default=0.5, description="up to; from an end, with which everything is free, to its status"
@@ -247,7 +247,7 @@ class NodeGroup(_Model):
 
 
 class AutoscalerProfile(_Model):
-    """How the simulated autoscaler answers ProvisioningRequests; it runs where any group has a reserve."""
+    """The simulated autoscaler's answers to ProvisioningRequests; it runs where any group has a reserve."""
 
     delay: Duration = Field(default=2.0, description="from its first look at a request to the new nodes")
     booking: Duration = Field(default=600.0, description="how long it keeps the nodes for the request's pods")

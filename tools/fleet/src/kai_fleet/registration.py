@@ -126,7 +126,7 @@ def _status_loop(node: NodeRuntime, session: int) -> None:
 
 
 def _next(node: NodeRuntime, period: float) -> float:
-    """When a period is over, give or take four per cent, as the kubelet's lease controller does it."""
+    """The end of a period, give or take four per cent, as the kubelet's lease controller does it."""
     return node.timers.clock() + period * (0.96 + 0.08 * random.random())
 
 

@@ -41,7 +41,7 @@ class StateFiles:
     def __init__(self, directory: Path, kubelet: Kubelet) -> None:
         """Write them for the first time.
 
-        A kubelet whose managers have policy `none` has them too; one that no device plugin ever talked to has no
+        A kubelet with managers of policy `none` has them too; one without any device plugin so far has no
         checkpoint of devices.
 
         Raises:

@@ -22,7 +22,7 @@ _LONGEST_S = 10 * 365 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of an admitted pod: seconds it runs (None: forever), and its exit code."""
+    """The plan for an admitted pod: seconds it runs (None: forever), and its exit code."""
 
     run_seconds: float | None
     exit_code: int
@@ -55,7 +55,7 @@ def _number(text: str) -> float:
 
 
 class Stage(enum.StrEnum):
-    """Where a pod is in its life on the node."""
+    """The stage of a pod's life on the node."""
 
     WAITING = "waiting"
     ADMITTED = "admitted"
@@ -98,5 +98,5 @@ class TrackedPod:
 
     @property
     def is_unreported(self) -> bool:
-        """Whether the pod is over and the API will hear of it later."""
+        """True if the pod is over and the API will learn of it later."""
         return self.stage in (Stage.ENDED, Stage.STOPPED) and self.next_at < float("inf")

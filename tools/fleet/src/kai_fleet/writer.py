@@ -76,7 +76,7 @@ class Writer:
         self._start(write)
 
     def is_busy(self, key: str) -> bool:
-        """Whether a write with that key is still to be answered."""
+        """True if a write with that key is still to be answered."""
         return key in self._behind
 
     async def idle(self) -> None:
@@ -177,7 +177,7 @@ class Writer:
 
 
 def _is_passing(error: ApiStatus, tries: int) -> bool:
-    """Whether the refusal is not the last word.
+    """True if the refusal is not final.
 
     Credentials and permissions come and go. A conflict is between writers, unless it is about another object of the
     same name, and one that lasts is an answer.

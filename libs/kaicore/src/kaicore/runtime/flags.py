@@ -39,7 +39,7 @@ def parse_flags(
 
 
 class Flag(Protocol):
-    """What a flag needs to know of its setting, which is one of `kaicore.runtime.agent.settings`."""
+    """A flag's view of its setting, which is one of `kaicore.runtime.agent.settings`."""
 
     @property
     def flag(self) -> str:

@@ -26,7 +26,7 @@ def node_token(secret: bytes, *, cluster: str, node: str) -> str:
 
 
 def node_of_token(token: str, *, secret: bytes, cluster: str) -> str | None:
-    """Return the node whose token this is, or `EVERY_NODE`; None if it is no token of the cluster.
+    """Return the node that owns the token, or `EVERY_NODE`; None if it is no token of the cluster.
 
     It takes a time that says nothing of how much of a token is right.
     """

@@ -56,7 +56,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether every condition that counts is met."""
+        """True if every condition that counts is met."""
         return not any(why for name, why in self._conditions.items() if self._counts(name))
 
     def report(self) -> str:
@@ -85,7 +85,7 @@ _LogT = TypeVar("_LogT")
 
 @dataclass(slots=True)
 class ProcessContext(Generic[_LogT]):
-    """What a process's body gets: its health, its logger, and the wish that it stop."""
+    """The inputs of a process's body: its health, its logger, and the wish that it stop."""
 
     name: str
     health: Health
@@ -121,7 +121,7 @@ def bound_to_parent() -> bool:
     return str(os.getppid()) == supervisor
 
 
-async def run_until_told(context: ProcessContext[Any], body: Awaitable[None]) -> None:
+async def run_until_stopped(context: ProcessContext[Any], body: Awaitable[None]) -> None:
     """Run a process's body until it returns, or SIGTERM or SIGINT ends it.
 
     Args:

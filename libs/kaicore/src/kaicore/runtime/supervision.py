@@ -179,7 +179,7 @@ class ProcessOutput:
         self._file.close()
 
     def last_words(self) -> str:
-        """What the process said of its end: the error of its last line that has one."""
+        """The process's own words about its end: the error of its last line that has one."""
         for line in reversed(self._last):
             text = line.decode(errors="replace")
             try:
@@ -289,7 +289,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self.code is None
 
     def send(self, number: int) -> None:

@@ -155,7 +155,7 @@ def _device_text(state: FleetView, one: AllocatedDevice) -> str:
 
 
 def _published_zones(state: FleetView, one: AllocatedDevice) -> str:
-    """What the API server tells of a claim has no zones; the slice of the device has."""
+    """The zones of a claim's devices: the claim has none, so they come from the device's slice."""
     for published in state.columns.devices.slices_of_pool((one.driver, one.pool)):
         for device in published.slice.devices:
             if device.name == one.device and NUMA_NODE in device.attributes:

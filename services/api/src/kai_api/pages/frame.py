@@ -51,7 +51,7 @@ TABS = (
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a page is.
+    """A page's place.
 
     Attributes:
         cluster: the name of the cluster.
@@ -161,7 +161,7 @@ def duration(seconds: float) -> str:
 
 
 class Place:
-    """Where in a log a page is."""
+    """A page's place in a log."""
 
     def __init__(self, frame: Frame, state: Callable[[], Awaitable[ClusterState]]) -> None:
         """Args:

@@ -44,7 +44,7 @@ class ZoneRow:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a pod holds of a node.
+    """A pod's holdings on a node.
 
     Attributes:
         zones: of each zone, in the order of the node's zones, what it holds there, for people.
@@ -169,7 +169,7 @@ def zones_table(state: FleetView, row: int) -> NodeZonesTable:
 
 
 def _by_pod(state: FleetView, row: int, table: NodeZonesTable) -> NodeZonesTable:
-    """Return a table whose bars tell the pods apart; what no record tells the zone of stays one part."""
+    """Return a table with bars of each pod's part; amounts without a recorded zone stay one part."""
     zones = state.columns.zones
     entries = state.charges.held_on(table.name)
     rows = []
@@ -185,11 +185,11 @@ def _by_pod(state: FleetView, row: int, table: NodeZonesTable) -> NodeZonesTable
                 for entry in entries
                 if (amount := _held(entry, index, cell.resource))
             ]
-            told = sum(amount for _, _, amount in amounts)
+            known = sum(amount for _, _, amount in amounts)
             used, there_is = (int(table[row, index, column]) for table in (zones.used, zones.allocatable))
-            amounts += [("held", "held", used - told), ("free", "free", there_is - used)]
+            amounts += [("held", "held", used - known), ("free", "free", there_is - used)]
             bar = parts(
-                max(there_is, told, used),
+                max(there_is, known, used),
                 ((kind, label, amount, format_amount(cell.resource, amount)) for kind, label, amount in amounts),
             )
             cells.append(replace(cell, bar=bar))
@@ -234,7 +234,7 @@ def _holding(state: FleetView, row: int, entry: PodEntry) -> Holding:
     for zone, resource, amount in entry.zone_charge.split:
         if zone < count:
             by_zone[zone][resource] = by_zone[zone].get(resource, 0) + amount
-    placement = entry.observed or entry.predicted or entry.foretold
+    placement = entry.observed or entry.predicted or entry.expected
     return Holding(
         namespace=entry.pod.namespace,
         name=entry.pod.name,

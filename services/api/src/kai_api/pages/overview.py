@@ -48,7 +48,7 @@ class ClusterFigures:
 
 @dataclass(frozen=True, slots=True)
 class ResourceBar:
-    """How much of a resource is used over all nodes."""
+    """The use of a resource over all nodes."""
 
     title: str
     used: str

@@ -48,7 +48,7 @@ class LastMiss:
 
 @dataclass(frozen=True, slots=True)
 class HourAccuracy:
-    """How well kubelets were predicted in an hour in which some were.
+    """The accuracy of predictions in an hour with at least one.
 
     Attributes:
         rate: how many of the observed pods were on the predicted zones, in hundredths; None where none was observed.
@@ -63,7 +63,7 @@ class HourAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """How well kubelets were predicted.
+    """The accuracy of predictions of kubelets.
 
     Attributes:
         observed: placements that were compared.

@@ -103,7 +103,7 @@ def _environment() -> Environment:
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are read by people."""
+    """A route with errors that people read."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """See `APIRoute`."""

@@ -42,7 +42,7 @@ _GROUPS = 1000
 _HOURS = 48
 #: Cycles that the overview shows, and a page of the list.
 _CYCLES, _PAGE_CYCLES = 5, 50
-#: Seconds of silence after which a live page is told that it is still connected.
+#: Seconds of silence after which a live page gets a sign that it is still connected.
 _IDLE_S = 15.0
 #: Which page of a list; larger numbers are no page of anything.
 _Number = Annotated[int, Query(ge=1, le=1_000_000)]

@@ -11,7 +11,7 @@ from kaicore.rules.state.pod_life import LifeEvent, LifeStage, LifeStep, PodLife
 
 from kai_api.pages.frame import duration
 
-#: Pods of a group whose stories are drawn.
+#: Pods of a group with stories that are drawn.
 MOST_LANES = 60
 
 
@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What happened to something.
+    """The story of something.
 
     Attributes:
         why: what is to be said of it as of the position.

@@ -145,7 +145,7 @@ class Cell:
     Attributes:
         path: its name and those of the domains around it, the widest first.
         nodes: in it.
-        idle: of them, those that take pods and whose GPUs are all free.
+        idle: of them, those that take pods and have all GPUs free.
     """
 
     path: Path
@@ -167,7 +167,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Cells that are in one wider domain, whose name is empty where there is none."""
+    """Cells in one wider domain; its name is empty where there is none."""
 
     name: str
     cells: tuple[Cell, ...]

@@ -21,7 +21,7 @@ PAGE_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """What waits: a pod of its own, or a group.
+    """A waiting thing: a pod of its own, or a group.
 
     Attributes:
         kind, namespace, name: the object of the story.
@@ -60,7 +60,7 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class WaitingLine:
-    """What waits, the longest first.
+    """The waiting things, the longest wait first.
 
     Attributes:
         total: rows that there are, over all pages.
@@ -170,7 +170,7 @@ def _is_ours(state: LogView, entry: PodEntry) -> bool:
 
 
 def _undecided(state: WorkView, entry: PodEntry) -> str:
-    """Say what a pod waits for of which no cycle has told; of another scheduler's also what a shadow decided."""
+    """Say what a pod waits for when no cycle has recorded it; of another scheduler's also what a shadow decided."""
     if _is_ours(state, entry):
         return "waits for its first cycle"
     return "; ".join((f"waits for another scheduler: {entry.pod.scheduler_name}", *shadow_notes(entry, state)))

@@ -27,7 +27,7 @@ _KNOWN_USERS_ASK = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What a client wants to do: with a resource, or with a path that is none."""
+    """A client's intended action: on a resource, or on a path that is none."""
 
     verb: str
     group: str = ""
@@ -72,7 +72,7 @@ class Authorizer:
         self._decoded: dict[tuple[str, str, int], Object] = {}
 
     def allows(self, user: User, wanted: Attributes, *, counted: bool = False) -> bool:
-        """Whether the user may; `counted` where it is wanted now, and not only asked about."""
+        """True if the user may do it; `counted` where the action is real, not only asked about."""
         if "system:masters" in user.groups or _every_such_user_may(user, wanted):
             return True
         permits = _permits_path if wanted.path else _permits
@@ -118,7 +118,7 @@ class Authorizer:
 
 
 def _every_such_user_may(user: User, wanted: Attributes) -> bool:
-    """What needs no role: health for all, discovery and one's own reviews for all who are authenticated."""
+    """The paths that need no role: health for all, discovery and one's own reviews for all who are authenticated."""
     authenticated = "system:authenticated" in user.groups
     if wanted.path:
         return wanted.verb == "get" and wanted.path.startswith(
@@ -350,7 +350,7 @@ def acting_user(http: Request, user: User, authorizer: Authorizer) -> User:
 
 
 def _wanted(name: str, uid: str, groups: tuple[str, ...], extra: dict[str, list[str]]) -> Iterator[Attributes]:
-    """What the user must be allowed to do, with verb `impersonate`."""
+    """The rights that the user needs with verb `impersonate`."""
     account = _account(name)
     if account is not None:
         yield Attributes("impersonate", resource="serviceaccounts", namespace=account[0], name=account[1])

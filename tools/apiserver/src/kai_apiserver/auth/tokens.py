@@ -70,7 +70,7 @@ _HEADER = _base64(b'{"alg":"HS256","typ":"JWT"}')
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What must not change between two runs on the same data.
+    """The part that must not change between two runs on the same data.
 
     Attributes:
         admin_token: the administrator's bearer token.
@@ -115,7 +115,7 @@ class Tokens:
         return self._secrets.admin_token
 
     def authenticate(self, header: str | None) -> User:
-        """Who an `Authorization` header stands for; the anonymous user without one.
+        """The user of an `Authorization` header; the anonymous user without one.
 
         Raises:
             StatusError: 401, the token is none of ours.
@@ -128,7 +128,7 @@ class Tokens:
         return self.user_of(token.strip(), ())
 
     def user_of(self, token: str, audiences: tuple[str, ...]) -> User:
-        """Who a token stands for.
+        """The user of a token.
 
         Raises:
             StatusError: 401, the token is none of ours, not for these audiences, or what it is bound to is gone.

@@ -72,7 +72,7 @@ class DefaultScheduler(Controller[str]):
         return fields[self._at["spec.schedulerName"]] == NAME and not fields[self._at["spec.nodeName"]]
 
     def _holds(self, stored: Stored) -> bool:
-        """Whether a pod takes room on a node."""
+        """True if a pod takes room on a node."""
         return bool(stored.fields[self._at["spec.nodeName"]]) and stored.fields[self._at["status.phase"]] not in _ENDED
 
     def _pod_changed(self, collection: Collection, event: Event) -> None:
@@ -203,7 +203,7 @@ def _why_not(
     tolerations: list[Object],
     affinity: Callable[[Mapping[str, str]], bool] | None,
 ) -> list[str]:
-    """What speaks against a node, in kube-scheduler's words and its order; nothing if the pod may go there."""
+    """The objections to a node, in kube-scheduler's words and its order; nothing if the pod may go there."""
     for taint in node.taints:
         if taint.get("effect") in _BLOCKING and not any(_tolerates(item, taint) for item in tolerations):
             return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
@@ -222,7 +222,7 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
 
 
 def _fullness(node: _Node, requests: Mapping[str, int]) -> float:
-    """How full a node would be, of CPU and memory; the emptiest is best."""
+    """A node's use of CPU and memory with the pod; the emptiest is best."""
     parts = [
         (node.used[name] + requests.get(name, 0)) / node.allocatable[name]
         for name in ("cpu", "memory")

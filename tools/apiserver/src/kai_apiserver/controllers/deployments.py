@@ -204,7 +204,7 @@ def revision_of(replica_set: Object) -> int:
 
 
 def same_template(replica_set: Object, deployment: Object) -> bool:
-    """Whether a ReplicaSet runs the Deployment's template."""
+    """True if a ReplicaSet runs the Deployment's template."""
     return _without_hash(replica_set["spec"]["template"]) == _without_hash(deployment["spec"]["template"])
 
 
@@ -223,7 +223,7 @@ def _count(value: int | str, replicas: int, *, up: bool) -> int:
 
 
 def _bounds(deployment: Object) -> tuple[int, int]:
-    """How many pods there may be too many, and too few."""
+    """The number of pods that may be too many, and too few."""
     spec = deployment["spec"]
     rolling = spec["strategy"].get("rollingUpdate") or {}
     surge = _count(rolling.get("maxSurge", 0), spec["replicas"], up=True)
@@ -232,7 +232,7 @@ def _bounds(deployment: Object) -> tuple[int, int]:
 
 
 def new_size(deployment: Object, newest: Object, old: list[Object]) -> int:
-    """How large the newest ReplicaSet should be now."""
+    """The desired size of the newest ReplicaSet now."""
     wanted: int = deployment["spec"]["replicas"]
     present: int = newest["spec"]["replicas"]
     if deployment["spec"]["strategy"]["type"] == "Recreate" or present >= wanted:
@@ -243,7 +243,7 @@ def new_size(deployment: Object, newest: Object, old: list[Object]) -> int:
 
 
 def old_sizes(deployment: Object, newest: Object, old: list[Object]) -> Iterator[tuple[Object, int]]:
-    """How large older ReplicaSets should be now, those that shrink: first what is not available, then the oldest."""
+    """The desired sizes of older ReplicaSets, those that shrink: first unavailable pods, then the oldest."""
     _, unavailable = _bounds(deployment)
     least = deployment["spec"]["replicas"] - unavailable
     everything = [newest, *old]
@@ -271,7 +271,7 @@ def _status(replica_set: Object, field: str) -> int:
 
 
 def status_of(deployment: Object, newest: Object | None, old: list[Object]) -> Object:
-    """What a Deployment's status says, its conditions as they were."""
+    """A Deployment's status, its conditions as they were."""
     everything = old if newest is None else [newest, *old]
     total = sum(_status(item, "replicas") for item in everything)
     available = sum(_status(item, "availableReplicas") for item in everything)

@@ -112,7 +112,7 @@ _WAITS_FOR_US = (f'"{FOREGROUND}"'.encode(), f'"{ORPHAN}"'.encode())
 
 
 class GarbageCollector(Controller[Place]):
-    """Deletes dependents whose owners are gone, and settles foreground and orphan deletion."""
+    """Deletes dependents without their owners, and settles foreground and orphan deletion."""
 
     name = "garbage-collector"
 
@@ -202,7 +202,7 @@ class GarbageCollector(Controller[Place]):
         return None
 
     def _exists(self, reference: Object, namespace: str) -> bool:
-        """Whether an owner is there; one of an unknown kind is taken to be."""
+        """True if an owner is there; one of an unknown kind is taken to be."""
         place = self._owner_place(reference, namespace)
         if place is None:
             return True

@@ -26,7 +26,7 @@ TRACKING = "batch.kubernetes.io/job-tracking"
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a Job ends: the condition that says so, and why."""
+    """The end of a Job: the condition that says so, and the reason."""
 
     condition: str
     reason: str
@@ -52,7 +52,7 @@ class Tally:
 
     @property
     def ready(self) -> int:
-        """How many of the active pods are ready."""
+        """The number of active pods that are ready."""
         return sum(find_condition(pod, "Ready").get("status") == "True" for pod in self.active)
 
 
@@ -112,12 +112,12 @@ def write_indexes(indexes: Iterable[int]) -> str:
 
 
 def is_finished(job: Object) -> bool:
-    """Whether a Job has ended, well or badly."""
+    """True if a Job has ended, well or badly."""
     return any(find_condition(job, kind).get("status") == "True" for kind in ("Complete", "Failed"))
 
 
 def wanted_active(job: Object, *, succeeded: int) -> int:
-    """How many pods should be active at once."""
+    """The desired number of active pods."""
     spec = job["spec"]
     parallelism: int = spec.get("parallelism", 1)
     completions = spec.get("completions")
@@ -127,7 +127,7 @@ def wanted_active(job: Object, *, succeeded: int) -> int:
 
 
 def failure(job: Object, tally: Tally, *, failed: int, now: datetime) -> End | None:
-    """Why a Job has to fail now, if it has to."""
+    """The reason why a Job has to fail now, if it has to."""
     spec, status = job["spec"], job["status"]
     started, deadline = status.get("startTime"), spec.get("activeDeadlineSeconds")
     if started and deadline is not None and (now - parse_time(started)).total_seconds() >= deadline:
@@ -154,7 +154,7 @@ def failure(job: Object, tally: Tally, *, failed: int, now: datetime) -> End | N
 
 
 def success(job: Object, *, succeeded: int, active: int) -> End | None:
-    """Whether a Job has done what it was for."""
+    """True if a Job has reached its goal."""
     completions = job["spec"].get("completions")
     done = succeeded > 0 and active == 0 if completions is None else succeeded >= completions
     if not done:
@@ -163,7 +163,7 @@ def success(job: Object, *, succeeded: int, active: int) -> End | None:
 
 
 def policy_action(job: Object, pod: Object) -> tuple[str, str]:
-    """What the Job's pod failure policy says to a failed pod: `Count`, `Ignore` or `FailJob`, and a message.
+    """The Job's pod failure policy for a failed pod: `Count`, `Ignore` or `FailJob`, and a message.
 
     `FailIndex` is taken for `Count`: limits per index are not simulated.
     """
@@ -296,7 +296,7 @@ class JobController(Controller[str]):
         return min(len(self._pods.get(uid, ())) / _PODS_PER_SECOND, _LONGEST_GATHERING_S)
 
     def reconcile(self, key: str) -> float | None:
-        """Bring one Job on its way, or release a pod whose Job is gone."""
+        """Bring one Job on its way, or release a pod without its Job."""
         if key.startswith("pod/"):
             self._release_orphan(key.removeprefix("pod/"))
             return None
@@ -504,7 +504,7 @@ class JobController(Controller[str]):
 
     @staticmethod
     def _indexes(job: Object, tally: Tally, missing: int) -> list[int | None]:
-        """What the pods to be made work on: the lowest free indexes, or nothing in particular."""
+        """The work of the pods to be made: the lowest free indexes, or nothing in particular."""
         if job["spec"].get("completionMode") != "Indexed":
             return [None] * missing
         taken = read_indexes(job["status"].get("completedIndexes", ""))
@@ -537,7 +537,7 @@ class JobController(Controller[str]):
         self._write(stored, job)
 
     def _standing(self, tally: Tally) -> bool:
-        """Whether pods of an ended Job are still running out their grace period."""
+        """True if pods of an ended Job are still running out their grace period."""
         collection = self.backend.store.collection(PODS)
         return any(
             collection.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}") is not None

@@ -7,7 +7,7 @@ evicted from unreachable nodes.
 Deletes pods that use devices with a taint `NoExecute` which their claims do not tolerate.
 
 As kube-controller-manager does (`pkg/controller/devicetainteviction`): only pods with a node, only claims that are
-reserved for them, and only tolerations whose effect is `NoExecute`; one with `tolerationSeconds` puts it off. Statuses
+reserved for them, and only tolerations with the effect `NoExecute`; one with `tolerationSeconds` puts it off. Statuses
 of DeviceTaintRules are not written.
 """
 

@@ -54,7 +54,7 @@ class Backoffs:
         self._failures.pop(uid, None)
 
     def count(self, uid: str) -> int:
-        """How often something of the object has failed since the last success."""
+        """The number of failures of the object since the last success."""
         failures = self._failures.get(uid)
         return failures.count if failures is not None else 0
 
@@ -70,7 +70,7 @@ _NAME_MOST = 57  # leaves room for a generated suffix within a DNS label
 
 
 def owner_reference(owner: Object, *, api_version: str, kind: str) -> Object:
-    """How an object refers to the one that it was made for."""
+    """An object's reference to the one that it was made for."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -99,7 +99,7 @@ def controlled_pod(owner: Object, reference: Object, *, name: str = "") -> Objec
 
 
 def has_failed(pod: Stored | None, collection: Collection) -> bool:
-    """Whether a pod of the pods' collection has failed; one that is not there has not."""
+    """True if a pod of the pods' collection has failed; a missing pod has not."""
     if pod is None:
         return False
     labels = [field.label for field in collection.resource.selectable]

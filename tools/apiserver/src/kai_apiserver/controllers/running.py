@@ -22,7 +22,7 @@ from kai_apiserver.rest.backend import Backend
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
-    """How the controllers behave.
+    """The controllers' behaviour.
 
     Attributes:
         default_scheduler: whether pods of `default-scheduler` are scheduled.
@@ -42,7 +42,7 @@ class Controllers:
     """All controllers of a server."""
 
     def __init__(self, backend: Backend, options: ControllerOptions, *, died: Callable[[str], None]) -> None:
-        """`died` is told if a controller ends by an error of its own."""
+        """`died` is called if a controller ends by an error of its own."""
         self._died = died
         self._controllers: list[Controller[str] | GarbageCollector | WorkloadController] = [
             JobController(backend, base_backoff_s=options.job_backoff_s),

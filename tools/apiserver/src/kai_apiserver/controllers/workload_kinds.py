@@ -139,7 +139,7 @@ def _job_is_ready(job: Object) -> bool:
 
 
 def _may_start(view: View, name: str, jobs: list[Object]) -> bool:
-    """Whether what a replicated job depends on is as far: in its own list, and before it where they start in order."""
+    """True if a replicated job may start: its own dependencies, and in an ordered set the jobs before it."""
     ones = _replicated_jobs(view)
     wanted = {one["name"]: one.get("replicas", 1) for one in ones}
     one = next(one for one in ones if one["name"] == name)
@@ -164,7 +164,7 @@ def _jobs_succeeded(view: View, jobs: Iterable[Object]) -> bool:
 
 
 def _restarts(view: View, job: Object, attempt: int) -> bool:
-    """Whether the failure policy makes all Jobs anew after one has failed; the first rule that matches counts."""
+    """True if the failure policy makes all Jobs anew after one has failed; the first rule that matches counts."""
     policy = view.spec.get("failurePolicy") or {}
     reason = find_condition(job, "Failed").get("reason")
     for rule in policy.get("rules") or ():
@@ -214,7 +214,7 @@ def stateful_set(view: View) -> Plan:
 
 
 def _goes_with_its_leader(view: View) -> bool:
-    """Whether a StatefulSet is of workers who go with their leader when one of them ends."""
+    """True if a StatefulSet is of workers who go with their leader when one of them ends."""
     owner = view.find(LEADER_WORKER_SETS, label_of(view.owner, f"{_LWS}/name"))
     of_workers = view.owner["metadata"].get("ownerReferences", [{}])[0].get("kind") == "Pod"
     return owner is not None and of_workers and _recreates_groups(owner)

@@ -18,7 +18,7 @@ _NO_EXIT_CODE = 0xBEEF
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be done for an object.
+    """The next step for an object.
 
     Attributes:
         create: children that should be there, with kind and apiVersion; those that are there stay.
@@ -92,7 +92,7 @@ class View:
         ]
 
     def has_ended(self, *conditions: str) -> bool:
-        """Whether one of these conditions is true."""
+        """True if one of these conditions is true."""
         return any(find_condition({"status": self.status}, kind).get("status") == "True" for kind in conditions)
 
     def say(self, kind: str, reason: str, message: str, *, instead_of: Iterable[str] = ()) -> None:
@@ -125,7 +125,7 @@ class View:
 
 
 def is_going(child: Object) -> bool:
-    """Whether something is being deleted."""
+    """True if something is being deleted."""
     return bool(child["metadata"].get("deletionTimestamp"))
 
 
@@ -135,7 +135,7 @@ def phase_of(pod: Object) -> str:
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether a pod is ready, and not being deleted."""
+    """True if a pod is ready, and not being deleted."""
     return not is_going(pod) and find_condition(pod, "Ready").get("status") == "True"
 
 
@@ -168,7 +168,7 @@ def add_env(pod: Object, variables: Mapping[str, str | Object], *, initial: bool
 
 
 def field_of_label(name: str) -> Object:
-    """Where an environment variable has the value of a label from."""
+    """The source of an environment variable with a label's value."""
     return {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{name}']"}}
 
 
@@ -188,7 +188,7 @@ def headless_service(view: View, name: str, selector: Mapping[str, str], *, port
 
 
 def is_past_deadline(view: View, deadline: Any) -> bool:
-    """Whether an object has been active for so many seconds since `startTime`; None is no deadline."""
+    """True if an object has been active for so many seconds since `startTime`; None is no deadline."""
     started = view.status.get("startTime")
     return bool(
         deadline is not None and started and (view.now - parse_time(started)).total_seconds() >= float(deadline)

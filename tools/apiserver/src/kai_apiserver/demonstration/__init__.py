@@ -11,7 +11,7 @@ from kai_apiserver.objects import Object
 from kai_apiserver.rest.backend import Backend, Operation, Target
 from kai_apiserver.rest.writing import create
 
-#: The namespace whose pods tolerate the taint that demonstration fleets have on nodes with GPUs.
+#: The namespace with pods that tolerate the taint of demonstration fleets on nodes with GPUs.
 PLAYGROUND = "playground"
 _GPU_TOLERATION = '[{"key": "nvidia.com/gpu", "operator": "Exists"}]'
 

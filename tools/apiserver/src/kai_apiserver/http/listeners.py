@@ -107,7 +107,7 @@ _LIMITS = HttpLimits(
 
 @dataclass(slots=True)
 class Listeners:
-    """What is listening.
+    """The listening sockets.
 
     Attributes:
         http_url: base URL of the plain listener, for clients.

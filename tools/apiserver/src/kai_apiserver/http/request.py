@@ -24,7 +24,7 @@ _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 @dataclass(slots=True)
 class RequestPath:
-    """What a request is about.
+    """The subject of a request.
 
     Attributes:
         verb: Kubernetes' verb for a resource, the lower-case method for any other path.
@@ -123,11 +123,11 @@ class Request:
         self._body: bytes | None = None
 
     def header(self, name: bytes) -> str:
-        """Return the value of a header, whose name is in lower case; empty if it is not there."""
+        """Return the value of a header, by its name in lower case; empty if it is not there."""
         return _text(self._headers.get(name, b""))
 
     def headers_from(self, prefix: bytes) -> Iterator[tuple[str, str]]:
-        """Yield name and value of all headers whose names, in lower case, begin with a prefix."""
+        """Yield name and value of all headers with names that begin, in lower case, with a prefix."""
         for name, value in self._scope["headers"]:
             if name.startswith(prefix):
                 yield _text(name), _text(value)

@@ -59,7 +59,7 @@ def admit_job(job: Object, cluster: Cluster) -> None:
 
 
 def validate_job(job: Object) -> list[FieldError]:
-    """What is wrong with a Job."""
+    """The problems of a Job."""
     spec = job["spec"]
     errors = [
         FieldError("FieldValueInvalid", f"spec.{name}", detail="must be greater than or equal to 0", value=spec[name])
@@ -99,7 +99,7 @@ def validate_job(job: Object) -> list[FieldError]:
 
 
 def validate_job_update(new: Object, old: Object) -> list[FieldError]:
-    """What is wrong with the change of a Job: what its pods look like is fixed once they may exist."""
+    """The problems of a change of a Job: its pod template is fixed once pods may exist."""
     before, after = old["spec"], new["spec"]
     errors = [
         _immutable(f"spec.{name}", after.get(name))

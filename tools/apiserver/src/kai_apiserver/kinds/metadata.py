@@ -32,7 +32,7 @@ _BAD_LABEL_VALUE = (
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 
-#: Collections whose names are single DNS labels, and those whose names are nearly anything.
+#: Collections with single DNS labels as names, and those with nearly any names.
 _LABEL_NAMED = frozenset({"namespaces", "services"})
 _FREELY_NAMED = frozenset(
     f"{plural}.rbac.authorization.k8s.io" for plural in ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
@@ -41,7 +41,7 @@ _MAX_ANNOTATIONS_BYTES = 256 * 1024
 
 
 def validate_name(name: str, field: str, storage: str = "") -> list[FieldError]:
-    """What is wrong with a name."""
+    """The problems of a name."""
     if storage in _FREELY_NAMED:
         if name in (".", ".."):
             return [FieldError("FieldValueInvalid", field, detail=f"may not be '{name}'", value=name)]
@@ -64,7 +64,7 @@ def validate_name(name: str, field: str, storage: str = "") -> list[FieldError]:
 
 
 def validate_generate_name(base: str, storage: str = "") -> list[FieldError]:
-    """What is wrong with a `generateName`: that of a name, but for one `-` at its end.
+    """The problems of a `generateName`: those of a name, except one `-` at its end.
 
     Source: `k8s.io/apimachinery/pkg/api/validation/generic.go` (`maskTrailingDash`), Kubernetes 1.37.
     """
@@ -74,7 +74,7 @@ def validate_generate_name(base: str, storage: str = "") -> list[FieldError]:
 
 
 def validate_labels(labels: Object | None, field: str) -> list[FieldError]:
-    """What is wrong with labels, or with a map used like labels."""
+    """The problems of labels, or of a map used like labels."""
     errors = []
     for key, value in (labels or {}).items():
         if not is_qualified_name(key):
@@ -85,7 +85,7 @@ def validate_labels(labels: Object | None, field: str) -> list[FieldError]:
 
 
 def validate_metadata(metadata: Object, storage: str) -> list[FieldError]:
-    """What is wrong with an object's metadata."""
+    """The problems of an object's metadata."""
     errors = validate_name(metadata["name"], "metadata.name", storage)
     errors += validate_labels(metadata.get("labels"), "metadata.labels")
     annotations = metadata.get("annotations") or {}
@@ -129,7 +129,7 @@ def validate_metadata(metadata: Object, storage: str) -> list[FieldError]:
 
 
 def validate_metadata_update(new: Object, old: Object) -> list[FieldError]:
-    """What is wrong with a change of metadata."""
+    """The problems of a change of metadata."""
     if not old.get("deletionTimestamp"):
         return []
     added = [name for name in new.get("finalizers") or () if name not in (old.get("finalizers") or ())]

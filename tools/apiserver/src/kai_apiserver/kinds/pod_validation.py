@@ -27,7 +27,7 @@ _MOST_WEIGHT = 100
 
 
 def validate_constraints(spec: Object, field: str) -> list[FieldError]:
-    """What is wrong with the constraints in a pod's spec."""
+    """The problems of the constraints in a pod's spec."""
     affinity = spec.get("affinity") or {}
     errors = _validate_node_affinity(affinity.get("nodeAffinity") or {}, f"{field}.affinity.nodeAffinity")
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -117,7 +117,7 @@ def _validate_pod_term(term: Object, field: str) -> list[FieldError]:
 
 
 def validate_label_selector(selector: Object, field: str) -> list[FieldError]:
-    """What is wrong with a label selector."""
+    """The problems of a label selector."""
     errors = validate_labels(selector.get("matchLabels"), f"{field}.matchLabels")
     operators = (*_WITH_VALUES, *_WITHOUT_VALUES)
     return errors + _validate_expressions(
@@ -179,12 +179,12 @@ _ONLY_THESE_CHANGE = (
 
 
 def validate_pod(pod: Object) -> list[FieldError]:
-    """What is wrong with a pod."""
+    """The problems of a pod."""
     return validate_pod_spec(pod["spec"], "spec")
 
 
 def validate_pod_spec(spec: Object, field: str) -> list[FieldError]:
-    """What is wrong with a pod's spec, in a pod or a template."""
+    """The problems of a pod's spec, in a pod or a template."""
     errors: list[FieldError] = []
     if not spec.get("containers"):
         errors.append(FieldError("FieldValueRequired", f"{field}.containers"))
@@ -284,7 +284,7 @@ def _validate_resources(resources: Object, field: str) -> list[FieldError]:
 
 
 def overcommittable(resource: str) -> bool:
-    """Whether limits of a resource may exceed requests: not for huge pages and extended resources."""
+    """True if limits of a resource may exceed requests: not for huge pages and extended resources."""
     return resource in _STANDARD_RESOURCES
 
 
@@ -328,7 +328,7 @@ def _validate_toleration(toleration: Object, field: str) -> list[FieldError]:
 
 
 def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
-    """What is wrong with the change of a pod: nearly nothing of a spec may change."""
+    """The problems of a change of a pod: nearly nothing of a spec may change."""
     before, after = old["spec"], new["spec"]
     if before == after:
         return []

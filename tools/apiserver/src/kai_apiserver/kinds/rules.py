@@ -11,7 +11,7 @@ from kai_apiserver.store import Stored
 
 
 class Cluster(Protocol):
-    """What rules may ask of the rest of the cluster."""
+    """The rules' view of the rest of the cluster."""
 
     def now(self) -> datetime:
         """The time."""
@@ -47,7 +47,7 @@ def _no_update_errors(new: Object, old: Object) -> list[FieldError]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is particular to a kind; each hook gets a decoded object and changes it in place.
+    """The peculiarities of a kind; each hook gets a decoded object and changes it in place.
 
     Attributes:
         default: fills in what a client left out, on every write.

@@ -26,12 +26,12 @@ from kai_apiserver.selectors import selector_of
 
 
 def validate_node(node: Object) -> list[FieldError]:
-    """What is wrong with a node: its amounts and taints."""
+    """The problems of a node: its amounts and taints."""
     return validate_node_status(node) + _validate_taints((node.get("spec") or {}).get("taints") or ())
 
 
 def validate_node_status(node: Object) -> list[FieldError]:
-    """What is wrong with what a kubelet says of its node."""
+    """The problems of a node's status by its kubelet."""
     errors = []
     status = node.get("status") or {}
     for kind in ("capacity", "allocatable"):
@@ -74,7 +74,7 @@ _PERCENTAGE = re.compile(r"[0-9]+%")
 
 
 def validate_replicated(obj: Object) -> list[FieldError]:
-    """What is wrong with a ReplicaSet, and with a Deployment besides its strategy."""
+    """The problems of a ReplicaSet, and of a Deployment besides its strategy."""
     spec = obj["spec"]
     errors = [
         FieldError("FieldValueInvalid", f"spec.{name}", detail="must be greater than or equal to 0", value=spec[name])
@@ -104,7 +104,7 @@ def validate_replicated(obj: Object) -> list[FieldError]:
 
 
 def validate_deployment(deployment: Object) -> list[FieldError]:
-    """What is wrong with a Deployment."""
+    """The problems of a Deployment."""
     errors = validate_replicated(deployment)
     strategy = deployment["spec"]["strategy"]
     kind, rolling = strategy["type"], strategy.get("rollingUpdate")
@@ -134,7 +134,7 @@ def _is_count(value: Any) -> bool:
 
 
 def validate_replicated_update(new: Object, old: Object) -> list[FieldError]:
-    """What is wrong with a change: which pods are meant stays."""
+    """The problems of a change: the selected pods stay the same."""
     if new["spec"].get("selector") == old["spec"].get("selector"):
         return []
     selector = new["spec"].get("selector")

@@ -99,7 +99,7 @@ _ABSENT = object()
 
 
 def value_at(value: Any, path: Path, shape: Shape) -> Any:
-    """What stands at a path; a marker equal to nothing if nothing does."""
+    """The value at a path; a marker equal to nothing if the path is empty."""
     for segment in path:
         kind, _, rest = segment.partition(":")
         if kind == "f":
@@ -117,7 +117,7 @@ def value_at(value: Any, path: Path, shape: Shape) -> Any:
 
 
 def element_place(items: list[Any], segment: str, shape: Shape) -> int | None:
-    """Where in a list the element of that segment stands."""
+    """The place in a list of the element of that segment."""
     for index, item in enumerate(items):
         if element_segment(item, shape) == segment:
             return index
@@ -153,7 +153,7 @@ _NEVER_OWNED = {("f:apiVersion",), ("f:kind",), *(("f:metadata", f"f:{name}") fo
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """Who writes, and how: the identity of an entry of `managedFields`."""
+    """The writer and the way of writing: the identity of an entry of `managedFields`."""
 
     name: str
     operation: str
@@ -168,7 +168,7 @@ class Manager:
 
 
 def _owned(obj: Object, shape: Shape, subresource: str, *, has_status: bool) -> FieldSet:
-    """What a write through a subresource, or through none, can own."""
+    """The fields that a write through a subresource, or through none, can own."""
     fields = (path for path in fields_of(obj, shape) if path[:2] not in _NEVER_OWNED and path[:1] not in _NEVER_OWNED)
     if subresource:
         return frozenset(path for path in fields if path[0] == f"f:{subresource}")
@@ -210,7 +210,7 @@ def _write(obj: Object, owners: dict[Manager, FieldSet], times: dict[Manager, st
 
 
 def owns_fields(obj: Object) -> bool:
-    """Whether it is known who owns which field of an object, because it was applied to."""
+    """True if the owners of an object's fields are known, because it was applied to."""
     return any(entry.get("fieldsV1") for entry in obj["metadata"].get("managedFields") or ())
 
 
@@ -285,14 +285,14 @@ def _remove(obj: Object, given_up: FieldSet, *, kept: FieldSet, shape: Shape) ->
 
 
 def _is_key(path: Path) -> bool:
-    """Whether a field is one by which its list element is known: it goes with the element or not at all."""
+    """True if a field identifies its list element: it goes with the element or not at all."""
     if len(path) < 2 or not path[-2].startswith("k:"):
         return False
     return path[-1].partition(":")[2] in json.loads(path[-2][2:])
 
 
 def _rivals(owners: dict[Manager, FieldSet], manager: Manager, wanted: FieldSet) -> dict[Manager, FieldSet]:
-    """What others own of what the manager wants. Who applied as the same manager in another version is no other."""
+    """The part of the manager's fields that others own. The same manager in another version is no other."""
     return {
         owner: fields & wanted
         for owner, fields in owners.items()

@@ -25,7 +25,7 @@ from kai_apiserver.types import ATOMIC, KEY_DEFAULTS, SETS, apply_keys, patch_me
 
 
 class Shape(Protocol):
-    """How values at one place of an object merge."""
+    """The way in which values at one place of an object merge."""
 
     @property
     def atomic(self) -> bool:
@@ -40,7 +40,7 @@ class Shape(Protocol):
         """For a list: whether it is a set of scalars."""
 
     def key_default(self, key: str) -> Any:
-        """What stands for an identifying field that an element leaves out."""
+        """The default of an identifying field that an element leaves out."""
 
     def child(self, field: str) -> "Shape":
         """The shape of a member of a map or struct."""
@@ -72,7 +72,7 @@ class BuiltinShape:
         return self.place in SETS
 
     def key_default(self, key: str) -> Any:
-        """What stands for an identifying field that an element leaves out."""
+        """The default of an identifying field that an element leaves out."""
         return KEY_DEFAULTS.get(key)
 
     def child(self, field: str) -> "BuiltinShape":
@@ -113,7 +113,7 @@ class CustomShape:
         return self.schema.get("x-kubernetes-list-type") == "set"
 
     def key_default(self, key: str) -> Any:
-        """What stands for an identifying field that an element leaves out."""
+        """The default of an identifying field that an element leaves out."""
         items = self.schema.get("items") or {}
         return ((items.get("properties") or {}).get(key) or {}).get("default")
 
@@ -299,7 +299,7 @@ def _in_order(
 ) -> list[Any]:
     """Sort a merged list as the API server does: the patch's order wins, and what only the server has keeps its place.
 
-    `order` is the patch's `$setElementOrder`, whose members count as the patch's. Of the others, each goes before the
+    `order` is the patch's `$setElementOrder`; its members count as the patch's. Of the others, each goes before the
     first of the patch's elements that followed it on the server; elements the server did not have pull nothing in
     front of them.
     """

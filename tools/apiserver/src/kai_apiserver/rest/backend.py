@@ -18,7 +18,7 @@ AfterWrite = Callable[[Stored, "Operation"], None]
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks."""
+    """The author of the request."""
 
     name: str
     uid: str = ""
@@ -39,7 +39,7 @@ class Operation:
         dry_run: do everything but the writing.
         field_validation: `Ignore`, `Warn` or `Strict`: what unknown fields lead to.
         field_manager: the owner of the fields.
-        warnings: what the client should be told besides the answer.
+        warnings: warnings for the client besides the answer.
     """
 
     user: User = CONTROLLER
@@ -51,7 +51,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request is for: a resource, and as far as the path says, an object in it or a part of that.
+    """The target of a request: a resource, and as far as the path says, an object in it or a part of that.
 
     Attributes:
         resource: the resource.
@@ -104,7 +104,7 @@ class Backend:
         return timestamp(self._clock())
 
     def collection(self, resource: ResourceType) -> Collection:
-        """Where a resource's objects are."""
+        """The storage of a resource's objects."""
         return self.store.collection(resource.storage)
 
     def find(self, storage: str, key: str) -> Object | None:
@@ -128,7 +128,7 @@ class Backend:
         return stored
 
     def signature(self, target: Target, operation: Operation) -> Callable[[Object], None]:
-        """What writes into an object who changed which part of it, and when."""
+        """The writer of `managedFields`: who changed which part of an object, and when."""
         manager = Manager(
             operation.field_manager or "unknown", "Update", target.resource.api_version, target.subresource
         )

@@ -28,7 +28,7 @@ _JOB_PODS_STAY = (
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How something is to be deleted.
+    """The options of a deletion.
 
     Attributes:
         grace_s: seconds that a pod gets; None: what the pod says.
@@ -135,7 +135,7 @@ def _grace(pod: Object, options: DeleteOptions) -> int:
 
 
 def _propagation(resource: ResourceType, options: DeleteOptions, *, operation: Operation) -> str:
-    """What becomes of the dependents; Jobs leave their pods behind unless the request says otherwise, and say so."""
+    """The fate of the dependents; Jobs leave their pods behind unless the request says otherwise, and say so."""
     if options.propagation or resource.storage != _JOBS:
         return options.propagation
     operation.warnings.append(_JOB_PODS_STAY)

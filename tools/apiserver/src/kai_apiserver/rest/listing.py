@@ -35,7 +35,7 @@ LIST_OPTIONS = NamedResource("listoptions", "meta.k8s.io", "ListOptions")
 
 @dataclass(frozen=True, slots=True)
 class ListSelection:
-    """Which objects of a collection are meant.
+    """A selection of objects of a collection.
 
     Attributes:
         namespace: only of this namespace; empty for all.
@@ -86,7 +86,7 @@ class ListSelection:
 
     @property
     def predicate(self) -> Callable[[Stored], bool] | None:
-        """Whether an object is selected, namespace and name aside; None if all are."""
+        """True if an object is selected, namespace and name aside; None if all are."""
         if self.impossible:
             return lambda stored: False
         labels = self.labels if self.labels.requirements else None

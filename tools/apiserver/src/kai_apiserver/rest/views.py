@@ -16,7 +16,7 @@ _META = "meta.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a client's Accept header asks for.
+    """The form that a client's Accept header asks for.
 
     Attributes:
         resource: objects are shown in its version.

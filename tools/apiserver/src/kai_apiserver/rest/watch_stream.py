@@ -161,7 +161,7 @@ class Watches:
 
 
 def _last_words(fault: Fault, backend: Backend) -> bytes:
-    """What a watch says before a fault ends it; nothing if it just goes on.
+    """The last events of a watch before a fault ends it; empty if it just goes on.
 
     Raises:
         ConnectionDropped: it ends without a word.
@@ -191,7 +191,7 @@ def _error(error: StatusError) -> bytes:
 def _begin(
     collection: Collection, selection: ListSelection, view: View, query: dict[str, str], *, rv: int, bookmarks: bool
 ) -> tuple[bytes, Watcher | None]:
-    """What goes out first, and the watcher for the rest; None if there is no rest."""
+    """The first events, and the watcher for the rest; None if there is no rest."""
     asked = query.get("resourceVersion", "")
     watcher = Watcher(
         namespace=selection.namespace,

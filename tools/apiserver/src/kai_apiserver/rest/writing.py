@@ -37,7 +37,7 @@ _OTHER_NAMESPACE = "the namespace of the provided object does not match the name
 
 
 def shape_of(resource: ResourceType) -> Shape:
-    """How the resource's objects merge in server-side apply."""
+    """The merge rules of the resource's objects in server-side apply."""
     if resource.custom is not None:
         schema = resource.custom.schema
         return CustomShape({**schema, "properties": {"kind": {}, **(schema.get("properties") or {})}})
@@ -294,7 +294,7 @@ def commit(backend: Backend, target: Target, *, stored: Stored, new: Object, ope
 
 
 def _released(stored: Stored, new: Object) -> bool:
-    """Whether this write takes the last finalizer from an object that only waited for that."""
+    """True if this write takes the last finalizer from an object that only waited for that."""
     metadata = new["metadata"]
     if (
         not metadata.get("deletionTimestamp")
@@ -303,6 +303,6 @@ def _released(stored: Stored, new: Object) -> bool:
     ):
         return False
     if (new.get("spec") or {}).get("finalizers") and not stored.namespace:
-        return False  # a namespace, whose contents go first
+        return False  # the contents of a namespace go first
     old = stored.decode()
     return bool(old["metadata"].get("finalizers") or (old.get("spec") or {}).get("finalizers"))

@@ -114,12 +114,12 @@ class Collection:
             del self._index[label, value]
 
     def count(self, prefix: str = "") -> int:
-        """How many keys begin with `prefix`, a namespace with its slash."""
+        """The number of keys that begin with `prefix`, a namespace with its slash."""
         low, high = self._range(prefix)
         return high - low
 
     def scan(self, prefix: str = "", start: str = "") -> Iterator[Stored]:
-        """Objects now, in key order, whose keys begin with `prefix` and are not below `start`."""
+        """Objects now, in key order, with keys that begin with `prefix` and are not below `start`."""
         low, high = self._range(prefix)
         if start:
             low = max(low, bisect_left(self._keys, start))
@@ -132,11 +132,11 @@ class Collection:
         return bisect_left(self._keys, prefix), bisect_left(self._keys, prefix[:-1] + "0")  # "0" follows "/"
 
     def is_indexed(self, label: str) -> bool:
-        """Whether objects can be looked up by that field."""
+        """True if objects can be looked up by that field."""
         return label in self._indexed
 
     def with_field(self, label: str, value: str) -> list[Stored] | None:
-        """Objects whose indexed field has that value, in key order; None if the field is not indexed."""
+        """Objects with that value of the indexed field, in key order; None if the field is not indexed."""
         if label not in self._indexed:
             return None
         return [self._items[key] for key in sorted(self._index.get((label, value), ()))]
@@ -171,7 +171,7 @@ class Collection:
                 yield stored
 
     def events_after(self, rv: int) -> list[Event] | None:
-        """What changed after `rv`, oldest first; None if part of it is forgotten."""
+        """The changes after `rv`, oldest first; None if part of it is forgotten."""
         if rv < self.floor:
             return None
         events: list[Event] = []

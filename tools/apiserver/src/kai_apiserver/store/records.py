@@ -198,7 +198,7 @@ class Journal:
 
 
 class EventType(StrEnum):
-    """What a watch event says has happened."""
+    """The type of a watch event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"

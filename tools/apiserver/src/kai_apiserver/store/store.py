@@ -86,7 +86,7 @@ class Store:
         def apply(storage: str, key: str, rv: int, body: bytes | None) -> None:
             collection = self._collections.get(storage)
             if collection is None:
-                return  # what is left of a custom resource whose definition is gone
+                return  # the rest of a custom resource without its definition
             stored = Stored(collection.resource, decode_json(body)) if body is not None else None
             collection.load(stored, key, rv)
             if stored is not None and storage == "customresourcedefinitions.apiextensions.k8s.io":

@@ -59,7 +59,7 @@ class Watcher:
         self.wake()
 
     def seen_as(self, event: Event) -> EventType | None:
-        """What this watcher sees: an object that comes to match is added, one that ceases to is deleted."""
+        """This watcher's view: an object that comes to match is added, one that ceases to is deleted."""
         stored = event.stored
         if (self.namespace and stored.namespace != self.namespace) or (self.name and stored.name != self.name):
             return None

@@ -262,7 +262,7 @@ def _hand_out(topology: CpuTopology, available: int, spread: _Spread, *, group: 
 
 
 def exclusive_cpus(pod: Pod, container: Container) -> int:
-    """How many CPUs the container gets for itself: an integral request in a Guaranteed pod, otherwise none.
+    """The number of CPUs of the container alone: an integral request in a Guaranteed pod, otherwise none.
 
     With pod-level resources none either, as long as feature PodLevelResourceManagers is off (its default).
     """

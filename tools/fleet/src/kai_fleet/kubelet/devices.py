@@ -42,7 +42,7 @@ class DevicePool:
 
 @dataclass(slots=True)
 class DeviceManager:
-    """Who holds which devices."""
+    """The holders of devices."""
 
     machine: Machine
     config: KubeletConfig

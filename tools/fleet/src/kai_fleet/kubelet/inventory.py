@@ -19,7 +19,7 @@ ZoneMap = dict[str, list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one container holds exclusively."""
+    """One container's exclusive holdings."""
 
     container: Container
     cpus: int

@@ -60,7 +60,7 @@ class TopologyManager:
         return affinities
 
     def container_hints(self, pod: Pod, container: Container) -> list[Hints | None]:
-        """What the managers say of one container."""
+        """The managers' record of one container."""
         return [
             *self.devices.container_hints(pod, container),
             self.cpus.container_hints(pod, container),
@@ -68,7 +68,7 @@ class TopologyManager:
         ]
 
     def pod_hints(self, pod: Pod) -> list[Hints | None]:
-        """What the managers say of the pod as a whole."""
+        """The managers' record of the pod as a whole."""
         return [*self.devices.pod_hints(pod), self.cpus.pod_hints(pod), self.memory.pod_hints(pod)]
 
     def _decide(self, hints: list[Hints | None]) -> Affinity:
@@ -140,7 +140,7 @@ def _lacking(pod: Pod, allocatable: Mapping[str, int], used: Mapping[str, int]) 
 
 
 def _is_extended(resource: str) -> bool:
-    """Whether the name is qualified by a domain that is not Kubernetes' own."""
+    """True if the name is qualified by a domain that is not Kubernetes' own."""
     domain, slash, _ = resource.partition("/")
     return bool(slash) and not domain.endswith("kubernetes.io")
 

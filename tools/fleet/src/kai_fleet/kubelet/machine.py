@@ -96,7 +96,7 @@ HUGEPAGES_PREFIX = "hugepages-"
 
 
 def is_memory_type(resource: str) -> bool:
-    """Whether the memory manager accounts for the resource."""
+    """True if the memory manager accounts for the resource."""
     return resource == MEMORY or resource.startswith(HUGEPAGES_PREFIX)
 
 
@@ -110,7 +110,7 @@ class Device:
 
 
 class CpuTopology:
-    """Which CPU is in which core, zone and socket (`cpumanager/topology/topology.go`).
+    """The core, zone and socket of each CPU (`cpumanager/topology/topology.go`).
 
     A core's id is its lowest CPU. Siblings are numbered as Linux does: in a zone of 2n CPUs the i-th and the
     (n+i)-th. Zone z is on socket z·sockets/zones; with more sockets than zones a zone's cores are divided evenly
@@ -190,7 +190,7 @@ class Machine:
 
     @property
     def zones(self) -> int:
-        """How many zones there are."""
+        """The number of zones."""
         return len(self.zone_cpus)
 
     @property
@@ -225,7 +225,7 @@ class KubeletConfig:
     reserved_cpus: int = 0
     #: Per zone bytes by memory type that are not for pods.
     reserved_memory: tuple[Mapping[str, int], ...] = ()
-    #: Resources whose plugin implements GetPreferredAllocation; it prefers the highest ids.
+    #: Resources with a plugin that implements GetPreferredAllocation; it prefers the highest ids.
     preferred_allocation: frozenset[str] = frozenset()
     #: `status.allocatable` as totals: millicores, bytes, counts; `pods` included.
     allocatable: Mapping[str, int] = field(default_factory=dict)

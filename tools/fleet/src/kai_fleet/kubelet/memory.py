@@ -25,7 +25,7 @@ class Block:
 
 @dataclass(slots=True)
 class ZoneMemory:
-    """What the manager knows of one zone."""
+    """The manager's record of one zone."""
 
     #: Type → bytes for pods.
     allocatable: dict[str, int]
@@ -216,5 +216,5 @@ def _requests(container: Container) -> dict[str, int]:
 
 
 def _breaks_groups(zones: list[ZoneMemory], mask: int) -> bool:
-    """Whether a zone of a wide mask is in use in another way: alone, or in another group."""
+    """True if a zone of a wide mask is in use in another way: alone, or in another group."""
     return any(zone.assignments and zone.cells != mask for zone in zones)

@@ -107,7 +107,7 @@ class Pod:
 
     @property
     def has_pod_level_resources(self) -> bool:
-        """Whether `spec.resources` names a resource that counts (`resourcehelper.IsPodLevelResourcesSet`)."""
+        """True if `spec.resources` names a resource that counts (`resourcehelper.IsPodLevelResourcesSet`)."""
         return any(
             resource in _POD_LEVEL or is_memory_type(resource) for resource in (*self.pod_requests, *self.pod_limits)
         )
@@ -134,7 +134,7 @@ class Pod:
         return together
 
     def node_requests(self) -> dict[str, int]:
-        """What the pod takes of the node: pod-level resources win over the containers' sum; overhead is added."""
+        """The pod's use of the node: pod-level resources win over the containers' sum; overhead is added."""
         requests = self.total(lambda container: container.requests)
         for resource, amount in self.pod_requests.items():
             if resource in _POD_LEVEL or is_memory_type(resource):

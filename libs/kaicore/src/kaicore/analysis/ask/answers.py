@@ -32,7 +32,7 @@ from kaicore.analysis.life.why_answers import (
 
 
 class StartAnswer(Answer, frozen=True, kw_only=True):
-    """When a group is likely to start.
+    """A range of likely starts of a group.
 
     Attributes:
         calibrated: whether this is a forecast: past ones came true, and it is known how long most running pods go on.
@@ -75,7 +75,7 @@ class StartAnswer(Answer, frozen=True, kw_only=True):
 
 
 class GroupStart(Answer, frozen=True, kw_only=True):
-    """When a group that waits is likely to start.
+    """A forecast of the start of a waiting group.
 
     Attributes:
         kind: of the object that it is a group by, with its API group; Pod for one that is alone.
@@ -96,7 +96,7 @@ class GroupStart(Answer, frozen=True, kw_only=True):
 
 
 class CalibrationAnswer(Answer, frozen=True, kw_only=True):
-    """How often forecasts of starts came true.
+    """The accuracy of past forecasts of starts.
 
     Attributes:
         position: of the log's end when it was measured.
@@ -127,14 +127,14 @@ __all__ = ["Answer"]
 
 
 class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a pod waits, or when it would become schedulable; `message` says it in words.
+    """A reason why a pod waits, or when it would become schedulable; `message` is its text.
 
     The fields are those of the log; docs/reference/reasons.md says what each means for which code.
 
     Attributes:
         pods: for how many pods of what was asked about.
         details: of one pod that was asked about: what the message does not say, such as how much the pod asks for, of
-            which object it is told, and which node is closest to taking it.
+            which object it describes, and which node is closest to taking it.
         fields: what else it has, by the field's name.
     """
 
@@ -397,13 +397,13 @@ class Listing(Answer, frozen=True, kw_only=True):
 
 
 class RowSelection(Answer, frozen=True, kw_only=True):
-    """Which rows are wanted; what is not named lets all through.
+    """A selection of rows; a criterion that is not given lets all through.
 
     Attributes:
         namespaces: only what is in one of these; None for all.
         name: of the thing itself.
         pending: only pods that wait, or groups with such.
-        rejected: only pods that a kubelet rejected, or nodes whose kubelet has rejected some.
+        rejected: only pods that a kubelet rejected, or nodes with a kubelet that has rejected some.
         limit: how many rows at most, after the first `skip`; of cycles the last ones.
     """
 
@@ -441,7 +441,7 @@ def inapplicable_filters(kind: str, wanted: RowSelection) -> list[str]:
 
 
 class Why(Answer, frozen=True, kw_only=True):
-    """Why something is as it is.
+    """An explanation of a thing's state.
 
     Attributes:
         kind: Pod, Job, Deployment, PodGroup, Queue, Node, …
@@ -459,7 +459,7 @@ class Why(Answer, frozen=True, kw_only=True):
         schedulable_if: when a pod would become schedulable, worked out for this answer.
         starts_if: what would make it start, tried for this answer; of several pods that wait, the oldest.
         start: when the group that waits longest is likely to start, from past runs; None where that was not asked.
-        calibration: how often such forecasts came true so far; None where it was not measured.
+        calibration: accuracy of past forecasts so far; None where it was not measured.
         notes: what is wrong.
         placement: of a pod that was placed: why there.
         evictions: of pods of this name.
@@ -578,7 +578,7 @@ class DiffSide(Answer, frozen=True, kw_only=True):
 
 
 class DiffAnswer(Answer, frozen=True, kw_only=True):
-    """What is different at a later moment from what it was at an earlier one.
+    """The differences between an earlier and a later moment.
 
     Attributes:
         counts: changes by kind and by what they are; kinds without any are left out.
@@ -593,7 +593,7 @@ class DiffAnswer(Answer, frozen=True, kw_only=True):
 
 
 class DiffQuestion(Answer, frozen=True, kw_only=True):
-    """What is to be compared; what is not named lets all through.
+    """A selection for a comparison; a criterion that is not given lets all through.
 
     Attributes:
         kind: one of `KINDS`.

@@ -151,8 +151,8 @@ def why_pod(state: CycleView, namespace: str, name: str, evidence: PodEvidence) 
         if evidence.cycles is not None:
             waits["attempts"] = attempts(state, asked.entry, evidence.cycles)
     elif entry is not None:
-        told = pending_reasons(entry, state) or shadow_reasons(entry, state)
-        waits["reasons"] = [reason_answer(reason) for reason in told]
+        reasons = pending_reasons(entry, state) or shadow_reasons(entry, state)
+        waits["reasons"] = [reason_answer(reason) for reason in reasons]
     steps = timeline(own)
     placed = evidence.placed
     forged = placed.event.position if placed is not None and not placed.by_cycle else 0
@@ -371,7 +371,7 @@ def _without_pods(state: WorkView, kind: str, sources: Sequence[GroupSource]) ->
 
 
 class _Owners:
-    """What owns pods, directly or not, as far as the log knows it."""
+    """The direct and indirect owners of pods, as far as the log knows them."""
 
     def __init__(self, state: WorkView) -> None:
         self._sources = {

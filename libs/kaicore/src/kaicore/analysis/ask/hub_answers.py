@@ -28,7 +28,7 @@ class HubClusterRow(Answer, frozen=True, kw_only=True):
 
 
 class OfferAnswer(Answer, frozen=True, kw_only=True):
-    """What would become of a dispatch in a cluster; see `kaicore.rules.events.payloads.Offer`."""
+    """The outcome that a dispatch would have in a cluster; see `kaicore.rules.events.payloads.Offer`."""
 
     cluster: str
     position: int
@@ -67,7 +67,7 @@ class DispatchRow(Answer, frozen=True, kw_only=True):
 
 
 class DispatchWhy(Answer, frozen=True, kw_only=True):
-    """Why a dispatch is where it is: the first level of the decision.
+    """The reason for a dispatch's place: the first level of the decision.
 
     Attributes:
         position: of the hub's log.

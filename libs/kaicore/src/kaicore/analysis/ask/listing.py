@@ -215,7 +215,7 @@ def pod_message(state: WorkView, entry: PodEntry) -> str:
 
 def pod_zones(entry: PodEntry) -> list[str]:
     """Return the zones that a pod holds something of, by what was observed or predicted."""
-    placement = entry.observed or entry.predicted or entry.foretold
+    placement = entry.observed or entry.predicted or entry.expected
     if placement is None or not entry.charged:
         return []
     zones = {zone.zone for zone in placement.zone_amounts() if any(zone.amount.values())}
@@ -227,7 +227,7 @@ def pod_zones(entry: PodEntry) -> list[str]:
 
 
 class _QueueNames:
-    """Which queues pods are for."""
+    """The queues that pods belong to."""
 
     def __init__(self, state: QueuesView) -> None:
         self._state = state

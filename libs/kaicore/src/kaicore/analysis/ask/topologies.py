@@ -50,7 +50,7 @@ _MOST_NODES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What one pod asks for.
+    """The requests of one pod.
 
     Attributes:
         requests: amounts; `gpu` for GPUs of all kinds.
@@ -212,7 +212,7 @@ def _levels(state: FleetView, key: TopologyKey) -> tuple[list[str], int]:
     return [HOSTNAME], len(all_levels)
 
 
-#: Kinds whose pods are on a node that is idle: those that come with every node.
+#: Kinds of pods that an idle node may have: those that come with every node.
 _COMES_WITH_THE_NODE = frozenset({"DaemonSet", "Node"})
 
 
@@ -317,7 +317,7 @@ class _Nodes:
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """Amounts by row, of each resource that is told; and slots by row."""
+    """Amounts by row, of each resource in the answer; and slots by row."""
 
     resources: dict[str, tuple[Ints, Ints, Ints]]
     slots: Ints | None
@@ -376,7 +376,7 @@ def _topology(
 
 
 class _Sums:
-    """What is summed over the rows of each domain, by level."""
+    """The sums over the rows of each domain, by level."""
 
     def __init__(self, columns: TopologyColumns, nodes: _Nodes, figures: _Figures, sizes: Sequence[int]) -> None:
         self._columns = columns

@@ -8,7 +8,7 @@ from kaicore.analysis.ask.answers import Answer
 
 
 class TopologyQuestion(Answer, frozen=True, kw_only=True):
-    """What is to be shown of topologies.
+    """The parts of topologies to show.
 
     Attributes:
         topology: only those of this name; the kind may go before it, as in `HyperNode.topology.volcano.sh`.
@@ -35,7 +35,7 @@ class DomainResource(Answer, frozen=True, kw_only=True):
 
 
 class SegmentCount(Answer, frozen=True, kw_only=True):
-    """How many disjoint segments of `size` idle nodes there are, each within one domain."""
+    """The number of disjoint segments of `size` idle nodes, each within one domain."""
 
     size: int
     count: int
@@ -124,14 +124,14 @@ class TopologiesAnswer(Answer, frozen=True, kw_only=True):
 
 
 class PodSetAssignment(Answer, frozen=True, kw_only=True):
-    """Where the pods of a set are; `topology_assignment` is Kueue's object of that name."""
+    """The places of a set's pods; `topology_assignment` is Kueue's object of that name."""
 
     name: str
     topology_assignment: dict[str, Any]
 
 
 class TopologyAssignments(Answer, frozen=True, kw_only=True):
-    """Where the pods of a group are in the topology that it asks for.
+    """The places of a group's pods in the topology that it asks for.
 
     Attributes:
         group: its key, `<kind>/<namespace>/<name>`.

@@ -52,7 +52,7 @@ class RecordedCycle:
 
 @dataclass(frozen=True, slots=True)
 class CycleRecords:
-    """What the log has of the cycles since a pod has waited.
+    """The cycles since a pod has waited, as the log has them.
 
     Attributes:
         since: position from which on it has waited; `since_at` is when that was recorded.
@@ -104,7 +104,7 @@ def _recorded(events: Sequence[Event]) -> list[RecordedCycle]:
 
 @dataclass(slots=True)
 class _Reasons:
-    """What cycles have recorded of a pod's class and group, as one after the other is looked at."""
+    """The records of cycles about a pod's class and group, read one after the other."""
 
     classes: Sequence[tuple[int, str]]
     group: str

@@ -50,7 +50,7 @@ class _Onlooker:
         self.action = action
 
     def takes_up(self, group: str) -> None:
-        # One that goes on step by step is told once in a row.
+        # A decision that goes on step by step appears once in a row.
         if not self.taken or self.taken[-1] != (self.action, group):
             self.taken.append((self.action, group))
 
@@ -92,7 +92,7 @@ _MOST_RANKED = 5
 
 @dataclass(slots=True)
 class PlacementScores:
-    """What a cycle knew when it put a pod on a node.
+    """The cycle's knowledge when it put a pod on a node.
 
     Attributes:
         ranked: nodes that could have taken the pod, by name, the best first; the chosen one is among them.

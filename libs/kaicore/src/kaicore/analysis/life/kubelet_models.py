@@ -26,14 +26,14 @@ def kubelet_text(state: FleetView, name: str) -> str:
         if override.version is not None:
             text = f"as kubelet 1.{versioned_model(override.version).minor} (as configured)"
     published = {gate: on for gate, on in topology.feature_gates.items() if gate in GATES}
-    text += _told(published, "as is published")
+    text += _gates_text(published, "as is published")
     gates = {gate: on for one in configured for gate, on in (one.feature_gates or {}).items()}
-    return text + _told(gates, "as configured")
+    return text + _gates_text(gates, "as configured")
 
 
-def _told(gates: Mapping[str, bool], by: str) -> str:
-    told = ", ".join(f"{gate} {'on' if on else 'off'}" for gate, on in sorted(gates.items()))
-    return f", with {told}, {by}" if told else ""
+def _gates_text(gates: Mapping[str, bool], by: str) -> str:
+    listed = ", ".join(f"{gate} {'on' if on else 'off'}" for gate, on in sorted(gates.items()))
+    return f", with {listed}, {by}" if listed else ""
 
 
 def _is_for(override: KubeletOverride, node: Node) -> bool:

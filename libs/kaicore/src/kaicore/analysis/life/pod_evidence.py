@@ -30,7 +30,7 @@ StateNear = Callable[[int], Awaitable[ClusterState | None]]
 
 @dataclass(frozen=True, slots=True)
 class PodEvidence:
-    """What was read.
+    """The evidence that was read.
 
     Attributes:
         story: the events of all pods of the name, in order.

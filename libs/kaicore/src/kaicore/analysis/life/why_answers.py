@@ -66,7 +66,7 @@ class AttemptsAnswer(Answer, frozen=True, kw_only=True):
 
 
 class ZoneShortfall(Answer, frozen=True, kw_only=True):
-    """What a zone has free of what a pod asks for, and what it lacks for all of it; amounts by resource."""
+    """A zone's free amounts of the requested resources, and the amounts that it lacks; by resource."""
 
     zone: str
     free: dict[str, str] = msgspec.field(default_factory=dict)
@@ -74,7 +74,7 @@ class ZoneShortfall(Answer, frozen=True, kw_only=True):
 
 
 class NodeShortfall(Answer, frozen=True, kw_only=True):
-    """Why a node does not take a pod now.
+    """A reason why a node does not take a pod now.
 
     Attributes:
         reasons: codes of all that stands in the way, not only of the first.
@@ -93,7 +93,7 @@ class NodeShortfall(Answer, frozen=True, kw_only=True):
 
 
 class DomainShortfall(Answer, frozen=True, kw_only=True):
-    """What a domain of a network topology lacks.
+    """The amounts that a domain of a network topology lacks.
 
     Attributes:
         domain: the best one; empty where none takes any.
@@ -159,7 +159,7 @@ class RemedyAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RemediesAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """What would make a pod start.
+    """A change that would make a pod start.
 
     Attributes:
         pod: which, `<namespace>/<name>`.
@@ -228,7 +228,7 @@ class NodeScore(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a pod was placed where it is.
+    """The reason why a pod was placed on its node.
 
     Attributes:
         cycle: that decided; empty where none did, though an event says so. `position` and `at` are of that event.

@@ -41,7 +41,7 @@ async def _checked(log: EventLog, cluster: str, *, upto: int) -> PromiseCheck:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found of one cluster.
+    """The findings about one cluster.
 
     Attributes:
         report: of the hash chain.
@@ -58,7 +58,7 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is broken, and nothing was promised twice."""
+        """True if nothing is broken and nothing was promised twice."""
         return self.report.ok and (self.promises is None or self.promises.ok)
 
 

@@ -72,7 +72,7 @@ async def _events(log: EventLog, cluster: str, position: int) -> list[Event]:
 async def _state(log: EventLog, cluster: str, wanted: Range) -> Snapshot | None:
     """Return what a reader of the range starts from.
 
-    Of a log whose first months were retired that is the state which was kept, to the byte.
+    If the log's first months were retired, this is the kept state, to the byte.
     """
     position = wanted.first - 1
     if not position:

@@ -54,7 +54,7 @@ class KeptState:
 
     @property
     def position(self) -> int:
-        """How far it is folded; 0 before the first question."""
+        """The position up to which it is folded; 0 before the first question."""
         return 0 if self._state is None else self._state.position
 
     async def current(self) -> ClusterState:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 class QuestionsFirst:
-    """Which clusters are asked about; what is folded without a question gives way to them.
+    """The clusters that questions are about; folding without a question gives way to them.
 
     Attributes:
         unasked: held by the one cluster that is folded without a question.

@@ -25,7 +25,7 @@ from kaicore.yaml_faults import place_of_fault
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What requests to an API server need.
+    """The settings for requests to an API server.
 
     Attributes:
         base_url: `https://host:port`, without a slash at the end.
@@ -64,7 +64,7 @@ def plain_access(base_url: str, *, token: str = "") -> AccessSource:
 def configured_access(kubeconfig: str = "", *, context: str = "") -> AccessSource:
     """Return access by a kubeconfig or, where none is named, by the pod's service account or the usual kubeconfig.
 
-    Reading it raises `ConfigurationError` for a configuration that is missing or makes no sense or whose exec plugin
+    Reading it raises `ConfigurationError` for a configuration that is missing or makes no sense, or if its exec plugin
     fails, and `ClusterUnavailable` where an issuer of tokens does not answer.
 
     Args:

@@ -15,7 +15,7 @@ class StatusDetails(Wire):
 
 
 class Status(Wire):
-    """How an API server says that something failed."""
+    """An API server's report of a failure."""
 
     code: int | None = None
     reason: str | None = None

@@ -20,7 +20,7 @@ _NOT_FOUND = 404
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflectorOptions:
-    """How a resource is followed.
+    """The settings for following a resource.
 
     Attributes:
         page: objects per page of a list.

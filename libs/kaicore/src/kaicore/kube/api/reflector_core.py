@@ -45,14 +45,14 @@ _GONE = 410
 
 
 class ObjectKey(NamedTuple):
-    """Where an object lies; `namespace` is empty for what has none."""
+    """An object's place; `namespace` is empty for objects without one."""
 
     namespace: str
     name: str
 
 
 class KnownObject(NamedTuple):
-    """What is known to lie there; an empty version is older than every other."""
+    """The known version at a place; an empty version is older than every other."""
 
     uid: str
     resource_version: str = ""
@@ -98,14 +98,14 @@ Change = ObjectSeen[ObjectT] | ObjectGone | ObjectRefused
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """What to ask for next: a page of a list; the first one has no token."""
+    """The next request: a page of a list; the first page has no token."""
 
     continue_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What to ask for next: what happens after a version."""
+    """The next request: the changes after a version."""
 
     resource_version: str
 
@@ -118,7 +118,7 @@ class Backoff(NamedTuple):
 
 
 class Relist(StrEnum):
-    """Why a list was begun."""
+    """The reason why a list was begun."""
 
     START = "start"
     EXPIRED = "expired"
@@ -168,7 +168,7 @@ class ReflectorCore(Generic[ObjectT]):
 
     @property
     def watching(self) -> bool:
-        """Whether the watch under way, if any, is to be read on."""
+        """True if the present watch, if any, is to be read on."""
         return isinstance(self.request, Watch) and not self._failed
 
     def delay_s(self, jitter: float) -> float:
@@ -356,7 +356,7 @@ class ReflectorCore(Generic[ObjectT]):
 
 
 def _is_news(version: str, last: str) -> bool:
-    """Whether a version may be newer than a known one."""
+    """True if a version may be newer than a known one."""
     if version.isdecimal() and last.isdecimal():
         return int(version) > int(last)
     return version != last

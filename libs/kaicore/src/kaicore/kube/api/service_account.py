@@ -20,7 +20,7 @@ TOKEN_S = 60.0
 
 
 def in_a_pod() -> bool:
-    """Whether the environment says where an API server is, as it does in a pod."""
+    """True if the environment says where an API server is, as it does in a pod."""
     return "KUBERNETES_SERVICE_HOST" in os.environ
 
 

@@ -40,7 +40,7 @@ class KnownFact(NamedTuple):
     Attributes:
         uid: the object's.
         digest: over what is material.
-        rejected: a pod whose refusal by a kubelet is recorded.
+        rejected: a pod with a recorded refusal by a kubelet.
         node: on which a pod that has not ended is; empty if there is none.
         lasting: of a topology: digest over all but what the exporter saw free; of a pod on a node: what it
             asks for.
@@ -73,7 +73,7 @@ def _digest_of_requests(pod: Pod) -> bytes:
 
 
 class _About(NamedTuple):
-    """What the events of a unit have in common."""
+    """The common fields of a unit's events."""
 
     stream: str
     subject: str
@@ -81,7 +81,7 @@ class _About(NamedTuple):
 
 
 class Facts:
-    """What a watcher knows of its cluster's objects: the last fact of each that is there."""
+    """A watcher's knowledge of its cluster's objects: the last fact of each object that is there."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -117,7 +117,7 @@ class Facts:
             del self.by_kind[kind][key]
 
     def is_current(self, unit: Unit) -> bool:
-        """Whether a unit says what is known now of its object."""
+        """True if a unit says the same of its object as is known now."""
         subject = subject_of_fact(unit.events[0].payload)
         if subject is None:
             return False

@@ -73,7 +73,7 @@ class Kind(Generic[ObjectT]):
         """Decode an object, in the version that is preferred where there are several.
 
         Raises:
-            InvalidObject: naming the field whose JSON has the wrong type.
+            InvalidObject: naming the field with the wrong JSON type.
         """
         return self.resource.at(self.resource.versions[0]).decode(data)
 

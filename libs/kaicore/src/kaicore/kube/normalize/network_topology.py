@@ -49,7 +49,7 @@ def normalize_kueue_topology(wire: LabelTopologyObject, lost: Lost = unheard) ->
 
 
 def _label_topology(kind: str, wire: LabelTopologyObject, lost: Lost) -> TopologyDefinition:
-    """Reduce a Topology whose levels are labels.
+    """Reduce a Topology with labels as levels.
 
     Raises:
         InvalidObject: it has no level or more than 16, a level without a label, a label twice, or the hostname above

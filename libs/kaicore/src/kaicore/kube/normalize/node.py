@@ -37,7 +37,7 @@ from kaicore.rules.objects.wire import int32, subject_of
 
 
 def normalize_node(wire: NodeObject, lost: Lost = unheard) -> Node:
-    """Reduce a Node to what scheduling needs; it has nothing of a resource whose amount is none.
+    """Reduce a Node to what scheduling needs; it has nothing of a resource without a usable amount.
 
     Raises:
         InvalidObject: it has no name.

@@ -335,7 +335,7 @@ _TOLERATION_OPERATORS = ("Equal", "Exists")
 
 
 class Constraints(NamedTuple):
-    """Which nodes a pod may go to and which it prefers, by their labels and by the pods near them."""
+    """A pod's required and preferred nodes, by their labels and by the pods near them."""
 
     node_affinity: tuple[tuple[Requirement, ...], ...] = ()
     rules: PodRules | None = None
@@ -427,7 +427,7 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
         rules=constraints.rules,
         claims=tuple(sorted(set(claim_uses(spec.volumes, pod=metadata.name)), key=lambda use: use.name)),
         resource_claims=tuple(_resource_claims(wire)) if spec.resource_claims else (),
-        # The kubelet writes it long before the phase: told with that, it costs no fact of its own.
+        # The kubelet writes it long before the phase: reported with the phase, it costs no fact of its own.
         start_time=0 if status.phase in (None, "", "Pending") else seconds(status.start_time) or 0,
         active_deadline_s=max(spec.active_deadline_seconds or 0, 0),
         checkpoint_at=_checkpoint_at(annotations, subject=subject, lost=lost),

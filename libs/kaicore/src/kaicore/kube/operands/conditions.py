@@ -23,7 +23,7 @@ class _Told(NamedTuple):
 
 
 class _Rollout(NamedTuple):
-    """How far a workload has come."""
+    """The progress of a workload."""
 
     available: bool
     done: bool
@@ -43,15 +43,15 @@ def status_of(part: Part, live: Mapping[Key, Object], failures: Mapping[Key, str
     generation = metadata.get("generation", 0)
     known = {condition.get("type"): condition for condition in before.get("conditions") or ()}
     conditions = [condition for name, condition in known.items() if name not in _CONDITIONS]
-    for name, told in zip(_CONDITIONS, _conditions(part, live, failures), strict=True):
-        status = str(told.status)
+    for name, condition in zip(_CONDITIONS, _conditions(part, live, failures), strict=True):
+        status = str(condition.status)
         last = known.get(name, {})
         conditions.append(
             {
                 "type": name,
                 "status": status,
-                "reason": told.reason,
-                "message": told.message[:_LONGEST],
+                "reason": condition.reason,
+                "message": condition.message[:_LONGEST],
                 "observedGeneration": generation,
                 "lastTransitionTime": last["lastTransitionTime"] if last.get("status") == status else now,
             }

@@ -23,7 +23,7 @@ _LONGEST = 80
 
 
 class Faults:
-    """What is wrong with one object, in the order in which it was seen."""
+    """One object's problems, in the order in which they were seen."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -83,7 +83,7 @@ class Faults:
 
 
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a container asks for.
+    """A container's requests.
 
     Attributes:
         requests: amounts by resource.
@@ -139,7 +139,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterSpec:
-    """How the exporter is to be; None is as the template has it.
+    """The exporter's desired settings; None keeps the template's value.
 
     Attributes:
         enabled: whether it is wanted; None for where any shard has NUMA enabled.
@@ -166,7 +166,7 @@ class ExporterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSpec:
-    """What a Config says.
+    """A Config's contents.
 
     Attributes:
         cluster: the cluster, as the log calls it.

@@ -97,7 +97,7 @@ def _same_amount(wanted: Any, live: Any, path: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentObjects:
-    """What is in the cluster.
+    """The cluster's present objects.
 
     Attributes:
         configs: every Config.
@@ -112,7 +112,7 @@ class PresentObjects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the operator itself was given.
+    """The operator's own settings.
 
     Attributes:
         namespace: of the operands.
@@ -129,7 +129,7 @@ class Given:
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """What one owner's operands are to be.
+    """The desired operands of one owner.
 
     Attributes:
         owner: the Config or the shard.

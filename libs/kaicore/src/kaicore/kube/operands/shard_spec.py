@@ -27,7 +27,7 @@ _ACTIONS = {
     "stalegangeviction": (100, Action.STALE_GANG),
 }
 
-#: Fields of KAI-Scheduler's that have no counterpart here: they count for nothing, and that is told.
+#: Fields of KAI-Scheduler's that have no counterpart here: they count for nothing, and a condition says so.
 _WITHOUT_COUNTERPART = (
     "args", "goMemLimit", "goMemLimitRatio", "queueDepthPerAction", "scenarioSearchBudgets",
     "scenarioSearchCheckpoints", "usageDBConfig",
@@ -37,7 +37,7 @@ _MOST_REPLICAS = 20
 
 
 class ReplicaMode(StrEnum):
-    """What several replicas of a shard's scheduler do: one decides and the others stand by, or all share the groups."""
+    """The mode of a shard's replicas: one decides and the others stand by, or all share the groups."""
 
     STANDBY = "Standby"
     SHARED = "Shared"
@@ -79,7 +79,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSpec:
-    """What a SchedulingShard says.
+    """A SchedulingShard's contents.
 
     Attributes:
         name: of the shard.

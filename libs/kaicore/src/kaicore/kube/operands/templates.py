@@ -130,7 +130,7 @@ def _headless(workload: Object, owner: Object, namespace: str) -> Object:
 
 
 def _with_names(workload: Object) -> None:
-    """Make a Deployment a StatefulSet, whose pods' names stay the same, and let each be a replica of its own name."""
+    """Make a Deployment a StatefulSet, so that pods' names stay the same, and let each be a replica of its own name."""
     spec = workload["spec"]
     workload["kind"] = "StatefulSet"
     spec.pop("strategy", None)

@@ -48,7 +48,7 @@ SCALARS = frozenset({"string", "integer", "boolean", "number", "quantity", "time
 
 
 def element(notation: str) -> str:
-    """What a list or map is made of; the notation itself for anything else."""
+    """The element type of a list or map; the notation itself for anything else."""
     return notation[2:] if notation[:2] in ("[]", "{}") else notation
 
 
@@ -78,7 +78,7 @@ def type_of(group: str, kind: str) -> str | None:
 
 
 class FieldCheck(NamedTuple):
-    """What is wrong with the fields of an object.
+    """The problems of an object's fields.
 
     Attributes:
         unknown: the paths of fields that its type does not have, each with a better spelling where there is one; an API

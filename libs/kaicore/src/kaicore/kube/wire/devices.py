@@ -31,7 +31,7 @@ class AttributeWire(Wire):
 
 
 class RangeWire(Wire):
-    """What of a capacity can be asked for, as a range."""
+    """The range of a capacity that can be requested."""
 
     min: str | int | None = None
     max: str | int | None = None
@@ -39,7 +39,7 @@ class RangeWire(Wire):
 
 
 class PolicyWire(Wire):
-    """What of a capacity can be asked for."""
+    """The requestable amounts of a capacity."""
 
     default: str | int | None = None
     valid_values: list[str | int] | None = None
@@ -47,7 +47,7 @@ class PolicyWire(Wire):
 
 
 class CapacityWire(Wire):
-    """How much a device has of something."""
+    """A device's amount of one capacity."""
 
     value: str | int = "0"
     request_policy: PolicyWire | None = None
@@ -60,7 +60,7 @@ class CounterWire(Wire):
 
 
 class CounterUseWire(Wire):
-    """What a device takes of a counter set."""
+    """A device's use of a counter set."""
 
     counter_set: str = ""
     counters: dict[str, CounterWire] | None = None
@@ -83,7 +83,7 @@ class TaintWire(Wire):
 
 
 class TaintSelectorWire(Wire):
-    """Which devices have a rule's taint; the last two were there until Kubernetes 1.34."""
+    """The devices that get a rule's taint; the last two fields existed until Kubernetes 1.34."""
 
     driver: str | None = None
     pool: str | None = None
@@ -93,7 +93,7 @@ class TaintSelectorWire(Wire):
 
 
 class TaintRuleSpec(Wire):
-    """Which taint, and which devices have it."""
+    """A taint, and the devices that have it."""
 
     device_selector: TaintSelectorWire | None = None
     taint: TaintWire = msgspec.field(default_factory=TaintWire)
@@ -106,7 +106,7 @@ class TaintRuleObject(KubernetesObject):
 
 
 class BasicDeviceWire(Wire):
-    """What a device is."""
+    """A device's description."""
 
     attributes: dict[str, AttributeWire] | None = None
     capacity: dict[str, CapacityWire] | None = None
@@ -129,7 +129,7 @@ class DeviceWire(BasicDeviceWire):
 
 
 class PoolWire(Wire):
-    """Which pool a slice is a part of."""
+    """The pool of a slice."""
 
     name: str = ""
     generation: int = 0
@@ -137,7 +137,7 @@ class PoolWire(Wire):
 
 
 class SliceSpec(Wire):
-    """What a slice has."""
+    """A slice's contents."""
 
     driver: str = ""
     pool: PoolWire = msgspec.field(default_factory=PoolWire)
@@ -163,13 +163,13 @@ class CelWire(Wire):
 
 
 class SelectorWire(Wire):
-    """Which devices."""
+    """A selection of devices."""
 
     cel: CelWire | None = None
 
 
 class DeviceClassSpec(Wire):
-    """What devices of a class are."""
+    """The devices of a class."""
 
     selectors: list[SelectorWire] | None = None
     extended_resource_name: str | None = None
@@ -191,13 +191,13 @@ class TolerationWire(Wire):
 
 
 class CapacityRequestWire(Wire):
-    """How much is asked for of each device."""
+    """The requested amount of each device."""
 
     requests: dict[str, str | int] | None = None
 
 
 class ExactRequestWire(Wire):
-    """What is asked for."""
+    """A request for devices."""
 
     device_class_name: str | None = None
     selectors: list[SelectorWire] | None = None
@@ -224,7 +224,7 @@ class RequestWire(ExactRequestWire):
 
 
 class ConstraintWire(Wire):
-    """What devices have in common."""
+    """A property that devices have in common."""
 
     requests: list[str] | None = None
     match_attribute: str | None = None
@@ -232,14 +232,14 @@ class ConstraintWire(Wire):
 
 
 class ClaimDevices(Wire):
-    """What devices a claim asks for."""
+    """The devices that a claim asks for."""
 
     requests: list[RequestWire] | None = None
     constraints: list[ConstraintWire] | None = None
 
 
 class ResourceClaimSpec(Wire):
-    """What a claim asks for."""
+    """A claim's spec."""
 
     devices: ClaimDevices = msgspec.field(default_factory=ClaimDevices)
 
@@ -266,14 +266,14 @@ class AllocatedDevicesWire(Wire):
 
 
 class AllocationWire(Wire):
-    """What a claim has."""
+    """A claim's allocation."""
 
     devices: AllocatedDevicesWire = msgspec.field(default_factory=AllocatedDevicesWire)
     node_selector: NodeSelector | None = None
 
 
 class ConsumerWire(Wire):
-    """Who may use a claim; a pod, or another kind of object."""
+    """A user of a claim: a pod, or another kind of object."""
 
     resource: str = ""
     name: str = ""
@@ -281,7 +281,7 @@ class ConsumerWire(Wire):
 
 
 class ResourceClaimStatus(Wire):
-    """What became of a claim."""
+    """A claim's status."""
 
     allocation: AllocationWire | None = None
     reserved_for: list[ConsumerWire] | None = None

@@ -17,7 +17,7 @@ from kaicore.rules.objects.wire import KubernetesObject, Wire
 
 
 class KaiTopologyConstraint(Wire):
-    """Where in a topology pods are to be."""
+    """The place in a topology where pods are to be."""
 
     topology: str | None = None
     required_topology_level: str | None = None
@@ -35,7 +35,7 @@ class KaiSubGroup(Wire):
 
 
 class KaiPodGroupSpec(Wire):
-    """What is wanted of a `scheduling.run.ai` PodGroup."""
+    """The spec of a `scheduling.run.ai` PodGroup."""
 
     min_member: int | None = None
     min_sub_group: int | None = None
@@ -57,7 +57,7 @@ class KaiPodGroup(KubernetesObject):
 
 
 class SigsPodGroupSpec(Wire):
-    """What is wanted of a PodGroup of the scheduler-plugins, Koordinator's among them."""
+    """The spec of a PodGroup of the scheduler-plugins, Koordinator's among them."""
 
     min_member: int | None = None
     schedule_timeout_seconds: int | None = None
@@ -76,7 +76,7 @@ class NativeGang(Wire):
 
 
 class NativePolicy(Wire):
-    """How pods of a group are scheduled: `basic` is one by one."""
+    """The scheduling policy of a group's pods: `basic` is one by one."""
 
     gang: NativeGang | None = None
 
@@ -88,13 +88,13 @@ class NativeTopology(Wire):
 
 
 class NativeConstraints(Wire):
-    """Where pods of a group are to be."""
+    """The place where pods of a group are to be."""
 
     topology: list[NativeTopology] | None = None
 
 
 class NativePodGroupSpec(Wire):
-    """What is wanted of a native PodGroup."""
+    """The spec of a native PodGroup."""
 
     scheduling_policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
     scheduling_constraints: NativeConstraints | None = None
@@ -120,13 +120,13 @@ class WorkloadPodGroup(Wire):
 
 
 class NativePodGroupTemplate(NativePodGroupSpec):
-    """What PodGroups of a Workload are made of."""
+    """A Workload's template of PodGroups."""
 
     name: str = ""
 
 
 class WorkloadSpec(Wire):
-    """What is wanted of a Workload: groups of pods in Kubernetes 1.35, templates of PodGroups from 1.36 on."""
+    """The spec of a Workload: groups of pods in Kubernetes 1.35, templates of PodGroups from 1.36 on."""
 
     pod_groups: list[WorkloadPodGroup] | None = None
     pod_group_templates: list[NativePodGroupTemplate] | None = None

@@ -104,7 +104,7 @@ class MemoryManagerState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceEntry(msgspec.Struct, frozen=True):
-    """What one container has of one resource: NUMA node → device ids; one of several nodes is under each of them."""
+    """One container's share of one resource: NUMA node → device ids; one of several nodes is under each of them."""
 
     pod_uid: str = msgspec.field(name="PodUID")
     container: str = msgspec.field(name="ContainerName")

@@ -13,7 +13,7 @@ class LevelOfLabel(Wire):
 
 
 class LabelTopologySpec(Wire):
-    """What is wanted of a Topology: its levels from the widest to the narrowest."""
+    """The spec of a Topology: its levels from the widest to the narrowest."""
 
     levels: list[LevelOfLabel] | None = None
 
@@ -33,7 +33,7 @@ class TopologyLayer(Wire):
 
 
 class ClusterNetworkTopologySpec(Wire):
-    """What is wanted of a ClusterNetworkTopology."""
+    """The spec of a ClusterNetworkTopology."""
 
     network_topology_spec: list[TopologyLayer] | None = None
 
@@ -57,7 +57,7 @@ class RegexMatch(Wire):
 
 
 class MemberSelector(Wire):
-    """Which members; exactly one of the fields is set."""
+    """A selection of members; exactly one of the fields is set."""
 
     exact_match: ExactMatch | None = None
     regex_match: RegexMatch | None = None
@@ -72,7 +72,7 @@ class HyperNodeMemberSpec(Wire):
 
 
 class HyperNodeSpec(Wire):
-    """What is wanted of a HyperNode; the tier was text once."""
+    """The spec of a HyperNode; the tier was text once."""
 
     tier: int | str | None = None
     tier_name: str | None = None

@@ -36,7 +36,7 @@ class PreferredNodeTerm(Wire):
 
 
 class NodeAffinity(Wire):
-    """Which nodes the pod may go to, and which it prefers."""
+    """The pod's required and preferred nodes."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: list[PreferredNodeTerm] | None = msgspec.field(
@@ -63,7 +63,7 @@ class PreferredPodTerm(Wire):
 
 
 class InterPodAffinity(Wire):
-    """Which pods this one must or should be near to, or away from."""
+    """The pods that this one must or should be near to, or away from."""
 
     required: list[PodAffinityTerm] | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -82,7 +82,7 @@ class Affinity(Wire):
 
 
 class TopologySpreadConstraint(Wire):
-    """How pods are to be spread."""
+    """A rule for spreading pods."""
 
     max_skew: int = 0
     topology_key: str = ""
@@ -101,7 +101,7 @@ class ClaimSource(Wire):
 
 
 class EphemeralSource(Wire):
-    """A volume whose claim is made for the pod, and named after pod and volume."""
+    """A volume with a claim that is made for the pod, and named after pod and volume."""
 
 
 class Volume(Wire):
@@ -149,7 +149,7 @@ class ObjectList(Wire):
 
 
 class WatchEvent(Wire):
-    """A line of a watch: `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`, whose object is a `Status`."""
+    """A line of a watch: `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`; an error's object is a `Status`."""
 
     type: str
     object: msgspec.Raw
@@ -237,7 +237,7 @@ class PodClaimStatus(Wire):
 
 
 class WorkloadReference(Wire):
-    """How a pod of Kubernetes 1.35 names its group."""
+    """The reference of a pod of Kubernetes 1.35 to its group."""
 
     name: str = ""
     pod_group: str = ""
@@ -245,13 +245,13 @@ class WorkloadReference(Wire):
 
 
 class SchedulingGroup(Wire):
-    """How a pod of Kubernetes 1.36 and later names its group."""
+    """The reference of a pod of Kubernetes 1.36 and later to its group."""
 
     pod_group_name: str | None = None
 
 
 class PodSpec(Wire):
-    """What a pod asks for."""
+    """A pod's spec."""
 
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -275,13 +275,13 @@ class PodSpec(Wire):
 
 
 class RunningResources(Wire):
-    """What a container's runtime has given it."""
+    """A container's resources as its runtime has them."""
 
     requests: Quantities | None = None
 
 
 class ContainerStatus(Wire):
-    """What became of a container: `allocated_resources` its kubelet has set aside, `resources` its runtime has."""
+    """A container's status: `allocated_resources` its kubelet has set aside, `resources` its runtime has."""
 
     name: str = ""
     allocated_resources: Quantities | None = None
@@ -297,7 +297,7 @@ class PodCondition(Wire):
 
 
 class PodStatus(Wire):
-    """What became of a pod."""
+    """A pod's status."""
 
     phase: str | None = None
     reason: str | None = None
@@ -330,7 +330,7 @@ class NodeTaint(Wire):
 
 
 class NodeSpec(Wire):
-    """What is wanted of a node."""
+    """A node's spec."""
 
     taints: list[NodeTaint] | None = None
     unschedulable: bool | None = None
@@ -344,13 +344,13 @@ class Condition(Wire):
 
 
 class NodeSystemInfo(Wire):
-    """What the node runs."""
+    """The versions of a node's software."""
 
     kubelet_version: str = ""
 
 
 class NodeStatus(Wire):
-    """What the kubelet reports of its node."""
+    """A node's status, as its kubelet reports it."""
 
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
@@ -418,13 +418,13 @@ class TopologyObject(KubernetesObject):
 
 
 class StorageRequest(Wire):
-    """How much storage is asked for."""
+    """The requested amount of storage."""
 
     requests: Quantities | None = None
 
 
 class ClaimSpec(Wire):
-    """What a claim asks for."""
+    """A claim's spec."""
 
     volume_name: str | None = None
     storage_class_name: str | None = None
@@ -435,7 +435,7 @@ class ClaimSpec(Wire):
 
 
 class PhaseStatus(Wire):
-    """How far something has come."""
+    """A condition: the progress of an object."""
 
     phase: str | None = None
 
@@ -462,7 +462,7 @@ class VolumeNodeAffinity(Wire):
 
 
 class VolumeSpec(Wire):
-    """What a volume is."""
+    """A volume's spec."""
 
     capacity: Quantities | None = None
     access_modes: list[str] | None = None
@@ -505,7 +505,7 @@ class NamespaceObject(KubernetesObject):
 
 
 class BudgetSpec(Wire):
-    """Whose disruption is limited, and how far: a count, or a part of them such as `50%`."""
+    """A limit of the disruption of pods: a count, or a part of them such as `50%`."""
 
     selector: LabelSelector | None = None
     min_available: int | str | None = None
@@ -514,7 +514,7 @@ class BudgetSpec(Wire):
 
 
 class BudgetStatus(Wire):
-    """What is allowed now; pods whose eviction was granted are named with the time of it."""
+    """The disruptions allowed now; pods with a granted eviction are named with its time."""
 
     disruptions_allowed: int | None = None
     disrupted_pods: dict[str, msgspec.Raw] | None = None

@@ -16,7 +16,7 @@ from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, Wire
 
 
 class KaiQueueResource(Wire):
-    """What a Queue may have of one resource: millicores, megabytes (10**6) or GPUs; -1 for no end."""
+    """A Queue's amounts of one resource: millicores, megabytes (10**6) or GPUs; -1 for no end."""
 
     quota: int | float | None = None
     limit: int | float | None = None
@@ -24,7 +24,7 @@ class KaiQueueResource(Wire):
 
 
 class KaiQueueResources(Wire):
-    """What a Queue may have."""
+    """A Queue's amounts of all resources."""
 
     cpu: KaiQueueResource | None = None
     memory: KaiQueueResource | None = None
@@ -32,7 +32,7 @@ class KaiQueueResources(Wire):
 
 
 class KaiQueueSpec(Wire):
-    """What is wanted of a `scheduling.run.ai` Queue."""
+    """The spec of a `scheduling.run.ai` Queue."""
 
     parent_queue: str | None = None
     priority: int | None = None
@@ -71,20 +71,20 @@ class KueueResourceGroup(Wire):
 
 
 class FairSharing(Wire):
-    """How much a queue counts for, beside others."""
+    """A queue's weight beside others."""
 
     weight: str | int | float | None = None
 
 
 class KueuePreemption(Wire):
-    """Which pods work of a ClusterQueue may preempt."""
+    """The pods that work of a ClusterQueue may preempt."""
 
     reclaim_within_cohort: str | None = None
     within_cluster_queue: str | None = None
 
 
 class ClusterQueueSpec(Wire):
-    """What is wanted of a ClusterQueue; `cohort` is what `cohortName` was called before v1beta2."""
+    """The spec of a ClusterQueue; `cohort` is the name of `cohortName` before v1beta2."""
 
     cohort: str | None = None
     cohort_name: str | None = None
@@ -98,7 +98,7 @@ class ClusterQueueSpec(Wire):
 
 
 class ClusterQueueStatus(Wire):
-    """What Kueue's controller says of a ClusterQueue."""
+    """The status of a ClusterQueue, by Kueue's controller."""
 
     conditions: list[Condition] | None = None
 
@@ -111,7 +111,7 @@ class ClusterQueueObject(KubernetesObject):
 
 
 class CohortSpec(Wire):
-    """What is wanted of a Cohort; `parent` is what `parentName` was called before v1beta2."""
+    """The spec of a Cohort; `parent` is the name of `parentName` before v1beta2."""
 
     parent: str | None = None
     parent_name: str | None = None
@@ -126,7 +126,7 @@ class CohortObject(KubernetesObject):
 
 
 class LocalQueueSpec(Wire):
-    """What is wanted of a LocalQueue."""
+    """The spec of a LocalQueue."""
 
     cluster_queue: str | None = None
     stop_policy: str | None = None
@@ -139,7 +139,7 @@ class LocalQueueObject(KubernetesObject):
 
 
 class ResourceFlavorSpec(Wire):
-    """Which nodes a flavor is of, and which pods it takes."""
+    """The nodes of a flavor, and the pods that it takes."""
 
     node_labels: dict[str, str] | None = None
     node_taints: list[NodeTaint] | None = None
@@ -154,7 +154,7 @@ class ResourceFlavorObject(KubernetesObject):
 
 
 class ProvisioningRequestSpec(Wire):
-    """What is asked for; what of it is asked is known from the decision."""
+    """The spec of a request; the decision has the rest of the object."""
 
     provisioning_class_name: str = ""
 
@@ -169,7 +169,7 @@ class ConditionOfRequest(Wire):
 
 
 class ProvisioningRequestStatus(Wire):
-    """How an autoscaler gets on with it."""
+    """The autoscaler's progress with the request."""
 
     conditions: list[ConditionOfRequest] | None = None
 

@@ -64,7 +64,7 @@ class Resource(Generic[ObjectT]):
 
     @property
     def plural(self) -> str:
-        """What it is called in paths and in rights."""
+        """The resource's name in paths and in rights."""
         return self.path.rpartition("/")[2]
 
     @property
@@ -81,7 +81,7 @@ class Resource(Generic[ObjectT]):
         """Decode one object.
 
         Raises:
-            InvalidObject: naming the field whose JSON has the wrong type.
+            InvalidObject: naming the field with the wrong JSON type.
         """
         try:
             return self._decoder.decode(data)
@@ -168,7 +168,7 @@ def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: s
     """Decode a part of an object that is decoded by itself.
 
     Raises:
-        InvalidObject: naming the field whose JSON has the wrong type.
+        InvalidObject: naming the field with the wrong JSON type.
     """
     try:
         return msgspec.json.decode(data, type=type_)

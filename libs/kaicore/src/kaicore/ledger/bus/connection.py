@@ -43,7 +43,7 @@ _FILES = ("nkey", "ca", "cert", "key")
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """How servers are reached.
+    """The settings for reaching servers.
 
     Attributes:
         servers: their urls, without secrets of keys.
@@ -211,7 +211,7 @@ class Connection:
 
     @property
     def up(self) -> bool:
-        """Whether the connection is up."""
+        """True if the connection is up."""
         return self._up.is_set()
 
     @property

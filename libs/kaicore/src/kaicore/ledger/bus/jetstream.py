@@ -54,7 +54,7 @@ class ApiError(msgspec.Struct, frozen=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """What a stream holds; `subjects` only where it was asked for."""
+    """A stream's state; `subjects` only where it was requested."""
 
     messages: int
     first_seq: int
@@ -84,13 +84,13 @@ class StreamServers(msgspec.Struct, frozen=True):
 
     @property
     def majority(self) -> bool:
-        """Whether most of them have been heard of lately: a leader that was cut off goes on answering for a while."""
+        """True if most servers were heard of lately: a leader that was cut off goes on answering for a while."""
         heard = 1 + sum(peer.active < _SILENT_NS for peer in self.replicas)
         return 2 * heard > 1 + len(self.replicas)
 
 
 class ApiAnswer(msgspec.Struct, frozen=True):
-    """What JetStream answers, whatever it was asked."""
+    """JetStream's answer to any request."""
 
     error: ApiError | None = None
     state: StreamInfo | None = None

@@ -98,7 +98,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def duration_s(self) -> float:
-        """How long the entry counts without being renewed, in seconds."""
+        """The entry's life without renewal, in seconds."""
         return self.duration_ms / 1000
 
 
@@ -118,7 +118,7 @@ _NAME = re.compile(r"[-_a-zA-Z0-9]+([/.=][-_a-zA-Z0-9]+)*")
 
 
 class Entry(NamedTuple):
-    """What a name stands for.
+    """The entry under a name.
 
     Attributes:
         name: of the entry, such as `scheduler/default/1f2e`.
@@ -140,7 +140,7 @@ class LeaseStore(Protocol):
     """
 
     async def read(self, cluster: str, prefix: str) -> list[Entry]:
-        """Return the entries whose names begin with `prefix`, by name; also deleted ones, until forgotten."""
+        """Return the entries with names that begin with `prefix`, by name; also deleted ones, until forgotten."""
         ...
 
     async def write(self, cluster: str, name: str, value: bytes, *, expect: int) -> int | None:
@@ -261,7 +261,7 @@ class Lease:
         return next((entry for entry in entries if entry.name == self._name), Entry(self._name, b"", 0))
 
     def _is_others(self, entry: Entry) -> bool:
-        """Whether another holds the lease, for all that can be seen; also if the store has lost what was seen of it."""
+        """True if another seems to hold the lease; also if the store has lost the record of it."""
         now = self._clock()
         if entry.revision:
             record = decode_record(entry.value)
@@ -331,12 +331,12 @@ class Members:
 
     @property
     def settled(self) -> bool:
-        """Whether the others are known; also when nobody could be asked for as long as a member counts as live."""
+        """True if the others are known; also when nobody could be asked for as long as a member counts as live."""
         return self._settled or self._clock() - self._began >= self._record.duration_s
 
     @property
     def fresh(self) -> bool:
-        """Whether the store has answered within the time for which a member counts; else who is live is a guess."""
+        """True if the store has answered within a member's time; else who is live is a guess."""
         return self._clock() - self._answered_at < self._record.duration_s
 
     def live(self) -> tuple[str, ...]:
@@ -407,7 +407,7 @@ class MemoryLeaseStore:
     async def read(self, cluster: str, prefix: str) -> list[Entry]:
         """See `LeaseStore.read`."""
         self._check(cluster, prefix.rstrip("/."))
-        mine = (entry for (whose, name), entry in self._entries.items() if whose == cluster and name.startswith(prefix))
+        mine = (entry for (owner, name), entry in self._entries.items() if owner == cluster and name.startswith(prefix))
         return sorted(mine)
 
     async def write(self, cluster: str, name: str, value: bytes, *, expect: int) -> int | None:

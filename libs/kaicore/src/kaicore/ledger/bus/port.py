@@ -33,7 +33,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What a stream holds.
+    """A stream's contents.
 
     Attributes:
         first: position of the oldest message; `last + 1` in an empty stream.
@@ -47,13 +47,13 @@ class StreamState:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no message in the stream."""
+        """True if there is no message in the stream."""
         return self.first > self.last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much of the log's tail a stream keeps; the oldest messages go first.
+    """The length of the log's tail in a stream; the oldest messages go first.
 
     Attributes:
         max_age_s: seconds that a message is kept; 0 is without end.
@@ -94,12 +94,12 @@ class Bus(Protocol):
     """Streams of messages, one per cluster.
 
     Every method but `close` raises `BusUnavailable` when the bus does not answer, and `InvalidObject` for a cluster
-    whose name cannot be part of a subject.
+    if its name cannot be part of a subject.
     """
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection at this moment."""
+        """True if there is a connection at this moment."""
         ...
 
     @property
@@ -116,7 +116,7 @@ class Bus(Protocol):
         ...
 
     async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
-        """Create the stream, whose first message will have position `first`, unless there is a stream already.
+        """Create the stream with a first message at position `first`, unless there is a stream already.
 
         Raises:
             NoRoom: the limit of bytes is more than the bus has left.

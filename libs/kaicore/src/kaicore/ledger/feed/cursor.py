@@ -28,7 +28,7 @@ class Cursor:
     hash: bytes | None = GENESIS
 
     def continued_by(self, event: Event) -> bool:
-        """Whether `event` is certainly the one that comes next."""
+        """True if `event` is certainly the next one."""
         return event.position == self.position + 1 and self.hash is not None and continues(self.hash, event)
 
     def at(self, event: Event) -> Self:

@@ -48,7 +48,7 @@ class Retry:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for an attempt."""
+        """True if it is time for an attempt."""
         return self.remaining_s == 0.0
 
     def failed(self) -> None:
@@ -70,7 +70,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
-    """How a feed reads.
+    """A feed's settings.
 
     Attributes:
         batch: events in a batch at most.
@@ -142,7 +142,7 @@ class EventFeed:
 
     @property
     def source(self) -> EventSource:
-        """Where the next events are expected from."""
+        """The source of the next events."""
         return EventSource.LOG if self._subscription is None else EventSource.BUS
 
     def __aiter__(self) -> Self:

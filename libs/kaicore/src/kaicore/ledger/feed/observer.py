@@ -14,14 +14,14 @@ from kaicore.rules.events.envelope import Event
 
 
 class EventSource(StrEnum):
-    """Where events came from."""
+    """The source of events."""
 
     LOG = "log"
     BUS = "bus"
 
 
 class Fallback(StrEnum):
-    """Why a feed went back from the bus to the log.
+    """A reason why a feed went back from the bus to the log.
 
     Attributes:
         GAP: a message is missing.

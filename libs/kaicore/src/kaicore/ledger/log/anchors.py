@@ -69,7 +69,7 @@ _decoder = msgspec.json.Decoder(Anchor)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What anchors are signed or checked with: one of an Ed25519 key, private or public, and a secret."""
+    """The keys that sign or check anchors: one of an Ed25519 key, private or public, and a secret."""
 
     private: "Ed25519PrivateKey | None" = None
     public: "Ed25519PublicKey | None" = None
@@ -118,7 +118,7 @@ class Key:
 
     @property
     def algorithm(self) -> str:
-        """How it signs."""
+        """The signature's method."""
         return HMAC if self.secret else ED25519
 
     def sign(self, content: bytes) -> bytes:

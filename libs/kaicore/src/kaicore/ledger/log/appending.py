@@ -56,7 +56,7 @@ class Call:
 
     @property
     def size(self) -> int:
-        """How many events it wants to append."""
+        """The number of events that it wants to append."""
         return sum(len(unit.drafts) for unit in self.units)
 
     def ids(self) -> list[UUID]:
@@ -70,7 +70,7 @@ class Call:
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """What the log knows of an event's id: where the event is, and the fingerprint of what it is."""
+    """The log's record of an event's id: the event's position and the fingerprint of its contents."""
 
     position: int
     fingerprint: bytes

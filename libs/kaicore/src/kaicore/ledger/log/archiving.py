@@ -37,7 +37,7 @@ _KEPT = sql.SQL(
 
 
 async def month_seals(connection: AsyncConnection[Any], month: Month) -> list[Seal]:
-    """Return the seals of a month that is detached and whose table is still there, else none."""
+    """Return the seals of a detached month while its table is still there, else none."""
     rows = await connection.execute(
         "SELECT cluster, position, first_position, hash, recorded_at, detached, sealed_at FROM seal "
         "WHERE detached = %s AND to_regclass(%s) IS NOT NULL ORDER BY cluster",

@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What verifying a cluster's log gave.
+    """The result of verifying a cluster's log.
 
     Attributes:
         after: position of the last event that has been retired, 0 where none has; verified is what follows.
@@ -69,7 +69,7 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is broken."""
+        """True if nothing is broken."""
         return not self.findings
 
     @property
@@ -95,7 +95,7 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class RecordedErasure:
-    """What the log says of an event of which something was erased.
+    """The log's record of an erased event.
 
     Attributes:
         at: position of the `FieldsErased` that says it, the last one that does.
@@ -138,7 +138,7 @@ class AuditView(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether it reaches to the log's end, so that all that was ever erased is recorded in it."""
+        """True if it reaches the log's end, so that it records everything that was ever erased."""
         ...
 
     def pages(self) -> AsyncIterator[list[Event]]:
@@ -189,7 +189,7 @@ async def verify_since(log: EventLog, cluster: str, since: Head, head: Head) -> 
         log: the log.
         cluster: the name of the cluster.
         since: where it stood, as somebody wrote it down; not before the last retired event.
-        head: where it is said to be now.
+        head: its present place by the log's account.
 
     Returns:
         The first thing that is broken; None where nothing is.

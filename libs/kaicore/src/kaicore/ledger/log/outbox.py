@@ -78,7 +78,7 @@ class Outbox:
 
     @property
     def pending(self) -> int:
-        """How many units the log may not have yet."""
+        """The number of units that the log may not have yet."""
         return len(self._units)
 
     async def put(self, units: Sequence[Unit]) -> None:

@@ -72,7 +72,7 @@ class Month:
 
     @property
     def start(self) -> int:
-        """When it begins, microseconds since the epoch."""
+        """The time when it begins, microseconds since the epoch."""
         return calendar.timegm((self.year, self.month, 1, 0, 0, 0)) * 1_000_000
 
     @property
@@ -90,7 +90,7 @@ class Month:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a detached month held of a cluster.
+    """A cluster's part of a detached month.
 
     Attributes:
         position: of the last event that has gone.

@@ -32,7 +32,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which events to read; an absent criterion lets all through.
+    """A selection of events; an absent criterion lets all through.
 
     Attributes:
         streams: exact stream names.
@@ -49,7 +49,7 @@ class Filter:
     until: int | None = None
 
     def lets_through(self, event: Event) -> bool:
-        """Whether an event meets every criterion."""
+        """True if an event meets every criterion."""
         return (
             (self.streams is None or event.stream in self.streams)
             and (self.subject is None or event.subject == self.subject)

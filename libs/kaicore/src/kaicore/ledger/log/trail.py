@@ -44,7 +44,7 @@ class TrailPlace:
 
 
 class TrailStore(Protocol):
-    """Where trails are kept; a cache."""
+    """A store of trails; a cache."""
 
     async def places(self, cluster: str) -> list[TrailPlace]:
         """Return the places of a cluster's trail in order of position, those of all schemas."""
@@ -65,7 +65,7 @@ class HasTrail(Protocol):
 
     @property
     def trail(self) -> TrailStore:
-        """Where they are kept."""
+        """The store of the snapshots."""
         ...
 
 

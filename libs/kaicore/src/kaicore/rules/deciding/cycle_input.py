@@ -178,7 +178,7 @@ def cycle_input(
         config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         cycle: the cycle's id; empty where nothing is recorded.
-        share: of the groups, whose cycle it is; None for all of them.
+        share: of the groups that the cycle is for; None for all of them.
     """
     share = share or Share(state, "", config)
     waiting, in_backoff, excluded = _waiting(state, config, share, now=now)
@@ -279,7 +279,7 @@ def _rejecting(state: FleetView) -> dict[str, dict[int, str]]:
 
 
 def _budgets(state: ClusterView) -> Budgets:
-    """How many pods may be evicted of those under disruption budgets."""
+    """The number of pods under disruption budgets that may be evicted."""
     budgets = state.constraints.budgets
     # An eviction names the pod as disrupted and takes one off what is allowed: that is counted once.
     allowed = {key: budget.disruptions_allowed for key, budget in budgets.items()}
@@ -303,7 +303,7 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
 
     Args:
         state: as the cycle would find it.
-        share: of the groups, whose cycle it would be; None for all of them.
+        share: of the groups that the cycle would be for; None for all of them.
     """
     if share is not None and not share.whole:
         return not (
@@ -336,7 +336,7 @@ def next_due(
         config: the shard's settings.
         now: microseconds since the epoch; what is due by then is not waited for.
         due: see `CycleResult.due` of the last cycle.
-        given_up: uids of pods for whose room nothing is waited for.
+        given_up: uids of pods that no longer have room kept.
     """
     times: list[int] = [
         retry_at(entry, config)

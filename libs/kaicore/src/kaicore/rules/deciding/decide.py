@@ -274,7 +274,7 @@ def _requesting(batch: DecisionBatch) -> Iterator[str]:
 
 
 def may_report(registry: QueueRegistry, config: EngineConfig, *, now: int) -> bool:
-    """Whether there are queues to report of, and the last report is long enough ago."""
+    """True if there are queues to report of, and the last report is long enough ago."""
     every_us = config.fair_share.report_every_us
     return bool(registry.queues and every_us) and now >= registry.reported_at + every_us
 
@@ -348,12 +348,12 @@ def _keys(pod: WaitingPod) -> tuple[object, ...]:
 
 
 def class_news(recorded: RecordedReasons, shard: str, pending: Sequence[ClassPending]) -> tuple[ClassPending, ...]:
-    """Leave out the classes whose reasons are the same as those recorded last."""
+    """Leave out the classes with the same reasons as those recorded last."""
     return tuple(item for item in pending if recorded.by_class.get(item.pod_class, {}).get(shard) != item)
 
 
 def group_news(recorded: RecordedReasons, shard: str, groups: Sequence[GroupPending]) -> tuple[GroupPending, ...]:
-    """Leave out the groups whose reasons are recorded already, and take back those that no longer hold."""
+    """Leave out the groups with reasons that are recorded already, and take back reasons that no longer hold."""
     news = [item for item in groups if recorded.by_group.get(item.group, {}).get(shard) != item]
     still = {item.group for item in groups}
     gone = (key for key, by_shard in recorded.by_group.items() if shard in by_shard and key not in still)

@@ -47,7 +47,7 @@ MOST_DIFFERENCES = 100
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay and the log part.
+    """The place where a replay and the log part.
 
     Attributes:
         position: of the event that recorded the cycle or the decision.
@@ -80,17 +80,17 @@ class Difference:
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay found.
+    """The result of a replay.
 
     Attributes:
-        first: position of the first event of the range whose cycles were run again.
+        first: position of the first event of the range with the cycles that were run again.
         position: of the last one.
         cycles: how many cycles were run again.
         decisions: how many recorded decisions were compared.
         late: decisions that were not recorded since their batch was stale.
         unreachable: cycles of the range that were not run again: what they were decided on is retired.
         other_engine: cycles that another engine version decided.
-        erased: cycles whose digest is over names that were erased since: their decisions were compared one by one.
+        erased: cycles with a digest over names that were erased since: their decisions were compared one by one.
         engine_versions: how many cycles each engine version decided.
         differences: of cycles that this engine version decided, in order of position; the first `MOST_DIFFERENCES`.
         kinds: how many differences of each kind there are, of such cycles.
@@ -250,7 +250,7 @@ _EVICTIONS_SAY_WORK_LOST = 7
 #: Fields of a cycle's record that say how it was run: another version of the engine has others.
 _OF_THE_ENGINE = ("engine_version", "config_digest", "decisions_digest")
 
-#: What the name of a pod has in it whose own name was erased (`kaicore.rules.events.erasure`); no other name has.
+#: The mark in the name of a pod after its own name was erased (`kaicore.rules.events.erasure`); no other name has it.
 _PSEUDONYMS = (b"~erased-", b"!erased-")
 
 
@@ -306,7 +306,7 @@ class Replay:
         self._due: dict[int, list[tuple[Event, CycleCompleted]]] = {}
         self._proposals: dict[str, Proposal] = {}
         self._recording: _Recording | None = None
-        #: Cycles that are recorded, or whose decisions are, and which are not run again.
+        #: Cycles that are recorded, or have recorded decisions, and are not run again.
         self._skipped = {cycle for cycle, _ in state.last_cycles.values()}
         self._configs = dict(state.configs)
         self._shadows = ShadowReplay()
@@ -329,7 +329,7 @@ class Replay:
         self._run_due()
 
     def goes_on(self, event: Event) -> bool:
-        """Whether the next event belongs to the append of the cycle that was taken last."""
+        """True if the next event belongs to the append of the cycle that was taken last."""
         recording = self._recording
         return recording is not None and (event.correlation, event.actor) == (recording.summary.cycle, recording.actor)
 
@@ -523,12 +523,12 @@ class Replay:
 
 
 def _compared(payload: Payload) -> bool:
-    """Whether an event of a cycle's append is compared; a configuration is, by its digest in the cycle's record."""
+    """True if an event of a cycle's append is compared; of a configuration, the cycle's record has the digest."""
     return not isinstance(payload, ConfigRecorded)
 
 
 def _names_erased(recording: _Recording) -> bool:
-    """Tell whether a cycle's decisions or reasons name a pod whose name was erased since; its digest is of the name."""
+    """Tell whether a cycle's decisions or reasons name a pod with a name erased since; its digest is of the name."""
     result = recording.result
     if result is None:
         return False

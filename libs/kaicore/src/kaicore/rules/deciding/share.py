@@ -27,7 +27,7 @@ _REPORTS = "reports"
 
 
 class Share:
-    """What one scheduler decides about, on one state; all of it where there are no replicas."""
+    """One scheduler's part of the decisions on one state; all of it without replicas."""
 
     def __init__(self, state: CycleView, shard: str, config: EngineConfig | None = None) -> None:
         """Args:
@@ -70,7 +70,7 @@ class Share:
 
     @property
     def reports(self) -> bool:
-        """Whether this scheduler tells how queues stand."""
+        """True if this scheduler reports how queues stand."""
         return self.alone or owner(_REPORTS, self.replicas) == self.replica
 
     def owner(self, group: str) -> str:

@@ -74,7 +74,7 @@ def _story_text(payload: payloads.Payload, life: PodLife) -> str:  # long: one c
             for claim, allocation in sorted(payload.devices.items()):
                 text += f", claim {claim} gets {devices_text(allocation)}"
             if payload.rejected_here_before:
-                text += f" (whose kubelet had rejected such pods {payload.rejected_here_before} times)"
+                text += f" (its kubelet had rejected such pods {payload.rejected_here_before} times)"
         case payloads.PodBound():
             text = f"bound to {payload.node}" + (f" at attempt {payload.attempts}" if payload.attempts > 1 else "")
         case payloads.BindFailed():
@@ -248,17 +248,17 @@ def without_queue(entry: PodEntry, state: QueuesView) -> str:
     if name or tree.find("", namespace=namespace) != tree.implied_default:
         return ""
     owner = entry.pod.owner
-    whose = "it" if owner is None else f"the pod template of its owner ({owner.kind} {owner.name})"
-    text = default_queue_text(state, whose, entry.pod.namespace)
+    labelled = "it" if owner is None else f"the pod template of its owner ({owner.kind} {owner.name})"
+    text = default_queue_text(state, labelled, entry.pod.namespace)
     return f"names no queue: it counts in queue {DEFAULT_QUEUE}, {text}"
 
 
-def default_queue_text(state: QueuesView, whose: str, namespace: str = "") -> str:
+def default_queue_text(state: QueuesView, labelled: str, namespace: str = "") -> str:
     """Say what the default queue that is no object is, and how work gets another one.
 
     Args:
         state: of the cluster.
-        whose: labels name a queue.
+        labelled: the object with the label that names a queue.
         namespace: of the work; empty for any.
     """
     tree = state.queue_registry.tree
@@ -272,7 +272,7 @@ def default_queue_text(state: QueuesView, whose: str, namespace: str = "") -> st
             labels.append(f"{key}={value}")
     example = f", such as {labels[0]}" if labels else ""
     return (
-        f"which is no object and has no quota; a label on {whose} gives it another queue{example}, "
+        f"which is no object and has no quota; a label on {labelled} gives it another queue{example}, "
         f"and a Queue called {DEFAULT_QUEUE} takes its place"
     )
 

@@ -95,11 +95,11 @@ _MOST_TRIED = 20_000
 
 
 class Impossible(Exception):
-    """Why no device is looked for any further."""
+    """A reason why the search for devices stops."""
 
 
 class ClaimToServe(NamedTuple):
-    """What a claim asks for, the selectors of each request's class before its own."""
+    """A claim's requests, the selectors of each request's class before its own."""
 
     requests: tuple[DeviceRequest, ...]
     constraints: tuple[DeviceConstraint, ...] = ()

@@ -69,7 +69,7 @@ def _permitted(policy: CapacityPolicy | None, amount: int) -> bool:
 
 
 class Holdings:
-    """What claims have; over what other holdings say, where these are only looked at."""
+    """The devices of claims; laid over other holdings, which are only read here."""
 
     def __init__(self, base: "Holdings | None" = None) -> None:
         """Args: base: not changed, and not to change as long as this is used; None for nothing."""

@@ -86,7 +86,7 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             "static_cpu": self.cpu_manager,
             "cpu_options": cpu_options,
             "threads_per_core": self.threads_per_core,
-            "threads_told": None if self.threads_per_core is None else True,
+            "threads_known": None if self.threads_per_core is None else True,
             "zones_per_socket": self.zones_per_socket,
             "static_memory": self.memory_manager,
             "minor": None if self.version is None else versioned_model(self.version).minor,
@@ -111,12 +111,12 @@ class Backfill(StrEnum):
 
 
 class PriorityAging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the priority of groups grows while they wait (asked for in KAI-Scheduler's issue 1970).
+    """The growth of groups' priority while they wait (asked for in KAI-Scheduler's issue 1970).
 
     It only decides who comes first: what may be evicted for a group goes by the group's own priority.
 
     Attributes:
-        queue: whose groups; empty for those of all queues that no other entry names.
+        queue: the queue of the groups; empty for all queues that no other entry names.
         every_us: how long a group waits for each step, microseconds.
         step: how much its priority grows each time.
         most: how much it grows at most.

@@ -46,7 +46,7 @@ class _End:
         at: microseconds since the epoch; for a pod without a limit assumed.
         known: whether it ends by then by its limit, or leaves already.
         expected: whether runs like its own say so, where it has no limit.
-        group: key of the group on whose queue's account it is; empty where it is on none.
+        group: key of the group with the queue that it counts for; empty where it counts for none.
     """
 
     at: int
@@ -67,7 +67,7 @@ class _Moment:
 
 
 class Promise:
-    """What is promised to a group in a cycle.
+    """The promise to a group in a cycle.
 
     Attributes:
         pending_group: the group.
@@ -121,7 +121,7 @@ class Promise:
 
     @property
     def reason(self) -> WouldDelay:
-        """Why other groups wait for this one."""
+        """The reason why other groups wait for this one."""
         names = self.names
         group = display_key(self.pending_group.key)
         return WouldDelay(nodes=len(names), example=names[0], group=group, starts_at=self.starts_at)
@@ -192,7 +192,7 @@ class Promise:
 
 
 class Promises:
-    """What is promised to the groups of a shard: to one with EASY backfilling, to several with conservative.
+    """The promises to a shard's groups: to one with EASY backfilling, to several with conservative.
 
     Attributes:
         each: those that were made first before the others.
@@ -204,7 +204,7 @@ class Promises:
 
     @property
     def reason(self) -> WouldDelay:
-        """Why other groups wait: the promise that was in the way last."""
+        """The reason why other groups wait: the last promise in the way."""
         return self._refusing.reason
 
     @cached_property

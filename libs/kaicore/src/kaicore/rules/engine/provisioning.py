@@ -11,7 +11,7 @@ REFUSED, DELETED = "Refused", "Deleted"
 
 
 class ProvisioningConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Whether and how nodes are asked for, for groups that need new ones.
+    """Settings of provisioning: asking for nodes for groups that need new ones.
 
     Attributes:
         class_name: the ProvisioningClass for gangs that choose none, such as
@@ -74,10 +74,10 @@ class StandingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def refused(self) -> bool:
-        """Whether the API server did not take it: there is nothing to delete."""
+        """True if the API server refused it: there is nothing to delete."""
         return self.ended == REFUSED
 
     @property
     def answered(self) -> bool:
-        """Whether an autoscaler is at it: nodes that come may be its, some time before they are reported as such."""
+        """True if an autoscaler works on it: new nodes may be its own, some time before they are reported as such."""
         return self.stage in ("accepted", "provisioned") and not self.ended

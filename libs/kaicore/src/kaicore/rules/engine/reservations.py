@@ -71,7 +71,7 @@ class Reservations:
         self._idle: list[PendingGroup] = []
 
     def __bool__(self) -> bool:
-        """Whether room is reserved for any group."""
+        """True if room is reserved for any group."""
         return bool(self._by_group)
 
     def restore(self) -> None:
@@ -238,7 +238,7 @@ class Reservations:
         return group in self._new
 
     def takeable(self, steps: Steps, *, behind: PendingGroup | None = None) -> list[PendingGroup]:
-        """Return the groups whose reservations steps may take, higher priority first: groups of lower priority.
+        """Return the groups with reservations that steps may take: of lower priority, the higher ones first.
 
         Of another queue only if the queues of the steps are owed what these ask for. Those that this cycle has decided
         on are left out: a cycle decides once about a pod.
@@ -274,7 +274,7 @@ class Reservations:
         return self._accounts.is_owed(requests, reserved)
 
     def usable_by(self, steps: Steps) -> tuple[list[PendingGroup], list[PendingGroup]]:
-        """Return the groups of steps that have reservations, and the other groups whose reservations they may take."""
+        """Return the groups of steps that have reservations, and the other groups with reservations for the taking."""
         own = [pending_group for pending_group, _ in steps if pending_group.nominated]
         takeable = self.takeable(steps, behind=own[0] if own else None)
         return own, [pending_group for pending_group in takeable if pending_group not in own]

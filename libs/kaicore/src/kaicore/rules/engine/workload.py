@@ -175,7 +175,7 @@ class Workload:
 
     @property
     def empty(self) -> bool:
-        """Whether it has no pods."""
+        """True if it has no pods."""
         return not (self.waiting or self.active or self.leaving or self.done)
 
     @property
@@ -185,7 +185,7 @@ class Workload:
 
     @property
     def _on_its_own(self) -> bool:
-        """Whether each of its pods goes for itself by now."""
+        """True if each of its pods by now starts alone."""
         return self.reached and self.group.match_policy is MatchPolicy.ONCE_SATISFIED
 
     @property
@@ -195,7 +195,7 @@ class Workload:
 
     @property
     def is_gang(self) -> bool:
-        """Whether some of its pods only start together."""
+        """True if some of its pods only start together."""
         return is_gang(self.group)
 
     def drop(self, uid: str) -> None:

@@ -103,7 +103,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """Why a unit was not appended: a stream has moved on."""
+    """The reason why a unit was not appended: a stream has moved on."""
 
     stream: str
     expected: int
@@ -112,7 +112,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class UnitOutcome:
-    """What became of a unit.
+    """The result of a unit's append.
 
     Attributes:
         positions: of its events in order, also when they were in the log already; empty when stale.

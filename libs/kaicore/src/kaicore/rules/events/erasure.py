@@ -33,7 +33,7 @@ _SCHEDULERS_WORDS = frozenset(
         "runai/queue",
     }
 )
-#: Of these domains, the one whose values people choose.
+#: The one of these domains with values that people choose.
 _PEOPLES = "app.kubernetes.io"
 
 #: Fields beside a pod's uid that hold its name.
@@ -74,7 +74,7 @@ def _one_more(text: str, sign: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """Which pods' personal data is to be erased: all that ever had one name.
+    """The pods with personal data to erase: all that ever had one name.
 
     Attributes:
         namespace, name: theirs.

@@ -25,7 +25,7 @@ from kaicore.rules.model.pod import Amounts
 def charging(unit: Unit, node: str, *, pods: Iterable[str] = ()) -> Unit:
     """Return a unit of facts as one that also moves a node's stream.
 
-    The facts get other ids: whether a fact charges a node may be seen otherwise when it is told again, and a unit is in
+    The facts get other ids: whether a fact charges a node may be seen otherwise when it comes again, and a unit is in
     the log as a whole or not at all.
 
     Args:

@@ -25,7 +25,7 @@ WAIT_EVENTS = tuple(kind.__name__ for kind in (payloads.PodsLeftWaiting, payload
 #: left waiting: its pods are created one after the other.
 _GROWING_US = 10 * 1_000_000
 
-#: Most groups of one backtest, and least for anything to be told.
+#: Most groups of one backtest, and least for any result.
 MOST_GROUPS, LEAST_GROUPS = 200, 10
 
 #: What one forecast, and what all of a backtest, may cost.
@@ -108,7 +108,7 @@ def sample(waits: Sequence[Wait], *, most: int = MOST_GROUPS) -> list[Wait]:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How often forecasts came true.
+    """The accuracy of forecasts.
 
     Attributes:
         groups: number of groups with a forecast start that is known by now.
@@ -132,7 +132,7 @@ class Calibration:
 
     @property
     def suffices(self) -> bool:
-        """Whether it tells anything."""
+        """True if it has enough forecasts to say anything."""
         return self.groups >= LEAST_GROUPS
 
 
@@ -171,14 +171,14 @@ class Backtest:
     def finish(self) -> Calibration:
         """Compare."""
         outcomes = [_Outcome.of(wait, forecast, self._ended_at) for wait, forecast in self._forecasts]
-        told = [outcome for outcome in outcomes if not outcome.undecided]
-        halves = [one.before_p50 for one in told if one.before_p50 is not None]
-        nines = [one.before_p90 for one in told if one.before_p90 is not None]
-        errors = [outcome.error_us for outcome in told if outcome.error_us is not None]
+        decided = [outcome for outcome in outcomes if not outcome.undecided]
+        halves = [one.before_p50 for one in decided if one.before_p50 is not None]
+        nines = [one.before_p90 for one in decided if one.before_p90 is not None]
+        errors = [outcome.error_us for outcome in decided if outcome.error_us is not None]
         positions = [wait.position for wait, _ in self._forecasts]
         return Calibration(
-            groups=len(told),
-            undecided=len(outcomes) - len(told),
+            groups=len(decided),
+            undecided=len(outcomes) - len(decided),
             p50_groups=len(halves),
             before_p50=sum(halves),
             p90_groups=len(nines),
@@ -205,7 +205,7 @@ class Backtest:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What came of one forecast; None where there was no such time, or it is not over."""
+    """The outcome of one forecast; None without such a time, or before it is over."""
 
     before_p50: bool | None
     before_p90: bool | None
@@ -217,10 +217,10 @@ class _Outcome:
         waited = (wait.started_at or ended_at) - wait.since
         started = bool(wait.started_at)
 
-        def before(foretold: int | None) -> bool | None:
-            if foretold is None or (not started and waited <= foretold):
+        def before(predicted: int | None) -> bool | None:
+            if predicted is None or (not started and waited <= predicted):
                 return None
-            return started and waited <= foretold
+            return started and waited <= predicted
 
         error = abs(waited - forecast.p50_us) if started and forecast.p50_us is not None else None
         before_p50, before_p90 = before(forecast.p50_us), before(forecast.p90_us)

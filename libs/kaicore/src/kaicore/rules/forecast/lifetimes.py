@@ -69,7 +69,7 @@ _FRACTION_BITS = 16
 
 
 class Ends(NamedTuple):
-    """When pods end, in each scenario.
+    """The ends of pods, in each scenario.
 
     Attributes:
         after_us: a row for each scenario and a column for each pod, microseconds from now; -1 for not that is known.
@@ -112,12 +112,12 @@ class Lifetimes:
 
     @property
     def ended(self) -> int:
-        """How many runs have come to their end, of all that the log tells of."""
+        """The number of runs in the log that have ended."""
         return self._history.ended
 
     @property
     def suffices(self) -> bool:
-        """Whether enough runs have ended for a forecast."""
+        """True if enough runs have ended for a forecast."""
         return self.ended >= LEAST_RUNS[Basis.CLUSTER]
 
     def ends(self, pods: Sequence[PodRun], *, scenarios: int, seed: str) -> Ends:

@@ -29,17 +29,17 @@ RUN_EVENTS = tuple(
 #: So many of the last runs are kept of each kind of runs: what is long ago tells little of today.
 _MOST_OF_A_KIND = 2000
 
-#: Pods of one owner whose runs begin, and end, within this part of their length of each other are one run; at least so
+#: Pods of one owner are one run if their runs begin and end within this part of their length of each other; at least so
 #: long, and at most.
 _TOGETHER_PART, _LEAST_TOGETHER_US, _MOST_TOGETHER_US = 20, 1_000_000, 60 * 1_000_000
 
 
 class Run(NamedTuple):
-    """How long a pod ran.
+    """A pod's run time.
 
     Attributes:
         duration_us: microseconds from its start to its end, or as far as it is known.
-        entered_us: how long it had run already when the log first told of it: of shorter runs it tells nothing.
+        entered_us: the time that it had run already at its first event in the log: it counts for no shorter runs.
         ended: whether it came to its own end; otherwise it was cut short, or goes on.
     """
 

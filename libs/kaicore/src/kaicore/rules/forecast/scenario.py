@@ -35,7 +35,7 @@ class WorkExhausted(Exception):
 
 @dataclass(slots=True)
 class Allowance:
-    """What scenarios may still cost: each end of a pod, and each waiting group that is looked at, is one."""
+    """The remaining budget of scenarios: each end of a pod, and each waiting group that is looked at, costs one."""
 
     left: int
 
@@ -48,7 +48,7 @@ class Allowance:
 
 @dataclass(slots=True)
 class ScenarioStarts:
-    """When groups start in a scenario.
+    """The starts of groups in a scenario.
 
     Attributes:
         after_us: by the key of each group that starts, microseconds from now.
@@ -60,7 +60,7 @@ class ScenarioStarts:
 
 
 class PodEnd(NamedTuple):
-    """What ends with a pod.
+    """The consequences of a pod's end.
 
     Attributes:
         charge: what its node is rid of.

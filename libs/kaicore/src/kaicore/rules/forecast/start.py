@@ -23,7 +23,7 @@ from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts,
 from kaicore.rules.state.run_keys import LEAST_RUNS, Basis, RunKeys, run_keys
 from kaicore.rules.state.views import CycleView
 
-#: How many scenarios there are, a prime number, and how many at least for their quantiles to be told.
+#: The number of scenarios, a prime number, and the least number for quantiles.
 SCENARIOS, LEAST_SCENARIOS = 31, 11
 
 #: What the scenarios of one question may cost (`Allowance`).
@@ -35,7 +35,7 @@ _GRACE_US = 30 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class StartForecast:
-    """When a group is likely to start.
+    """A forecast of a group's start.
 
     Attributes:
         p50_us, p90_us: in half, and in nine tenths, of the scenarios it starts within so many microseconds; None where
@@ -48,7 +48,7 @@ class StartForecast:
         asked_scenarios: how many were to be computed; fewer were if that cost more than it may.
         ahead: how many of the groups that wait start before it, as median.
         runs: how many runs have ended, of all that the log tells of.
-        bases: of how many of the pods that run the end is told by which runs.
+        bases: the number of running pods, by the kind of runs that predict their ends.
         unknown: how many running pods have no run-time data: they are assumed endless.
         deadlines: of how many a deadline (`activeDeadlineSeconds`) bounds it.
         work: what it cost (`Allowance`).
@@ -72,7 +72,7 @@ class StartForecast:
 
 @dataclass(frozen=True, slots=True)
 class NoForecast:
-    """Why there is no forecast of a group's start.
+    """The reason why a group has no forecast.
 
     Attributes:
         why: for people.
@@ -83,7 +83,7 @@ class NoForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastLimits:
-    """How far, and how closely, is looked ahead.
+    """The range and the fineness of forecasts.
 
     Attributes:
         horizon_us: microseconds.
@@ -152,7 +152,7 @@ class _Outlook:
         self._after_start: dict[str, np.ndarray] = {}
 
     def waits(self, group: str) -> bool:
-        """Whether pods of a group wait for this scheduler, and all of its next step is there."""
+        """True if pods of a group wait for this scheduler, and all pods of its next step exist."""
         workload = self._given.workloads.get(group)
         if workload is None or not workload.waiting:
             return False
@@ -242,7 +242,7 @@ def _keys(member: Member) -> RunKeys:
 
 
 def _stays(member: Member) -> bool:
-    """Whether a pod comes back at once, on the same node."""
+    """True if a pod comes back at once, on the same node."""
     return member.pod.owner is not None and member.pod.owner.kind in STAYING
 
 

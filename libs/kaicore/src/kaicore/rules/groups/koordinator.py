@@ -90,7 +90,7 @@ class _Impossible(Exception):
 def gather_strategy(annotations: Mapping[str, str], *, pods: int) -> TopologyConstraint | None:
     """Return at which layers of the network a gang must, and should, be within one domain; None where nothing is said.
 
-    The layers may be told in any order: which of them is the narrowest, the topology says. They are about the pods of
+    The layers may come in any order: the topology says which of them is the narrowest. They are about the pods of
     all gangs that start together, as in Koordinator. A layer's `podCountMultiple` holds whatever its strategy is. What
     cannot be read is a problem: no pod is placed as if nothing had been said (Koordinator ignores it).
 

@@ -104,7 +104,7 @@ def kueue_topology(
 
 
 def refused_group(annotations: Mapping[str, str], *, where: str, problem: str) -> TopologyConstraint:
-    """Return the constraint of a pod set whose group of pod sets is none, with what is wrong with that."""
+    """Return the constraint of a pod set with an invalid group of pod sets, and the problem."""
     return _refused(where, GROUP_NAME, problem, annotations.get(GROUP_NAME))
 
 

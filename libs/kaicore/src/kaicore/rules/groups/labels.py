@@ -173,7 +173,7 @@ VOLCANO_JOB = "Job.batch.volcano.sh"
 #: What Kueue makes of pods that name a pod group. It is not read: the pods say all of it.
 KUEUE_WORKLOAD = "Workload.kueue.x-k8s.io"
 
-#: Kinds of which each object is a group, with or without pods, and may be told in its status how it fares.
+#: Kinds of objects that are groups, with or without pods, and may get a status.
 POD_GROUPS = frozenset({KAI_POD_GROUP, SIGS_POD_GROUP, X_POD_GROUP, NATIVE_POD_GROUP, VOLCANO_POD_GROUP})
 
 

@@ -56,7 +56,7 @@ FindSource = Callable[[str], GroupSource | None]
 
 
 class Membership(NamedTuple):
-    """Where a pod belongs.
+    """A pod's group and pod set.
 
     Attributes:
         group: key of its group.
@@ -203,15 +203,15 @@ def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, Reason |
             values = [pod.labels.get(label) for label in rule.label_keys]
             if None not in values:
                 return ".".join((rule.name, *(value or "" for value in values or ("0",)))), None
-    told = _named_set(pod, template, key)
-    if told.name in names:
-        return told.name, None
-    if told.others in names and not told.required:
-        return told.others, None
+    named = _named_set(pod, template, key)
+    if named.name in names:
+        return named.name, None
+    if named.others in names and not named.required:
+        return named.others, None
     there = ", ".join(sorted(names))
-    if not told.name:
+    if not named.name:
         return "", SubGroupNotNamed(group=display_key(key), sub_groups=there)
-    return "", SubGroupNotFound(group=display_key(key), sub_groups=f"{told.name}; it has {there}")
+    return "", SubGroupNotFound(group=display_key(key), sub_groups=f"{named.name}; it has {there}")
 
 
 def _named_set(pod: Pod, template: GroupTemplate, key: str) -> SetName:

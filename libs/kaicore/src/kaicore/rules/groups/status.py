@@ -83,7 +83,7 @@ def census(pods: Iterable[PodState]) -> Census:
 
 
 class Verdict(NamedTuple):
-    """Whether a group has what it asks for; `reason` is one of this module's, `message` is for people."""
+    """True if a group has what it asks for; `reason` is one of this module's, `message` is for people."""
 
     scheduled: bool
     reason: str
@@ -165,11 +165,11 @@ def status_document(
     """Return the status of a group in its dialect; all of it that is ours to say.
 
     Args:
-        group: the group, whose origin is a PodGroup of any dialect.
+        group: the group, made from a PodGroup of any dialect.
         pods: its pods.
         judged: the verdict on it.
         since: when it last came to have, or not to have, what it asks for, as Kubernetes writes times.
-        explanations: KAI's `UnschedulableExplanation`s, the first of which is told as the condition's own reason.
+        explanations: KAI's `UnschedulableExplanation`s, the first of which is the condition's own reason.
         disruption: of a native PodGroup.
     """
     least = min_pods(group.sets)

@@ -62,6 +62,6 @@ def annotated_tiers(annotations: Mapping[str, str], *, where: str = "metadata") 
 
 
 def refused_tiers(field: str, problem: str, value: object) -> TopologyConstraint:
-    """Return the constraint of a set whose place in the network cannot be as it is said."""
+    """Return the constraint of a set with an impossible place in the network."""
     given = value[:_MOST_LETTERS] if isinstance(value, str) else value
     return TopologyConstraint(kind=HYPER_NODE, problem=f"{field}: {problem}: {given!r}")

@@ -101,7 +101,7 @@ def over_bound(
 
 @dataclass(slots=True)
 class ClusterRoom:
-    """What a cluster has for the dispatches of one round; all amounts as queues count them.
+    """A cluster's amounts for the dispatches of one round; all amounts as queues count them.
 
     Attributes:
         total: what its ready nodes have.

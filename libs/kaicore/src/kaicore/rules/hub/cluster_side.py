@@ -41,7 +41,7 @@ def to_clear(state: HubState, cluster: str) -> list[Term]:
 
 
 def is_here(state: HubState, cluster: str, term: Term) -> bool:
-    """Whether the objects of a term are where they belong; those of one that has finished stay to be looked at."""
+    """True if the objects of a term are in their cluster; those of a finished one stay to be looked at."""
     entry = state.dispatches.get(term.dispatch)
     there = entry is not None and (entry.cluster, entry.term) == (cluster, term.number)
     return there and entry is not None and entry.stage is not DispatchStage.WITHDRAWN

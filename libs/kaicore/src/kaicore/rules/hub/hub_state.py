@@ -28,7 +28,7 @@ HUB = "hub"
 
 
 class DispatchStage(StrEnum):
-    """How far a dispatch is; see the module."""
+    """A dispatch's progress; see the module."""
 
     WAITING = "Waiting"
     GIVEN = "Given"

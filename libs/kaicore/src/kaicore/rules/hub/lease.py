@@ -47,12 +47,12 @@ class HeldLease:
         self._ends = None
 
     def holds(self, now: int) -> bool:
-        """Whether something may be begun, at a time by the holder's clock."""
+        """True if something may be begun, at a time by the holder's clock."""
         return self._ends is not None and now < self._ends - self.guard_us
 
 
 class LeaseWatch:
-    """What the hub knows of the clusters' leases, by its own clock.
+    """The hub's knowledge of the clusters' leases, by its own clock.
 
     A hub that starts counts from its start: that it has heard nothing before says nothing.
     """
@@ -71,7 +71,7 @@ class LeaseWatch:
         return now - self._heard.get(cluster, self._started_at)
 
     def is_over(self, cluster: str, lease_us: int, *, now: int) -> bool:
-        """Whether a cluster's lease is over by its holder's own clock, whatever that says.
+        """True if a cluster's lease is over by its holder's own clock, whatever time that shows.
 
         Args:
             cluster: the name of the cluster.

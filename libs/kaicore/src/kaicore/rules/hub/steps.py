@@ -31,7 +31,7 @@ PATIENCE_US = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class HubConfig:
-    """How the hub decides.
+    """The hub's settings.
 
     Attributes:
         patience_us: how long a dispatch may wait in its cluster before it is looked for a place elsewhere.
@@ -130,8 +130,8 @@ def give(  # long: one argument for each thing that a giving depends on
         clock: microseconds since the epoch.
         actor: who appends it.
         held_back: why no cluster may be given it; empty where one may.
-        bounded: versions of the streams of the queues whose bounds over all clusters it counts against. The giving
-            moves them, so that of two that only fit one by one the log takes one.
+        bounded: versions of the streams of the queues with bounds over all clusters that count it. The giving
+            moves them: if two hubs use the last quota at once, the log accepts one.
     """
     chosen = None if held_back else choose(offers)
     if chosen is not None:
@@ -172,7 +172,7 @@ def _charge(entry: DispatchEntry, given: payloads.DispatchGiven, stream: str, *,
 
 
 def _why(waits: payloads.DispatchKeptWaiting) -> tuple[str, tuple[tuple[str, str, str], ...]]:
-    """Why a dispatch waits, without figures that change all the time."""
+    """The reason why a dispatch waits, without figures that change all the time."""
     return waits.reason, tuple((offer.cluster, offer.prospect, offer.unfit) for offer in waits.offers)
 
 

@@ -36,7 +36,7 @@ class DeviceAttribute(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CapacityPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a capacity can be asked for, and what is given for it.
+    """The requestable range of a capacity, and the amount given for a request.
 
     Attributes:
         default: given to requests that do not name the capacity; None for all of it.
@@ -54,14 +54,14 @@ class CapacityPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceCapacity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How much a device has of something."""
+    """A device's amount of one capacity."""
 
     value: int
     policy: CapacityPolicy | None = None
 
 
 class CounterUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a device takes of the counters that it shares with others of its pool."""
+    """A device's use of the counters that it shares with others of its pool."""
 
     counter_set: str
     counters: Thousandths
@@ -235,7 +235,7 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the devices of some requests have in common, or not.
+    """A property that the devices of some requests share, or must not share.
 
     Attributes:
         requests: names of requests, `request/alternative` among them; none for all.
@@ -280,7 +280,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a claim was allocated.
+    """A claim's allocation.
 
     Attributes:
         devices: its devices.

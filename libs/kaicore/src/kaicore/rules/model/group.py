@@ -10,7 +10,7 @@ import msgspec
 
 
 class MatchPolicy(StrEnum):
-    """Which pods count towards a group's minimum, in Koordinator's words (`match-policy`)."""
+    """The pods that count towards a group's minimum, in Koordinator's words (`match-policy`)."""
 
     WAITING_AND_RUNNING = "waiting-and-running"
     """Those that hold a node and those that are placed now: a group that lost a pod may replace that one alone."""
@@ -39,7 +39,7 @@ class SliceLayer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where in a network topology the pods of a set, those of its child sets included, are to be.
+    """A pod set's place in a network topology, with the pods of its child sets included.
 
     Levels are named as in the object: by label key, alias, layer, tier or tier's name.
 
@@ -76,10 +76,10 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RankSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a pod says which place it has among the pods of its set.
+    """The label or annotation with a pod's index in its set.
 
     Attributes:
-        label: label, or else annotation, whose value is a number.
+        label: label, or else annotation, with a number as value.
         offset: number of the first pod.
         job_label: where pods of several jobs are in one set: label, or else annotation, with the number of the job.
         job_size: how many pods each job has; the ranks of a job follow those of the job before.

@@ -38,7 +38,7 @@ class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GroupTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What groups of a source look like.
+    """The form of a source's groups.
 
     Attributes:
         name: which of its groups; empty where it has one kind of groups only.
@@ -52,12 +52,12 @@ class GroupTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobFailures(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How many failures of its pods a Job bears, evictions counted.
+    """A Job's allowed number of failed pods, evictions counted.
 
     Attributes:
         limit: of failed pods, of the Job or of each index.
         failed: how many have (`status.failed`); of the Job, where it is not counted by index.
-        per_index: whether the limit is of each index, whose failures the pods' annotations tell.
+        per_index: whether the limit is of each index; the pods' annotations have its failures.
     """
 
     limit: int
@@ -121,7 +121,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """What identifies the object in its cluster."""
+        """The object's identity in its cluster."""
         return source_key(self.kind, self.namespace, self.name)
 
     def template(self, name: str) -> GroupTemplate | None:

@@ -54,7 +54,7 @@ class TopologyDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HyperNodeMember(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is in a HyperNode; exactly one of the fields is set.
+    """The members of a HyperNode; exactly one of the fields is set.
 
     Attributes:
         hyper_node: name of a HyperNode of a lower tier.

@@ -19,7 +19,7 @@ DOMAINS_ANNOTATION = "kai.scheduler/topology-domains"
 
 
 class Provenance(StrEnum):
-    """Where a placement is known from; `OBSERVED` beats `PREDICTED`, and nothing else is ever believed."""
+    """The source of a placement; `OBSERVED` beats `PREDICTED`, and nothing else is ever believed."""
 
     PREDICTED = "predicted"
     OBSERVED = "observed"
@@ -48,11 +48,11 @@ class ContainerPlacement(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fal
     Attributes:
         container: its name; empty for a record that does not tell the pod's containers apart.
         mask: zones of the merged hint, empty when unknown or when nothing of the container is aligned.
-        zones: amounts whose zone is known.
+        zones: amounts with a known zone.
         spans: amounts of which only a set of zones is known.
         blocks: memory as the memory manager keeps it, where the amounts in `zones` do not tell (predictions only):
-            blocks of several zones, whose split they are, and those of init containers, whose size may be 0.
-        uncertain: resources whose split over the zones the kubelet leaves open: their sum is certain, and that they
+            blocks of several zones, with their split, and those of init containers, perhaps of size 0.
+        uncertain: resources that the kubelet may split over the zones in any way: their sum is certain, and that they
             come from the mask where it has enough.
     """
 
@@ -65,7 +65,7 @@ class ContainerPlacement(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fal
 
 
 class Placement(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a pod holds on a node, container by container; empty when nothing of it is bound to a zone.
+    """A pod's holdings on a node, container by container; empty when none is bound to a zone.
 
     Attributes:
         init: names of those of the containers that are ordinary init containers, with what they keep beyond what the

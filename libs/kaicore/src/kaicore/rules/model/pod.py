@@ -23,7 +23,7 @@ LAST_CHECKPOINT_ANNOTATION = "kai.scheduler/last-checkpoint-time"
 
 
 class ContainerKind(StrEnum):
-    """How the kubelet runs a container; `SIDECAR` is an init container with `restartPolicy: Always`."""
+    """The role of a container in its pod; `SIDECAR` is an init container with `restartPolicy: Always`."""
 
     INIT = "init"
     SIDECAR = "sidecar"
@@ -78,7 +78,7 @@ def controller(metadata: ObjectMeta) -> Owner | None:
 
 
 class WorkloadRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a pod names its group in the native Workload API.
+    """A pod's reference to its group in the native Workload API.
 
     Attributes:
         workload: of Kubernetes 1.35: `spec.workloadRef.name`; `group` and `replica` are its `podGroup` and
@@ -105,7 +105,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         claims: persistent volume claims that it uses, by name.
         resource_claims: resource claims that it uses, for devices, in the order in which these choose.
         unsupported: constraints of the pod that this version cannot honour, and for which the pod therefore waits.
-        malformed: what is wrong with its constraints, none of which is then told; such a pod waits.
+        malformed: the problem of its constraints, which are then left out; such a pod waits.
         start_time: `status.startTime` in seconds since the epoch, once its phase is no longer Pending; 0 before.
         active_deadline_s: seconds from there after which it is ended (`spec.activeDeadlineSeconds`); 0 for never.
         checkpoint_at: when it last wrote a checkpoint (`LAST_CHECKPOINT_ANNOTATION`), in seconds since the epoch; 0 for
@@ -155,12 +155,12 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_init(self) -> bool:
-        """Whether it has init containers that end before its containers run; sidecars do not."""
+        """True if it has init containers that end before its containers run; sidecars do not count."""
         return any(container.kind is ContainerKind.INIT for container in self.containers)
 
     @property
     def finished(self) -> bool:
-        """Whether the pod has reached a terminal phase."""
+        """True if the pod has reached a terminal phase."""
         return self.phase in ("Succeeded", "Failed")
 
 

@@ -9,12 +9,12 @@ from kaicore.rules.model.selector import PodSelector, Requirement
 
 
 class PodDisruptionBudget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How many of some pods may be evicted now.
+    """The number of pods that may be evicted now.
 
     Attributes:
         selector: the pods, of the budget's own namespace.
         disruptions_allowed: as its controller has last counted.
-        disrupted: names of pods whose eviction was granted and that the controller has not seen go yet.
+        disrupted: names of pods with a granted eviction that the controller has not seen go yet.
         unhealthy_may_go: `unhealthyPodEvictionPolicy: AlwaysAllow`: pods that are not ready may go in any case.
     """
 
@@ -54,12 +54,12 @@ class SpreadConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         max_skew: 1 or more.
-        topology_key: the node label whose values are the domains.
+        topology_key: the node label with the domains as values.
         selector: the pods that are counted; `matchLabelKeys` are among its requirements already.
         required: `DoNotSchedule`, as against `ScheduleAnyway`.
         min_domains: with fewer domains than this the least count is taken for 0.
         honor_affinity: only nodes that meet the pod's own selector and required affinity count.
-        honor_taints: only nodes whose taints the pod tolerates count.
+        honor_taints: only nodes with taints that the pod tolerates count.
     """
 
     max_skew: int

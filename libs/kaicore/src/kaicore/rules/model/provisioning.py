@@ -28,7 +28,7 @@ NO_CLASS = "none"
 #: Most pod sets of a request.
 MOST_POD_SETS = 32
 
-#: Annotations of a pod: the request whose nodes it uses, and that request's class.
+#: Annotations of a pod: the request that made its nodes, and that request's class.
 CONSUMED_REQUEST_ANNOTATION = "autoscaling.x-k8s.io/consume-provisioning-request"
 CONSUMED_CLASS_KEY = "autoscaling.x-k8s.io/provisioning-class-name"
 

@@ -29,7 +29,7 @@ def queue_kind_of(name: str) -> str:
 
 
 class QueueShare(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a queue may have of one resource, in the resource's canonical units (`kaicore.rules.model.quantity`).
+    """A queue's amounts of one resource, in the resource's canonical units (`kaicore.rules.model.quantity`).
 
     Attributes:
         quota: guaranteed; None for unlimited.
@@ -47,7 +47,7 @@ class QueueShare(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FlavorQuota(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a ClusterQueue's or Cohort's quotas is of one ResourceFlavor; the queue's quotas are the sums.
+    """The part of a ClusterQueue's or Cohort's quotas in one ResourceFlavor; the queue's quotas are the sums.
 
     Attributes:
         quotas: of the resources that may be used of it: not of those with neither a quota nor anything to borrow.

@@ -51,7 +51,7 @@ class PersistentVolume(msgspec.Struct, frozen=True, omit_defaults=True):
         claim_uid: its uid; empty where the claimRef that keeps the volume names none.
         deleting: it is about to go.
         node_affinity: required terms, any of them; None without.
-        zones: its zone and region labels, whose values may be several, joined by `__`.
+        zones: its zone and region labels; a label may have several values, joined by `__`.
         volume_mode: `Block`, or empty for a file system.
         labels: those and all others.
     """

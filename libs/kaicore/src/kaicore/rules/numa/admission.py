@@ -363,7 +363,7 @@ class _Walk:
         return distribute(room, capacity, part, by=spreading)
 
     def _from_lent(self, zone: int, amount: int, holding: Holding) -> int:
-        """How much of what is taken of a zone's CPUs was lent before."""
+        """The lent part of the CPUs that are taken of a zone."""
         if self._settings.threads_per_core != 2:
             return min(amount, self._lent[CPU][zone])
         if zone not in self._cores:
@@ -376,7 +376,7 @@ class _Walk:
         return 1000 * likely
 
     def _worlds(self, zone: int) -> list[CoreCounts]:
-        """What a zone's CPUs can be; those that earlier pods perhaps hold are free in some of the worlds only."""
+        """The possible CPUs of a zone; CPUs that earlier pods perhaps hold are free in some of the worlds only."""
         free = max(self._node.free[CPU][zone], 0) // 1000
         held = self._node.perhaps_held.get(CPU)
         least = max(free - held[zone] // 1000, 0) if held else free

@@ -62,7 +62,7 @@ class Arrival:
 
     @property
     def zones(self) -> frozenset[int]:
-        """Where it is accounted."""
+        """The node's row where it is accounted."""
         blocks = (zone for block in self.charge.blocks for zone in zones_of(block.mask))
         return frozenset([*(zone for zone, _, _ in self.charge.amounts), *blocks])
 
@@ -233,7 +233,7 @@ class _Node:
         return all(self._holds(order) for order in _orders(ages, created_at))
 
     def _is_wide(self, guest: _Guest) -> bool:
-        """Whether a step needs more than one zone has; how that is split, only the exact walk knows."""
+        """True if a step needs more than one zone has; only the exact walk knows the split."""
         needs = (zip(step.need, self._installed, strict=True) for step in guest.steps)
         return any(amount > have for need in needs for amount, have in need)
 
@@ -255,7 +255,7 @@ class _Node:
         return True
 
     def _after(self, world: _World, guest: _Guest, place: int, lent: _World, *, surely: bool) -> list[_World] | None:
-        """What may be free when a pod has all from one of its steps on; None if none of it can be, or not surely."""
+        """The amounts free when a pod has everything from one of its steps on; None if none can be, or not surely."""
         if place == len(guest.steps):
             return [world]
         step = guest.steps[place]
@@ -284,7 +284,7 @@ class _Node:
         return possible or None
 
     def _taken_over(self, step: _Step, lent: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """What of a loan a step may take over: of odd numbers of CPUs perhaps none, but those of other cores."""
+        """The part of a loan that a step may take over: of odd numbers perhaps none, but CPUs of other cores."""
         if self._cpu < 0 or step.lends or not lent[self._cpu] or not self._settings.may_have_half_cores:
             return [lent]
         if lent[self._cpu] % 2000 == step.need[self._cpu] % 2000 == 0:
@@ -318,11 +318,11 @@ class _Node:
         return zones, certain
 
     def _memory_only(self, world: _World) -> _World:
-        """What is known to be free when CPUs and devices have come from any zone."""
+        """The amounts known to be free when CPUs and devices have come from any zone."""
         return tuple(tuple(amount if at in self._memory else 0 for at, amount in enumerate(zone)) for zone in world)
 
     def _is_bound_elsewhere(self, zone: int, need: Sequence[int], lent: _World) -> bool:
-        """Whether init containers lend of another zone what a step asks for: a mask without it is no hint."""
+        """True if init containers borrow a step's amount from another zone: a mask without that zone is no hint."""
         return any(
             loan and amount and lendable
             for other, loans in enumerate(lent)
@@ -390,14 +390,14 @@ def _installed(node: NodeZones, resource: str) -> int:
 
 
 def _held(arrival: Arrival, resource: str) -> list[tuple[int, int]]:
-    """What an arrival is accounted to hold of a resource, as zones and amounts."""
+    """An arrival's accounted holdings of a resource, as zones and amounts."""
     if not is_memory(resource):
         return [(zone, amount) for zone, name, amount in arrival.charge.amounts if name == resource]
     return [part for block in arrival.charge.blocks if block.resource == resource for part in block.drawn]
 
 
 def _of_several_zones(arrival: Arrival) -> bool:
-    """Whether memory of an arrival ties zones into a group, which the walk by single zones does not follow."""
+    """True if memory of an arrival ties zones into a group, which the walk by single zones does not follow."""
     return any(block.mask & (block.mask - 1) for block in arrival.charge.blocks)
 
 

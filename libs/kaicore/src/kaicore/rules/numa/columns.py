@@ -166,7 +166,7 @@ def _resized(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray
 
 @dataclass(frozen=True, slots=True)
 class RowMark:
-    """What is charged to one row's zones at one moment, for `ZoneColumns.restore`.
+    """The charges of one row's zones at one moment, for `ZoneColumns.restore`.
 
     Attributes:
         figures: the row of `ZoneColumns.charged`.
@@ -244,7 +244,7 @@ class ZoneColumns(ZoneArrays):
     def likenesses(self, rows: Ints | slice) -> tuple[Ints, Ints]:
         """Return what `likeness` looks at, of many rows, in two parts; each of shape (rows, figures).
 
-        Rows whose figures are equal are alike; what is published always counts here, and so does what is released.
+        Rows with equal figures are alike; what is published always counts here, and so does what is released.
         """
         numbers = (self.shape[rows], self.kubelet[rows], self.unknown[rows] > 0)
         return np.stack(numbers, axis=1), self.charged[rows]
@@ -329,7 +329,7 @@ class ZoneColumns(ZoneArrays):
         return msgspec.structs.replace(after, blocks=kept)
 
     def restore_charge(self, row: int, charge: ZoneCharge, *, releasing: bool) -> None:
-        """Count a pod's holdings again on a row whose memory is as it was saved already."""
+        """Count a pod's holdings again on a row with its memory as it was saved."""
         self._add(row, charge, 1, releasing=releasing)
         if releasing:
             self._add_releasing(row, charge.blocks, 1)
@@ -409,7 +409,7 @@ class ZoneColumns(ZoneArrays):
         )
 
     def _suspect(self, row: int, cells: list[int]) -> None:
-        """Where the exporter sees less memory free than the records tell, a pod holds it: most likely one zone's."""
+        """The memory that a pod holds beyond the records: the exporter sees less free, most likely in one zone."""
         columns = list(self._memory.values())
         for zone, cell in enumerate(cells):
             window = (row, zone, columns)
@@ -431,8 +431,8 @@ class ZoneColumns(ZoneArrays):
             row: a node with zones.
             reconstruct: see `free`.
             empty: as if the node had no pods.
-            devices: totals of the resources whose zones do not add up to the node's.
-            cores: whether broken cores matter: they do to pods whose init containers lend CPUs.
+            devices: totals of the resources with zones that do not add up to the node's.
+            cores: whether broken cores matter: they do to pods with init containers that lend CPUs.
         """
         zones = int(self.zone_count[row])
         settings = self.kubelet_of(row)

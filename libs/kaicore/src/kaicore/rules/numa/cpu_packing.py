@@ -79,12 +79,12 @@ class CoreCounts:
 
     @property
     def left(self) -> int:
-        """How many CPUs there are to take."""
+        """The number of CPUs to take."""
         return self.free_whole + self.free_single + self.lent_whole + self.lent_single + 2 * self.mixed
 
     @property
     def lent(self) -> int:
-        """How many CPUs are lent and not taken."""
+        """The number of CPUs that are lent and not taken."""
         return self.lent_whole + self.lent_single + self.mixed
 
     def take(self, need: int, *, lend: bool) -> int:
@@ -132,7 +132,7 @@ class CoreCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spreading:
-    """What a kubelet spreads by.
+    """The unit by which a kubelet spreads.
 
     Attributes:
         group: CPUs that are taken together: those of a core with `full-pcpus-only`, else 1.

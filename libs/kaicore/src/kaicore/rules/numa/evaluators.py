@@ -21,7 +21,7 @@ class Hints(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         resource: what it is about; the memory manager's carries the first of its resources.
-        feasible: masks on whose zones enough is free.
+        feasible: masks of zones with enough free.
         preferred: those of them with `width` zones.
         width: the fewest zones that could ever serve the request.
     """

@@ -121,7 +121,7 @@ class _Explanation:
         return self._simple(NumaZonesApart, first, f"{detail} are free, but not on the same zones")
 
     def _could(self, resource: str) -> bool:
-        """Whether the zones, or for one zone the largest, have enough of a resource when no pod holds any."""
+        """True if the zones, or for one zone the largest, have enough of a resource when no pod holds any."""
         joint = [name for name in self._needs if is_memory(name)] if is_memory(resource) else [resource]
         for name in joint:
             have = self._installed(name)

@@ -89,7 +89,7 @@ def _summed(limits: Iterable[Mapping[str, int]]) -> Amounts:
 
 
 def _amounts(container: ContainerPlacement) -> Amounts:
-    """What a container holds of each resource, every device and byte once as far as the record tells."""
+    """A container's holdings of each resource, every device and byte once as far as the record says."""
     total = _summed([*(zone.amount for zone in container.zones), *(span.amount for span in container.spans)])
     if container.container:
         return total

@@ -18,7 +18,7 @@ from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.numa.cpu_packing import Spreading
 from kaicore.rules.numa.kubelet_versions import GATES, REFERENCE_MINOR, PodLevel, kubelet_model
 
-#: Node Feature Discovery's label for nodes whose cores have more than one thread.
+#: Node Feature Discovery's label for nodes with more than one thread per core.
 MULTITHREADING_LABEL = "feature.node.kubernetes.io/cpu-hardware_multithreading"
 
 PREFER_CLOSEST = "prefer-closest-numa-nodes"
@@ -37,10 +37,10 @@ class KubeletSettings(msgspec.Struct, frozen=True):
         static_cpu: whether the CPU manager's policy is `static`.
         cpu_options: names of the CPU manager options that are on.
         threads_per_core: how many CPUs a core has.
-        threads_told: whether that is reported; else there may be two.
+        threads_known: whether that is reported; else there may be two.
         zones_per_socket: how many zones a socket has; those of a socket are numbered one after another.
         static_memory: whether the memory manager's policy is `Static`.
-        minor: the minor version whose rules are followed, 36 for 1.36.
+        minor: the minor version of the kubelet's rules, 36 for 1.36.
         gates_on: names of the feature gates that are known to be on; of the others each version has its default.
         gates_off: names of those that are known to be off.
     """
@@ -51,7 +51,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
     static_cpu: bool = False
     cpu_options: frozenset[str] = frozenset()
     threads_per_core: int = 1
-    threads_told: bool = True
+    threads_known: bool = True
     zones_per_socket: int = 1
     static_memory: bool = False
     minor: int = REFERENCE_MINOR
@@ -59,7 +59,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
     gates_off: frozenset[str] = frozenset()
 
     def gate(self, name: str) -> bool:
-        """Whether a feature gate of `GATES` is on: as it is told, else as the version has it by default."""
+        """True if a feature gate of `GATES` is on: as reported, else by the version's default."""
         gate = GATES[name]
         if self.minor < gate.since:
             return False
@@ -67,7 +67,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
     @property
     def pod_level(self) -> PodLevel:
-        """What is aligned of a pod with resources of its own (`spec.resources`), besides devices."""
+        """The aligned part of a pod with resources of its own (`spec.resources`), besides devices."""
         if self.minor < 34:
             return PodLevel.CONTAINERS
         if not self.gate("PodLevelResources"):
@@ -76,7 +76,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
     @property
     def refuses_mixed_memory_groups(self) -> bool:
-        """Whether memory is refused on a mask of several zones of which one is in use otherwise.
+        """True if memory is refused on a mask of several zones of which one is in use otherwise.
 
         Since 1.32 (kubernetes/kubernetes#123443); kubelets before that regroup the zones.
         """
@@ -84,7 +84,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
     @property
     def asks_memory_manager_for_nothing(self) -> bool:
-        """Whether the memory manager allocates for containers that have nothing to align, which it mostly refuses.
+        """True if the memory manager allocates for containers that have nothing to align, which it mostly refuses.
 
         Up to 1.33 it does not know pods with resources of their own. 1.36 with PodLevelResourceManagers asks for their
         containers without a share, but for those under pod scope; 1.37 skips them (`policy_static.go` Allocate).
@@ -95,7 +95,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
     @property
     def spreading(self) -> Spreading | None:
-        """How CPUs are spread over zones (`distribute-cpus-across-numa`, since 1.23); None where they are packed.
+        """The unit of spreading CPUs over zones (`distribute-cpus-across-numa`, since 1.23); None where packed.
 
         The zones of the affinity mask are the fewest since 1.38, which `at_least` says by being 1.
         """
@@ -111,8 +111,8 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
     @property
     def may_have_half_cores(self) -> bool:
-        """Whether a core may be free by half: then a later container may leave a CPU alone that was lent to it."""
-        return self.threads_per_core == 2 or not self.threads_told
+        """True if half of a core may be free: then a later container may leave a CPU alone that was lent to it."""
+        return self.threads_per_core == 2 or not self.threads_known
 
     def replaced(self, **changes: Any) -> "KubeletSettings":
         """Return the settings with some changed."""
@@ -120,12 +120,12 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
     @property
     def pod_scope(self) -> bool:
-        """Whether hints are asked for the pod as one; without a policy there is no scope."""
+        """True if hints are asked for the pod as one; without a policy there is no scope."""
         return self.scope is TopologyScope.POD and self.policy is not TopologyPolicy.NONE
 
     @property
     def prefers_closest(self) -> bool:
-        """Whether of equally wide masks the one with the smallest distances wins (the option exists since 1.26).
+        """True if of equally wide masks the one with the smallest distances wins (the option exists since 1.26).
 
         The single-numa-node policy ignores the option.
         """
@@ -133,12 +133,12 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
     @property
     def whole_cores_only(self) -> bool:
-        """Whether CPUs are only given by whole cores (`full-pcpus-only`, since 1.22)."""
+        """True if CPUs are only given by whole cores (`full-pcpus-only`, since 1.22)."""
         return FULL_PCPUS_ONLY in self.cpu_options and self.minor >= 22
 
     @property
     def aligns_by_socket(self) -> bool:
-        """Whether CPUs of one socket are as good as those of one zone (`align-by-socket`, since 1.25).
+        """True if CPUs of one socket are as good as those of one zone (`align-by-socket`, since 1.25).
 
         Only with several zones to a socket does it change anything.
         """
@@ -146,7 +146,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
     @property
     def device_masks_are_of_hosting_zones(self) -> bool:
-        """Whether device hints range over the zones that have devices of the resource, not over all (since 1.36)."""
+        """True if device hints range over the zones that have devices of the resource, not over all (since 1.36)."""
         return self.minor >= 36
 
 
@@ -159,8 +159,8 @@ def infer_settings(topology: NodeTopology, node: Node | None) -> KubeletSettings
     allotted = {name for zone in topology.zones for name, item in zone.resources.items() if item.allocatable}
     labels = node.labels if node is not None else {}
     model = kubelet_model(node)
-    told = {name: on for name, on in topology.feature_gates.items() if name in GATES}
-    off = frozenset(name for name, on in told.items() if not on)
+    reported = {name: on for name, on in topology.feature_gates.items() if name in GATES}
+    off = frozenset(name for name, on in reported.items() if not on)
     return KubeletSettings(
         policy=topology.policy,
         scope=topology.scope,
@@ -168,10 +168,10 @@ def infer_settings(topology: NodeTopology, node: Node | None) -> KubeletSettings
         static_cpu=CPU in allotted,
         cpu_options=_switched_on(topology.cpu_options),
         threads_per_core=2 if labels.get(MULTITHREADING_LABEL) == "true" else 1,
-        threads_told=MULTITHREADING_LABEL in labels,
+        threads_known=MULTITHREADING_LABEL in labels,
         static_memory=MEMORY in allotted,
         minor=model.minor,
-        gates_on=model.gates_on.union(told) - off,
+        gates_on=model.gates_on.union(reported) - off,
         gates_off=off,
     )
 

@@ -18,7 +18,7 @@ from kaicore.rules.model.node import Node
 #: Of the kubelet that most recorded decisions come from; assumed where a node tells no version.
 REFERENCE_MINOR = 36
 
-#: The versions whose differences are known here.
+#: The versions with known differences.
 OLDEST_MINOR = 26
 NEWEST_MINOR = 38
 
@@ -26,7 +26,7 @@ _VERSION = re.compile(r"v?1\.(\d{1,4})(?!\d)")
 
 
 class PodLevel(StrEnum):
-    """What a kubelet aligns of a pod with resources of its own, besides devices.
+    """The aligned part of a pod with resources of its own, besides devices.
 
     `CONTAINERS`: what its containers ask for, as of any pod. `NOTHING`. `BUDGET`: under pod scope what the pod asks for
     as a whole, else its containers that ask for as much as they are limited to. `REFUSED`: it takes no such pod.
@@ -70,7 +70,7 @@ _DECLARED = {"InPlacePodLevelResourcesVerticalScaling": "PodLevelResources"}
 
 
 class Matter(StrEnum):
-    """What a change is about: whether a pod is let in, where it is put, what a running pod holds, or what is shown."""
+    """The subject of a change: a pod's admission, its place, a running pod's holdings, or a display."""
 
     VERDICT = "verdict"
     ZONES = "zones"
@@ -245,7 +245,7 @@ CHANGES = (
 
 
 class ModelBasis(StrEnum):
-    """Why a node follows the rules of a version."""
+    """The reason why a node follows the rules of a version."""
 
     REPORTED = "reported"
     NO_VERSION = "no-version"
@@ -255,7 +255,7 @@ class ModelBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KubeletModel:
-    """Which version's rules a node follows.
+    """The version of the rules that a node follows.
 
     Attributes:
         minor: of the version, 36 for 1.36.

@@ -49,7 +49,7 @@ class MaskTable:
         return (1 << self.zones) - 1
 
     def reaching(self, figures: Sequence[int], need: int) -> int:
-        """Return the set of the masks over whose zones a figure sums to at least `need`."""
+        """Return the set of the masks with zones over which a figure sums to at least `need`."""
         reached, bit = 0, 1
         sums: list[int] = []
         for part, zone in self.steps:

@@ -48,7 +48,7 @@ _FLAGS = {"true": True, "false": False}
 
 
 class PodNumaPolicy(msgspec.Struct, frozen=True):
-    """What a pod asks for itself.
+    """The NUMA policy that a pod asks for itself.
 
     Attributes:
         policy: `single-numa-node`: each container (the pod, on a node of pod scope) on one zone; `restricted`: on no
@@ -61,7 +61,7 @@ class PodNumaPolicy(msgspec.Struct, frozen=True):
 
     @property
     def binding(self) -> bool:
-        """Whether nodes are left out for it; `best-effort` only ranks them."""
+        """True if the policy leaves nodes out; `best-effort` only ranks them."""
         return self.policy is not TopologyPolicy.BEST_EFFORT
 
     def concerns(self, resource: str) -> bool:
@@ -106,7 +106,7 @@ def wants_healing(pod: Pod) -> bool:
 def malformed_annotations(pod: Pod) -> Iterator[InvalidObject]:
     """Yield what is wrong with a pod's NUMA annotations.
 
-    A pod whose policy or resources are malformed waits; a malformed wish to be healed is none.
+    A pod with a malformed policy or resources waits; a malformed request for repair counts as none.
     """
     if not pod.annotations:
         return
@@ -125,7 +125,7 @@ def _invalid(pod: Pod, annotation: str, value: str | None, why: str) -> InvalidO
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """What of a pod is not as its own policy asks.
+    """The part of a pod that violates its own policy.
 
     Attributes:
         container: the container's name; empty for the whole pod.

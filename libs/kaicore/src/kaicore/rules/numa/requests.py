@@ -35,7 +35,7 @@ class AlignedContainer:
 
 @dataclass(frozen=True, slots=True)
 class AlignedRequest:
-    """What the kubelet aligns of a pod.
+    """The part of a pod that the kubelet aligns.
 
     Attributes:
         containers: in the order in which the kubelet admits them.
@@ -95,12 +95,12 @@ class AlignedRequest:
 
     @property
     def empty(self) -> bool:
-        """Whether no kubelet aligns anything of the pod."""
+        """True if no kubelet aligns anything of the pod."""
         return not any(one.resources or one.asks_without_memory for one in self._each)
 
     @property
     def one_device(self) -> bool:
-        """Whether no kubelet aligns more than one device of the pod: it has nothing that could be on another zone."""
+        """True if no kubelet aligns more than one device of the pod: it has nothing that could be on another zone."""
         held = [part for one in self._each for item in one.containers for part in item.amounts if part[1]]
         budgets = [part for one in self._each for part in one.budget or ()]
         alone = len(held) == 1 and held[0][1] == 1 and held[0][0] != CPU and not is_memory(held[0][0])

@@ -39,7 +39,7 @@ class StateNumbers:
 
 
 class HeldOfRow(NamedTuple):
-    """What a pod holds of its node.
+    """A pod's holdings on its node.
 
     Attributes:
         charge: of zones; this very object.

@@ -23,7 +23,7 @@ _USUAL_MAX_ZONES = 8
 
 
 class ScoringStrategy(StrEnum):
-    """How nodes are ranked by zones."""
+    """The method of ranking nodes by zones."""
 
     OFF = "Off"
     LEAST_NUMA_NODES = "LeastNUMANodes"
@@ -33,7 +33,7 @@ class ScoringStrategy(StrEnum):
 
 
 class NumaScoring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How nodes are ranked by zones.
+    """The ranks of nodes by zones.
 
     Attributes:
         strategy: `LeastNUMANodes`: fewest zones, of equally many those closest to each other; `LeastAllocated`,

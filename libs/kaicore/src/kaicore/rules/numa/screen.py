@@ -158,7 +158,7 @@ class _Group:
         these: Ints,
         masks: int,
     ) -> Flags:
-        """Whether one of the first so many masks of a width serves all; shape (rows,)."""
+        """True if one of the first masks of a width serves all; shape (rows,)."""
         members = self._zones_of(width)[:masks]
         fits: Flags | None = None
         for resource, need in providers:
@@ -176,7 +176,7 @@ class _Group:
         return passing
 
     def _strict(self, resource: str, need: int) -> tuple[Flags, Ints, Ints]:
-        """Rows whose memory manager surely has an opinion, the width that it prefers, and the groups."""
+        """Rows with a memory manager that surely gives hints, the width that it prefers, and the groups."""
         free = self._free(resource)
         cells = self._columns.cells[self._rows, : self._zones]
         alone = ((cells == 0) | (cells == 1 << np.arange(self._zones))) & (free >= need)
@@ -254,7 +254,7 @@ class _Group:
         return enough | ~self._columns.reported[self._rows, column][:, None]
 
     def _free(self, resource: str) -> Ints:
-        """What is free of a resource, as `ZoneColumns.free` has it; shape (rows, zones)."""
+        """The free amounts of a resource, as `ZoneColumns.free` has them; shape (rows, zones)."""
         free = self._frees.get(resource)
         if free is None:
             window = (self._rows, slice(0, self._zones), self._columns.resources[resource])

@@ -18,7 +18,7 @@ POD_LEVEL_RESOURCES = "PodLevelResourcesNotSupported"
 
 
 class Holding(msgspec.Struct, gc=False):
-    """What a container gets.
+    """A container's predicted zones.
 
     Attributes:
         mask: the merged hint under which it is allocated, 0 for any zones.
@@ -57,7 +57,7 @@ class Rejected:
     Attributes:
         reason: as in the pod's status.
         message: the cause, in the kubelet's words.
-        asking: the container whose turn it was; under pod scope and before any allocation, the pod.
+        asking: the container in turn; under pod scope and before any allocation, the pod.
         hints: the providers' hints for it, if it failed by them.
         node: what was free at that moment.
         lent: what init containers lent at that moment.
@@ -75,7 +75,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a container that was admitted already.
+    """An admitted container's known zones.
 
     Attributes:
         masks: the affinity masks that it can have got, as a set of places.

@@ -8,7 +8,7 @@ from kaicore.rules.numa.memory_manager import MemoryBlock
 
 
 class ZoneCharge(msgspec.Struct, frozen=True, gc=False):
-    """What one pod holds of one node's zones.
+    """One pod's charge on one node's zones.
 
     Attributes:
         amounts: zone index, resource and amount of CPUs and devices, in canonical units.

@@ -9,7 +9,7 @@ from kaicore.rules.numa.memory_manager import MemoryZones
 
 
 class NodeDevices(msgspec.Struct, frozen=True, gc=False):
-    """Devices of one resource on a node whose zones' figures do not add up to the node's: some are of several zones,
+    """Devices of one resource where the zones' figures do not add up to the node's: some are of several zones,
     some of none.
 
     Attributes:
@@ -29,7 +29,7 @@ class NodeZones(msgspec.Struct, gc=False):
         capacity: hardware by resource and zone: CPUs with the reserved ones, devices; millicores and counts.
         free: what no pod holds of it, by resource and zone; only resources that zones report.
         memory: the memory manager's view of it.
-        devices: totals of the resources whose zones do not add up.
+        devices: totals of the resources with zones that do not add up.
         uncertain: resources of which it is not certain from which zones some pod took them.
         broken: by zone, of how many cores at most one CPU is taken and the other free; empty where it does not matter.
         repeated: by resource and zone, what is missing in `free` and may be free nevertheless.

@@ -214,7 +214,7 @@ def annotation_of(owner: Object, name: str) -> str:
 
 
 def is_finished(owner: Object, *conditions: str) -> bool:
-    """Whether any of these conditions of an object is true."""
+    """True if any of these conditions of an object is true."""
     return any(
         item.value.get("type") in conditions and item.value.get("status") == "True"
         for item in status_of(owner).items("conditions")

@@ -36,7 +36,7 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class OwnerReference(Wire):
-    """Who an object belongs to; one owner at most is its controller."""
+    """An owner of an object; one owner at most is its controller."""
 
     kind: str = ""
     name: str = ""
@@ -46,7 +46,7 @@ class OwnerReference(Wire):
 
 
 class ManagedFields(Wire):
-    """When the object was last changed: the API server's own clock, to the second."""
+    """The time of the object's last change: the API server's own clock, to the second."""
 
     time: str | None = None
 
@@ -67,7 +67,7 @@ class ObjectMeta(Wire):
 
 
 class KubernetesObject(Wire):
-    """What every object has."""
+    """The common fields of all objects."""
 
     metadata: ObjectMeta
 

@@ -25,7 +25,7 @@ _Bound = TypeVar("_Bound", NonPreemptibleOverQuota, OverFairShare)
 
 @dataclass(frozen=True, slots=True)
 class LeafUse:
-    """What a leaf's running work holds, and the part of it that cannot be preempted, by resource."""
+    """The holdings of a leaf's running work, and the part that cannot be preempted, by resource."""
 
     used: Amounts
     non_preemptible: Amounts
@@ -117,7 +117,7 @@ class QueueAccounts:
         return tuple(self._over(OverFairShare, path, demand, used=self.used, bounds=self.shares.fair))
 
     def exceeds(self, number: int, bounds: Table, places: Iterable[int]) -> bool:
-        """Whether a queue uses more than a bound of any of the resources."""
+        """True if a queue uses more than a bound of any of the resources."""
         used, row = self.used[number], bounds[number]
         return any(used[place] > row[place] for place in places)
 

@@ -100,7 +100,7 @@ def may_reclaim(accounts: QueueAccounts, reclaimer: int, demand: Demand, *, pree
 
 
 def is_victim(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: int) -> bool:
-    """Whether work of a queue may be evicted for other queues' work, the accounts being those of just before.
+    """True if work of a queue may be evicted for other queues' work, the accounts being those of just before.
 
     Either the victim's side uses more than it may keep (the larger of quota and fair share) of something that the
     reclaimer asks for; or more than its quota of it, while the reclaimer's side stays within its own quotas also with
@@ -118,7 +118,7 @@ def is_victim(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: i
 
 
 def keeps_quotas(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: int, held: Demand) -> bool:
-    """Whether a victim's queue, and those above it up to where the two part, have their quotas without some work.
+    """True if a victim's queue, and the queues above up to the common one, keep their quotas without some work.
 
     Looked at is what the reclaimer asks for and the victim's side uses more than its quota of: of anything else it is
     below its quota already, or nothing is taken for it. The accounts are those of just before, as for `is_victim`.
@@ -373,7 +373,7 @@ class CycleQueues:
         self._count(group, request, -1)
 
     def savepoint(self) -> int:
-        """Return what `undo` is told to put the accounts back to where they are now."""
+        """Return the mark that `undo` needs to restore the present accounts."""
         return len(self._journal)
 
     def undo(self, savepoint: int) -> None:

@@ -22,7 +22,7 @@ from operator import attrgetter
 
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
 
-#: A queue's past use of a resource is told in these parts of what the cluster had to give.
+#: The unit of a queue's past use of a resource: so many parts of the cluster's amount.
 USAGE_SCALE = 10**9
 
 #: By queue and resource.
@@ -31,7 +31,7 @@ Table = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What queues are owed.
+    """The amounts that queues are owed.
 
     Attributes:
         totals: by resource, what was divided.

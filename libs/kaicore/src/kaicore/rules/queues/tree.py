@@ -41,7 +41,7 @@ _NO_PLACES: frozenset[int] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What some work asks for, as queues count it.
+    """The demand of some work, as queues count it.
 
     Attributes:
         amounts: by the tree's numbers of resources.
@@ -297,7 +297,7 @@ class QueueTree:
                 self.weights[number][total] = max(self.weights[number][place] for place in own)
 
     def _pools(self, number: int, resource: str) -> bool:
-        """Whether a queue or any below it names a resource."""
+        """True if a queue or any below it names a resource."""
         return resource in self.queues[number].shares or any(
             self._pools(child, resource) for child in self.children[number]
         )

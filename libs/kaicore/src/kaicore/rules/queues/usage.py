@@ -29,7 +29,7 @@ NameT = TypeVar("NameT")
 
 
 class UseHistory(msgspec.Struct):
-    """How much one piece of the accounts used over time.
+    """The use by one part of the accounts over time.
 
     Attributes:
         rate: what it uses now, in the resources' units.

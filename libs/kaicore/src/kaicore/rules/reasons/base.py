@@ -23,12 +23,12 @@ class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     @property
     def code(self) -> str:
-        """Which reason it is."""
+        """The reason's code."""
         return type(self).__name__
 
     @property
     def decisive(self) -> bool:
-        """Whether it alone keeps the work from starting, whatever other work ends and whatever nodes come."""
+        """True if it alone keeps the work from starting, whatever work ends and whatever nodes come."""
         return self.lasting and not self.of_nodes
 
     @property
@@ -51,13 +51,13 @@ class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     @property
     def affected_nodes(self) -> int:
-        """How many nodes it is about; 0 where it is not about nodes."""
+        """The number of nodes that it is about; 0 for reasons that are not about nodes."""
         nodes: int = getattr(self, "nodes", 0)
         return nodes
 
 
 class NodeReason(CodedReason, frozen=True, kw_only=True):
-    """Why nodes are not for a pod, counted over nodes.
+    """A reason why nodes are not for a pod, counted over nodes.
 
     Attributes:
         nodes: how many nodes fail this first.

@@ -146,7 +146,7 @@ class NoMoveWouldHelp(CodedReason, frozen=True, kw_only=True):
 
 
 class ObstacleReason(CodedReason, frozen=True, kw_only=True):
-    """Why some running pods are not moved, whatever it would be good for.
+    """A reason why some running pods are not moved, even if that would help.
 
     Attributes:
         example_pod: one of them, `namespace/name`: the first by name.

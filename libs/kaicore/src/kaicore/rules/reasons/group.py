@@ -36,8 +36,8 @@ class Unsupported(CodedReason, frozen=True, kw_only=True):
     group: str = ""
 
     def __str__(self) -> str:
-        whose = f" of {self.group}" if self.group else ""
-        return f"asks for what kai-ledger does not support: {self.features}{whose}"
+        of_group = f" of {self.group}" if self.group else ""
+        return f"asks for what kai-ledger does not support: {self.features}{of_group}"
 
 
 class Malformed(CodedReason, frozen=True, kw_only=True):

@@ -94,7 +94,7 @@ class RejectedByKubelet(NodeReason, frozen=True, kw_only=True):
     rejection: str = field(name="detail", default="")
 
     def __str__(self) -> str:
-        return self._nodes(f"whose kubelet rejected such a pod ({self.rejection}) and where nothing changed since")
+        return self._nodes(f"that rejected such a pod before ({self.rejection}) and have not changed since")
 
 
 class HistoryIncomplete(NodeReason, frozen=True, kw_only=True):

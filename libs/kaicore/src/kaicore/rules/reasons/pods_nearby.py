@@ -76,7 +76,7 @@ class AntiAffinityOfOthers(NodeReason, frozen=True, kw_only=True):
     topology_key: str = field(name="detail")
 
     def __str__(self) -> str:
-        return self._nodes(f"with pods whose own anti-affinity excludes it, by {self.topology_key}")
+        return self._nodes(f"with pods that exclude it by their own anti-affinity, by {self.topology_key}")
 
 
 class HostPortTaken(NodeReason, frozen=True, kw_only=True):

@@ -154,7 +154,7 @@ class OverLimit(BoundReason, frozen=True, kw_only=True):
 
     @property
     def decisive(self) -> bool:
-        """Whether the work alone is more than the limit."""
+        """True if the work alone is more than the limit."""
         return self.limit is not None
 
     def __str__(self) -> str:

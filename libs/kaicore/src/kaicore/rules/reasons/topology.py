@@ -40,15 +40,15 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         what = plural(self.wanted, "pod") if not self.slice_size else self._slices()
-        whose = f" of sub-group {self.pod_set}" if self.pod_set else ""
+        of_set = f" of sub-group {self.pod_set}" if self.pod_set else ""
         takes = plural(self.fitting, "slice") if self.slice_size else str(self.fitting)
         best = f"the best is {self.domain}, which takes {takes}" if self.domain else "none takes any"
         if not self.level:
-            return f"topology {self.topology} has no room for {what}{whose}: it takes {takes}"
+            return f"topology {self.topology} has no room for {what}{of_set}: it takes {takes}"
         if self.joined:
             there = f"{self._of_level('domain')} {self.domain}, where its other pods are"
-            return f"{there}, has no room for {what}{whose}: it takes {takes}"
-        return f"of {plural(self.domains, self._of_level('domain'))} none has room for {what}{whose}: {best}"
+            return f"{there}, has no room for {what}{of_set}: it takes {takes}"
+        return f"of {plural(self.domains, self._of_level('domain'))} none has room for {what}{of_set}: {best}"
 
     def _slices(self) -> str:
         if self.pods_in_slices:
@@ -77,8 +77,8 @@ class TopologyReason(CodedReason, frozen=True, kw_only=True):
 
     def _who(self, problem: str) -> str:
         """Name the constraint's owner, and what is wrong with it."""
-        whose = f"sub-group {self.pod_set} of {self.group}" if self.pod_set else self.group
-        return f"{whose}: {self.field}: {problem}" if self.field else f"{whose}: {problem}"
+        owner = f"sub-group {self.pod_set} of {self.group}" if self.pod_set else self.group
+        return f"{owner}: {self.field}: {problem}" if self.field else f"{owner}: {problem}"
 
 
 class TopologyNotFound(TopologyReason, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class TopologyInvalid(TopologyReason, frozen=True, kw_only=True):
 
 
 class TopologyConstraintInvalid(TopologyReason, frozen=True, kw_only=True):
-    """What a group asks of a topology makes no sense.
+    """A group's topology constraint makes no sense.
 
     Attributes:
         problem: the field and what is wrong with it.

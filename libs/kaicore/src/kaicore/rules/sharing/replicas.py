@@ -52,7 +52,7 @@ class Sighting(NamedTuple):
 
 
 class Liveness:
-    """What an observer has seen of members' records."""
+    """An observer's view of members' records."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}

@@ -25,7 +25,7 @@ from kaicore.rules.state.resolve import zone_charge
 
 
 class Agreement(StrEnum):
-    """How an observed placement compares with the predicted one."""
+    """The comparison of an observed placement with the predicted one."""
 
     EXACT = "exact"
     SAME_ZONES = "same-zones"
@@ -38,7 +38,7 @@ def compare(predicted: Placement, observed: Placement) -> Agreement:
     Memory that is bound to several zones counts by its mask, for podresources shows no more of it. What it does not
     show at all, ordinary init containers, is left out of the prediction first.
     """
-    if told_as_predicted(predicted, observed):
+    if seen_as_predicted(predicted, observed):
         return Agreement.EXACT
     expected_of, actual_of = comparable_containers(predicted, observed)
     expected, actual = holdings(expected_of), holdings(actual_of)
@@ -47,7 +47,7 @@ def compare(predicted: Placement, observed: Placement) -> Agreement:
     return Agreement.SAME_ZONES if _zones(expected) == _zones(actual) else Agreement.DIFFERENT
 
 
-def told_as_predicted(predicted: Placement, observed: Placement) -> bool:
+def seen_as_predicted(predicted: Placement, observed: Placement) -> bool:
     """Tell whether an observation says word for word what was predicted, and leaves nothing open; most do."""
     return observed.containers == predicted.containers and not any(
         item.spans or item.uncertain for item in observed.containers
@@ -59,16 +59,16 @@ def comparable_containers(
 ) -> tuple[tuple[ContainerPlacement, ...], tuple[ContainerPlacement, ...]]:
     """Return the containers of both that can be compared: those that an observation shows, if it tells them apart.
 
-    A device that several zones reach is on each of them: where one of those was predicted, it is told as that. Memory
+    A device that several zones reach is on each of them: where one of those was predicted, it counts as it. Memory
     of init containers comes and goes, and is left out; so is what a prediction says of them that they perhaps keep.
     """
     predicted, observed = _without_init_memory(predicted, observed.init), _without_init_memory(observed, observed.init)
     predicted, observed = without_uncertain_spans(predicted), without_uncertain_spans(observed)
     shown = {container.container for container in observed.containers}
-    told_apart = "" not in shown and all(container.container for container in predicted.containers)
-    kept = tuple(item for item in predicted.containers if not told_apart or item.container in shown)
+    distinct = "" not in shown and all(container.container for container in predicted.containers)
+    kept = tuple(item for item in predicted.containers if not distinct or item.container in shown)
     seen = tuple(
-        _on_predicted_zones(item, [other for other in kept if other.container == item.container or not told_apart])
+        _on_predicted_zones(item, [other for other in kept if other.container == item.container or not distinct])
         for item in observed.containers
     )
     return kept, seen
@@ -162,14 +162,14 @@ def _zones(held: Holdings) -> dict[str, frozenset[str]]:
 
 
 class MissCause(StrEnum):
-    """How a placement contradicts its prediction; a kubelet's rejection has its own reason as cause.
+    """The contradiction between a placement and its prediction; a kubelet's rejection has its own reason as cause.
 
     Attributes:
         ZONES: other zones.
         AMOUNTS: other amounts of the same zones.
         INIT_KEPT: ordinary init containers hold more or less, and later containers what follows from that. Which of
             their CPUs later containers take over depends on cores, which a node need not report.
-        RELEASED_EARLIER: the zones that the kubelet gives when pods, whose end the API reported later, are released.
+        RELEASED_EARLIER: the zones that the kubelet gives after it released pods before the API reported their end.
         HALF_READ: the whole, reported later, is as predicted.
         OLDEST_FIRST: the zones that the kubelet gives when pods that came to it together are admitted oldest first;
             those of the same second come in any order.
@@ -196,10 +196,10 @@ NO_FAULT = frozenset(
 def contradiction(predicted: Placement, observed: Placement) -> MissCause | None:
     """Compare an observed placement with its prediction; None where it is as predicted.
 
-    Of resources whose split the prediction calls uncertain only the sum is compared, and that it lies where it could;
+    Resources with an uncertain split in the prediction are compared by their sum only, and that it lies where it could;
     what init containers perhaps keep may be in the sum or not.
     """
-    if told_as_predicted(predicted, observed):
+    if seen_as_predicted(predicted, observed):
         return None
     expected_of, actual_of = comparable_containers(predicted, observed)
     shown = [item for item in predicted.containers if item.container in {one.container for one in expected_of}]

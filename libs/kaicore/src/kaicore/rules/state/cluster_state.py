@@ -59,7 +59,7 @@ class GroupOwners:
 
     @property
     def owners(self) -> Mapping[str, str]:
-        """Who decides about a waiting group, by its key; those of no replica of the shard are missing."""
+        """The replica that decides about a waiting group, by its key; groups of no replica of the shard are missing."""
         return self._owners
 
     @property

@@ -25,7 +25,7 @@ class Counters(msgspec.Struct):
         bound: of them, those that the API server took.
         bind_failures: by reason.
         rejections: kubelets' refusals by reason.
-        reselections: decisions for a node whose kubelet had rejected a pod of the same class before.
+        reselections: decisions for a node that had rejected a pod of the same class before.
         agreement: observed predictions, by how they compare (`Agreement`); see `kaicore.rules.state.accuracy`.
         reported: observations of exporters.
         reported_on: observations of exporters by node.

@@ -131,7 +131,7 @@ class ExtendedResources:
     def __init__(self, columns: NodeColumns) -> None:
         """Args: columns: have offered what nodes offer."""
         self._columns = columns
-        #: All device classes, by name; a change of them is told by `classes_changed`.
+        #: All device classes, by name; `classes_changed` follows each change of them.
         self.classes: dict[str, DeviceClass] = {}
         #: How many classes of pods ask for each resource that no class names.
         self._asked: Counter[str] = Counter()
@@ -251,7 +251,7 @@ class DeviceRegistry:
     """Everything about devices, at one position of a cluster's log."""
 
     def __init__(self, columns: NodeColumns) -> None:
-        """Args: columns: whose supply is told of every slice, and of all that claims have."""
+        """Args: columns: their supply gets every slice, and all devices of claims."""
         supply = columns.devices
         #: Device classes, and which of them stand for extended resources.
         self.extended = ExtendedResources(columns)
@@ -265,7 +265,7 @@ class DeviceRegistry:
         self._of_pod: dict[str, Mapping[str, Allocation]] = {}
         #: Claims for extended resources that decisions promised, each with the uid of its pod.
         self._made_for: dict[str, str] = {}
-        #: What the supply counts, by claim: the uid of the pod whose own the claim is, and its devices.
+        #: What the supply counts, by claim: the uid of the pod that owns the claim, and its devices.
         self._counted: dict[str, tuple[str, tuple[AllocatedDevice, ...]]] = {}
         #: The same of pods' own claims, by the pod's uid, by claim.
         self._own: dict[str, dict[str, tuple[AllocatedDevice, ...]]] = {}

@@ -46,7 +46,7 @@ _MOST_OPEN = 16
 
 
 class _Arrival(msgspec.Struct, frozen=True):
-    """When a pod came to its node.
+    """The time when a pod came to its node.
 
     Attributes:
         uid, created_at: of the pod.
@@ -61,7 +61,7 @@ class _Arrival(msgspec.Struct, frozen=True):
 
 
 class PodHolding(_Arrival, frozen=True):
-    """What a pod holds, or held until the API server reported its end.
+    """A pod's holdings, until the API server reported its end.
 
     Attributes:
         subject: `namespace/name`.
@@ -78,7 +78,7 @@ class PodHolding(_Arrival, frozen=True):
 
 
 class KubeletAdmission(_Arrival, frozen=True):
-    """What a kubelet was asked for by a pod, and what it gave; all that explains a miss, also when the pod is gone.
+    """A pod's request to a kubelet, and the kubelet's answer: all that explains a miss, also when the pod is gone.
 
     Attributes:
         node, decided_at, predicted, observed: as in `PodEntry`.
@@ -93,7 +93,7 @@ class KubeletAdmission(_Arrival, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What a kubelet had seen at an admission, and the log had not.
+    """A kubelet's facts at an admission that the log did not have.
 
     Attributes:
         released: pods that it had released before the API server reported their end, in the order of the reports.
@@ -215,7 +215,7 @@ class EarlyReleases:
     def _predict_again(self, node: str, *, at: int, now: int) -> None:
         """Check what was decided on the account of a node before the log had something new about it.
 
-        Pods that no exporter has observed, and that the kubelet may have admitted knowing what is told now, are
+        Pods that no exporter has observed, and that the kubelet may have admitted knowing the present event, are
         predicted again; where that gives other zones, they count on these as well. Any of them may have been the first
         that found it so.
 

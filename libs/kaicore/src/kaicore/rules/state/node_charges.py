@@ -29,7 +29,7 @@ from kaicore.rules.state.resolve import zone_charge
 
 
 class HistoryGap(msgspec.Struct, frozen=True):
-    """A node whose zones the log does not know all of.
+    """A node with zones that the log does not know completely.
 
     Attributes:
         since: position of the event that brought the first pod of which something is unknown.
@@ -58,7 +58,7 @@ _AS_BEFORE, _OTHERWISE = AccountChange(), AccountChange(otherwise=True)
 
 
 class NodeCharges:
-    """What pods hold; writes to the columns that it was given."""
+    """The holdings of pods; writes to the columns that it was given."""
 
     def __init__(
         self,
@@ -124,15 +124,15 @@ class NodeCharges:
             return
         verdict = admit(self._columns.node_zones(row), aligned)
         if isinstance(verdict, Admitted):
-            foretold = predicted_placement(verdict, [zone.name for zone in topology.zones])
-            entry.foretold = None if foretold is None else foretold.placement
+            expected = predicted_placement(verdict, [zone.name for zone in topology.zones])
+            entry.expected = None if expected is None else expected.placement
 
     def published(self, node: str) -> None:
         """A node without an exporter has published what is free: of pods that run, that tells more than the model."""
         pods = (self._pods[uid] for uid in self.on_node.get(node, ()))
-        running = [entry for entry in pods if entry.foretold is not None and entry.started_at]
+        running = [entry for entry in pods if entry.expected is not None and entry.started_at]
         for entry in sorted(running, key=lambda entry: (entry.charged_at, entry.pod.uid)):
-            entry.foretold = None
+            entry.expected = None
             self.recharge(entry)
 
     def _without(self, entry: PodEntry) -> NodeZones:
@@ -182,7 +182,7 @@ class NodeCharges:
                 self._hold(after, at=at)
             return change
         if after.observed is not before.observed:
-            after.foretold, after.alternatives = None, ()
+            after.expected, after.alternatives = None, ()
             self.predict_init_remains(after)
             return _OTHERWISE if self.recharge(after) else _AS_BEFORE
         if before.pod is not after.pod and before.pod.phase == "Pending" != after.pod.phase and after.pod.has_init:
@@ -232,7 +232,7 @@ class NodeCharges:
             return False
         entry.zone_charge = charge if exchanged is None else exchanged
         if exchanged is None or apart:
-            # Memory turned out differently: what the pods after it found is as different, so all are told anew.
+            # Memory turned out differently: what the pods after it found is as different, so all are predicted anew.
             self._charge_again(entry.node)
         return True
 
@@ -243,7 +243,7 @@ class NodeCharges:
         self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         entry.releasing = False
         entry.zone_charge = ZoneCharge()
-        entry.kept_by_init, entry.foretold, entry.alternatives = None, None, ()
+        entry.kept_by_init, entry.expected, entry.alternatives = None, None, ()
         self._note_unrecorded(entry, node, unrecorded=False)
         pods = self.on_node[node]
         pods.discard(entry.pod.uid)
@@ -286,7 +286,7 @@ class NodeCharges:
             self._columns.zones,
             self._columns.topologies[self._columns.row(entry.node)],
             pod=entry.pod,
-            predicted=entry.predicted or entry.foretold,
+            predicted=entry.predicted or entry.expected,
             observed=entry.observed,
             kept=entry.kept_by_init,
             alternatives=entry.alternatives if alternatives is None else alternatives,
@@ -318,13 +318,13 @@ class NodeCharges:
         if recorded and (record is None or all(item.container for item in record.containers)):
             self._note_unrecorded(entry, entry.node, unrecorded=False)
             return
-        told = {name for item in record.containers for name in _resources(item)} if recorded and record else set[str]()
+        named = {name for item in record.containers for name in _resources(item)} if recorded and record else set[str]()
         row, zones = self._columns.row(entry.node), self._columns.zones
         aligned = self._classes[entry.class_key].aligned.on(zones.kubelet_of(row))
         left_out = aligned.resources
-        if told:
+        if named:
             lasting = (item for item in aligned.containers if item.kind is not ContainerKind.INIT)
-            left_out = tuple({name for item in lasting for name, amount in item.amounts if amount} - told)
+            left_out = tuple({name for item in lasting for name, amount in item.amounts if amount} - named)
         self._note_unrecorded(entry, entry.node, unrecorded=zones.binds(row, left_out))
 
     def _note_unrecorded(self, entry: PodEntry, node: str, *, unrecorded: bool) -> None:

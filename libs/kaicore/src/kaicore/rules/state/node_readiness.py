@@ -16,7 +16,7 @@ _FEW = 3
 
 
 class NodeReadiness(msgspec.Struct):
-    """What is remembered of nodes that may have failed.
+    """The memory of nodes that may have failed.
 
     Attributes:
         not_ready_since: recorded time at which a node was first seen not ready, microseconds since the epoch, by name.
@@ -53,7 +53,7 @@ class NodeReadiness(msgspec.Struct):
         self.deleted = {other for other in (*self.deleted, name) if other in with_pods}
 
     def failed(self, config: EngineConfig, *, now: int, nodes: int, tainted: Collection[str]) -> dict[str, FailedNode]:
-        """Return the nodes that have failed, or have so for groups whose pods terminate there, by name.
+        """Return the nodes that have failed, or have failed for groups with pods that terminate there, by name.
 
         Args:
             config: the shard's settings.

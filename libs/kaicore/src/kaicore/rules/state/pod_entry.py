@@ -17,7 +17,7 @@ from kaicore.rules.state.queue_registry import QueueCharge
 
 
 class Stage(StrEnum):
-    """How far a pod has come. `kaicore.rules.state.transitions` has the table of what leads from one to another.
+    """The progress of a pod. `kaicore.rules.state.transitions` has the table of changes.
 
     Attributes:
         ABSENT: the log has not seen it yet, or has seen it deleted.
@@ -101,7 +101,7 @@ class PodEntry(msgspec.Struct):
         zone_charge: what it is charged with on zones, from `observed` if that is usable, else from `predicted`.
         kept_by_init: what its ordinary init containers keep, predicted again given the zones on which the others were
             observed; None while the first prediction stands.
-        foretold: the zones that its kubelet is expected to give it, of a pod that another scheduler bound; until they
+        expected: the zones that its kubelet is expected to give it, of a pod that another scheduler bound; until they
             are observed, or a node without an exporter publishes while it runs. None where not all that its node held
             then was known.
         alternatives: other placements that the kubelet may have given it, until it is observed: the kubelet may have
@@ -126,7 +126,7 @@ class PodEntry(msgspec.Struct):
     releasing: bool = False
     predicted: Placement | None = None
     observed: Placement | None = None
-    foretold: Placement | None = None
+    expected: Placement | None = None
     zone_charge: ZoneCharge = ZoneCharge()
     kept_by_init: tuple[ContainerPlacement, ...] | None = None
     alternatives: tuple[Placement, ...] = ()
@@ -164,17 +164,17 @@ class PodEntry(msgspec.Struct):
 
     @property
     def charged(self) -> bool:
-        """Whether its requests and its zones are charged to its node."""
+        """True if its requests and its zones are charged to its node."""
         return self.stage is Stage.BOUND or self.stage is Stage.PLACED
 
     @property
     def predicts_zones(self) -> bool:
-        """Whether the cycle that placed it predicted zones for at least one container."""
+        """True if the cycle that placed it predicted zones for at least one container."""
         return self.predicted is not None and bool(self.predicted.containers)
 
     @property
     def waiting(self) -> bool:
-        """Whether a cycle may place it, now or later; all that counts or lists waiting pods means this."""
+        """True if a cycle may place it, now or later; all that counts or lists waiting pods means this."""
         return self.stage is Stage.WAITING and self.pod.deletion_at is None and not self.gone
 
     @property
@@ -189,15 +189,15 @@ class PodEntry(msgspec.Struct):
 
     @property
     def evicting(self) -> bool:
-        """Whether its eviction for another group's sake was decided, and has not failed."""
+        """True if its eviction for another group was decided and has not failed."""
         return self.eviction is not None
 
     @property
     def leaving_by_decision(self) -> bool:
-        """Whether a cycle had it evicted, so that it does not come to its own end."""
+        """True if a cycle had it evicted, so that it does not reach its own end."""
         return self.eviction is not None or self.repairing
 
     @property
     def leaving(self) -> bool:
-        """Whether it is terminating or about to be evicted, though it may still hold its node."""
+        """True if it is terminating or about to be evicted, though it may still hold its node."""
         return self.pod.deletion_at is not None or self.leaving_by_decision

@@ -107,7 +107,7 @@ class PodIndexes:
         queue_registry: queues, and what their pods use and wait for.
         waiting: uids of pods that cycles decide on.
         nominated: uids of waiting pods for which room is kept.
-        misaligned: uids of pods whose zones are not what their own NUMA policy asks for.
+        misaligned: uids of pods with zones that violate their own NUMA policy.
         repairs: evictions of misaligned pods, and their replacements.
         rejections: rejections by node and class.
         freed_at: by node, the position of the last event by which room may have become free there.

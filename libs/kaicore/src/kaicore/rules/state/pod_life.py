@@ -17,7 +17,7 @@ from kaicore.rules.model.pod import Pod, is_kubelet_rejection
 
 
 class LifeStage(StrEnum):
-    """How a pod stands.
+    """A pod's status.
 
     Attributes:
         WAITING: it has no node.
@@ -109,12 +109,12 @@ class PodLife:
 
     @property
     def leaving(self) -> bool:
-        """Whether it is being deleted or evicted."""
+        """True if it is being deleted or evicted."""
         return self.evicting or (self.seen is not None and self.seen.deletion_at is not None)
 
     @property
     def waiting(self) -> bool:
-        """Whether a cycle may place it, now or later, as `PodEntry.waiting` says."""
+        """True if a cycle may place it, now or later, as `PodEntry.waiting` says."""
         return (
             self.seen is not None
             and self.seen.deletion_at is None
@@ -123,7 +123,7 @@ class PodLife:
 
     @property
     def stage(self) -> LifeStage:
-        """How it stands."""
+        """The pod's status."""
         if self.gone_at:
             return LifeStage.GONE
         if self.finished_at:

@@ -15,7 +15,7 @@ from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import EarlyReleases, Explanation, KubeletAdmission
 from kaicore.rules.state.pod_entry import PodEntry
 
-#: How long a miss may be explained by what is told after it, microseconds.
+#: The time after a miss in which later events may explain it, microseconds.
 OPEN_US = 5_000_000
 
 #: After so long, what is less likely is tried as well, microseconds: nothing likelier came.
@@ -29,13 +29,13 @@ _MOST_KEPT = 1000
 
 
 class OpenMiss(msgspec.Struct, frozen=True):
-    """A miss whose cause is not known for certain yet.
+    """A miss without a certain cause yet.
 
     Attributes:
         policy, cause: as recorded.
         at: position of its event.
         recorded_at: when that was, microseconds since the epoch.
-        admission: of its pod, once that has ended: what explains it may be told only then.
+        admission: of its pod, once that has ended: its explanation may come only then.
     """
 
     uid: str

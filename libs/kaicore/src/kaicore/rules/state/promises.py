@@ -21,7 +21,7 @@ MOST_KEPT = 20
 
 
 class OverCommitOrigin(StrEnum):
-    """What brought more to a zone or node than it has.
+    """The cause of more use of a zone or node than it has.
 
     Attributes:
         PROMISED: a decision, although the log knew: this must not happen.
@@ -80,7 +80,7 @@ class OverCommit:
 
 @dataclass(slots=True)
 class PromiseReport:
-    """What a log says of its decisions.
+    """A log's account of its decisions.
 
     Attributes:
         decisions: how many `PodPlaced` were checked.
@@ -96,7 +96,7 @@ class PromiseReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was promised twice."""
+        """True if nothing was promised twice."""
         return not self.twice
 
     def add(self, over_commit: OverCommit) -> None:

@@ -41,7 +41,7 @@ class UsageKey(NamedTuple):
 
 
 class QueueCharge(msgspec.Struct, frozen=True):
-    """How a pod counts in the usage of its queue.
+    """The state of a pod in the usage of its queue.
 
     Attributes:
         key: under which usage.
@@ -61,7 +61,7 @@ def queue_charge(scheduler: str, queue: str, namespace: str, preemptible: bool, 
 
 
 class QueueUsage(msgspec.Struct):
-    """What pods hold, what of that cannot be preempted, what they wait for, and what they held over time."""
+    """The pods' holdings, their part that cannot be preempted, their waiting demand, and their use over time."""
 
     used: Amounts = {}
     non_preemptible: Amounts = {}
@@ -70,7 +70,7 @@ class QueueUsage(msgspec.Struct):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is counted, nor was for as long as any window looks back."""
+        """True if nothing is counted, and nothing was within any window."""
         return not (self.used or self.pending or self.history.hours)
 
     def count(self, charge: QueueCharge, amounts: Amounts, *, sign: int, at_us: int) -> None:

@@ -24,7 +24,7 @@ LEAST_PODS = 128
 
 
 class SeenDay(NamedTuple):
-    """What the log saw on a day.
+    """The work that the log saw on a day.
 
     Attributes:
         day: days since the epoch.
@@ -38,7 +38,7 @@ class SeenDay(NamedTuple):
 
 
 class SeenWork(msgspec.Struct):
-    """What the log saw of a class.
+    """The work that the log saw of a class.
 
     Attributes:
         pod_class: the class, without what its claims ask for.
@@ -52,7 +52,7 @@ class SeenWork(msgspec.Struct):
 
     @property
     def devices(self) -> int:
-        """How many devices a pod asks for."""
+        """The number of devices that a pod asks for."""
         return self.pod_class.size[0] + self.claimed
 
 

@@ -24,7 +24,7 @@ class RecordedReasons:
 
     @property
     def promised(self) -> dict[str, dict[str, RoomPromised | PromiseGivenUp]]:
-        """What is recorded of room that is promised to groups, or was, by the group's key and by shard."""
+        """The records of room that is or was promised to groups, by the group's key and by shard."""
         promised: dict[str, dict[str, RoomPromised | PromiseGivenUp]] = {}
         for key, by_shard in self.by_group.items():
             for shard, pending in by_shard.items():

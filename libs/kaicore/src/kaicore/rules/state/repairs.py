@@ -18,12 +18,12 @@ from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 
 class RepairRecord(msgspec.Struct):
-    """What was done so far about the pods of one owner and class.
+    """The repairs so far of the pods of one owner and class.
 
     Attributes:
         count: decisions to evict one.
         last_at: when the last one was recorded, microseconds since the epoch.
-        awaited: nodes from which pods were evicted whose replacements have not been seen yet.
+        awaited: nodes of evicted pods with replacements that have not been seen yet.
     """
 
     count: int = 0

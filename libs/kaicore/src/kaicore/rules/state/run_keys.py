@@ -14,7 +14,7 @@ _NUMBERED = re.compile(r"([a-z]*)\d+")
 
 
 class Basis(StrEnum):
-    """How close to a pod the runs are that tell how long it will run.
+    """The nearness between a pod and the runs that predict its run time.
 
     Attributes:
         OWNER: of owners of the same kind and pattern of name, in its namespace.

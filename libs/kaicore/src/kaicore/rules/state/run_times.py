@@ -1,4 +1,4 @@
-"""How long pods ran: the lengths of the last runs, by what they have in common.
+"""Run times of pods: the lengths of the last runs, by their common properties.
 
 They are folded from the log, so that a cycle may decide on them and a replay decides the same. Unlike the histories of
 forecasts (`kaicore.rules.forecast.runs`) they are few, for they are part of each state.

@@ -12,7 +12,7 @@ from kaicore.rules.state.workload_index import WorkloadIndex
 
 
 class ShadowChoice(msgspec.Struct, frozen=True):
-    """Where a shadow would have put a pod.
+    """A shadow's choice for a pod.
 
     Attributes:
         node: its name.

@@ -72,7 +72,7 @@ def trigger_of(payload: Any) -> Trigger | None:
 
 
 class FoldContext:
-    """What a change may look at beside the entry and the payload.
+    """The context of a change, beside the entry and the payload.
 
     Attributes:
         position: of the event.
@@ -114,7 +114,7 @@ class FoldContext:
 
 
 class Release(StrEnum):
-    """How a pod lets go of its node.
+    """The way in which a pod lets go of its node.
 
     Attributes:
         ENDED: its kubelet had it, and may have freed what it held some time before the API server showed its end.
@@ -133,7 +133,7 @@ Condition = Callable[[PodEntry, Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What an event changes in a pod of one stage.
+    """The change that an event makes in a pod of one stage.
 
     Attributes:
         to: the stage afterwards.

@@ -11,7 +11,7 @@ from kaicore.rules.state.pod_entry import PodEntry, Stage
 
 
 class WorkloadRecord(msgspec.Struct, array_like=True):
-    """What of a workload does not follow from its pods, for snapshots."""
+    """The part of a workload that does not follow from its pods, for snapshots."""
 
     key: str
     started_at: int

@@ -19,7 +19,7 @@ from kaicore.spelling import closest
 
 
 class TopologyKey(NamedTuple):
-    """Which topology: the kind of the object that defines it, with its API group, and the object's name.
+    """The identity of a topology: the kind of the object that defines it, with its API group, and the object's name.
 
     HyperNodes are one topology together, without a name. A topology that no object defines is of the kind `LABEL` and
     has the label as its name.
@@ -132,7 +132,7 @@ class TopologyBook:
         return label in self._labels
 
     def label_like(self, name: str) -> str:
-        """Return the label of nodes whose key a name is closest to; empty where it is close to none."""
+        """Return the label of nodes with the key closest to a name; empty where none is close."""
         return closest(name, self._labels)
 
     def problems(self) -> list[str]:

@@ -80,7 +80,7 @@ _HYPER_NODE_LEVEL = TopologyLevel("node")
 
 
 class HyperNodeProblem(NamedTuple):
-    """What is wrong with some HyperNodes, by name."""
+    """The problems of some HyperNodes, by name."""
 
     text: str
     hyper_nodes: tuple[str, ...]
@@ -89,10 +89,10 @@ class HyperNodeProblem(NamedTuple):
 class HyperNodePaths:
     """Finds nodes' paths by the members of HyperNodes.
 
-    The levels are the tiers that any HyperNode has, the highest first, and the nodes. A HyperNode whose parent is more
+    The levels are the tiers that any HyperNode has, the highest first, and the nodes. A HyperNode with a parent more
     than one tier above it, or which has none, is by itself a domain of each tier between.
 
-    A HyperNode with two parents, HyperNodes that contain each other, and members whose tier is not lower are refused:
+    A HyperNode with two parents, HyperNodes that contain each other, and members of no lower tier are refused:
     no node has a path until they are mended (Volcano pkg/scheduler/api/hyper_node_info.go, v1.16.0-alpha.1: then the
     HyperNodes are not ready, and jobs that ask for a topology wait). A member that does not exist is ignored until it
     does, as there.
@@ -223,7 +223,7 @@ class HyperNodePaths:
 
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> "re2._Regexp":
-    """Compile a regular expression of RE2, whose syntax is that of Go's regexp package.
+    """Compile a regular expression of RE2, with the syntax of Go's regexp package.
 
     Raises:
         InvalidPattern: it is none.

@@ -35,7 +35,7 @@ from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Sl
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a group asks of a topology.
+    """A group's demand to a topology.
 
     Attributes:
         topology: the one on which it is placed.
@@ -80,7 +80,7 @@ def resolve(
             return None
         key = _chosen(asked_for, topologies)
         if problems := topologies.paths(key).problems:
-            raise _Refused(TopologyInvalid(topology=key.text, problem="; ".join(problems), **asked_for[0].whose))
+            raise _Refused(TopologyInvalid(topology=key.text, problem="; ".join(problems), **asked_for[0].subject))
         levels = _Levels(key, topologies.paths(key).levels)
         constraints = {one.pod_set: _looked_up(one, levels) for one in asked_for}
     except _Refused as refused:
@@ -104,11 +104,11 @@ class _SetConstraint:
     def __init__(self, group: str, pod_set: str, constraint: TopologyConstraint | None) -> None:
         self.pod_set = pod_set
         self.constraint = constraint or TopologyConstraint()
-        self.whose = {"group": group, "pod_set": pod_set, "field": self.constraint.field}
+        self.subject = {"group": group, "pod_set": pod_set, "field": self.constraint.field}
 
     def on(self, topology: str) -> "_SetConstraint":
         """Return the same on a topology of this name."""
-        return _SetConstraint(self.whose["group"], self.pod_set, replace(self.constraint, topology=topology))
+        return _SetConstraint(self.subject["group"], self.pod_set, replace(self.constraint, topology=topology))
 
     def check(self, *, inner: bool) -> None:
         """Check what needs no topology.
@@ -122,8 +122,8 @@ class _SetConstraint:
         constraint = self.constraint
         if constraint.problem:
             # The problem names its own field.
-            whose = {**self.whose, "field": ""}
-            raise _Refused(TopologyConstraintInvalid(problem=constraint.problem, **whose))
+            subject = {**self.subject, "field": ""}
+            raise _Refused(TopologyConstraintInvalid(problem=constraint.problem, **subject))
         if constraint.exclusive and not constraint.required:
             raise self.invalid("exclusive domains need a required level")
         if constraint.slices and inner:
@@ -141,7 +141,7 @@ class _SetConstraint:
         return tuple(dict.fromkeys(filter(None, named)))
 
     def invalid(self, problem: str) -> _Refused:
-        return _Refused(TopologyConstraintInvalid(problem=problem, **self.whose))
+        return _Refused(TopologyConstraintInvalid(problem=problem, **self.subject))
 
 
 class _Levels:
@@ -183,7 +183,7 @@ class _Levels:
             number = self.number(name)
             if number is None:
                 there = ", ".join(self.names)
-                reason = TopologyLevelNotFound(level=name, topology=self.key.text, levels=there, **one.whose)
+                reason = TopologyLevelNotFound(level=name, topology=self.key.text, levels=there, **one.subject)
                 raise _Refused(reason)
             narrowest = max(narrowest, number)
         return narrowest
@@ -203,7 +203,7 @@ def _chosen(asked_for: Sequence[_SetConstraint], topologies: TopologyBook) -> To
         if not meant and (kind or name):
             there = ", ".join(key.text for key in everything if kind in ("", key.kind))
             wanted = f"{kind.partition('.')[0] or 'topology'} {name}".rstrip()
-            raise _Refused(TopologyNotFound(topology=wanted, topologies=there, **one.whose))
+            raise _Refused(TopologyNotFound(topology=wanted, topologies=there, **one.subject))
         if common and not common & meant:
             first = next((other for other in asked_for if other.constraint.topology), asked_for[0])
             raise one.invalid(
@@ -233,7 +233,7 @@ def _by_flavors(
     if not there:
         shown = ", ".join(key.text for key in everything if key.kind == KUEUE_TOPOLOGY)
         wanted = " or ".join(key.text for key in keys)
-        raise _Refused(TopologyNotFound(topology=wanted, topologies=shown, **meant[0].whose))
+        raise _Refused(TopologyNotFound(topology=wanted, topologies=shown, **meant[0].subject))
     having = _having(there, meant, topologies)
     if not having:
         raise _nowhere(there, meant, topologies)
@@ -294,7 +294,7 @@ def _ambiguous(keys: Iterable[TopologyKey], asked_for: Sequence[_SetConstraint])
     one = next((one for one in asked_for if one.names()), asked_for[0])
     level = next(iter(one.names()), "")
     there = ", ".join(f"{key.kind} {key.name}".rstrip() for key in keys)
-    return _Refused(TopologyAmbiguous(topologies=there, level=level, **one.whose))
+    return _Refused(TopologyAmbiguous(topologies=there, level=level, **one.subject))
 
 
 def _nowhere(keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], topologies: TopologyBook) -> _Refused:
@@ -307,7 +307,7 @@ def _nowhere(keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], t
                 could_be_label = not one.constraint.kind and not one.constraint.topology
                 where = "" if could_be_label else ", ".join(key.text for key in keys)
                 label = topologies.label_like(name) if could_be_label else ""
-                reason = TopologyLevelNotFound(level=name, topology=where, levels=there, label=label, **one.whose)
+                reason = TopologyLevelNotFound(level=name, topology=where, levels=there, label=label, **one.subject)
                 return _Refused(reason)
     names = dict.fromkeys(name for one in asked_for for name in one.names())
     return asked_for[0].invalid(f"no topology has all of the levels {', '.join(names)}")

@@ -149,7 +149,7 @@ class TopologyTree:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the definitions, and nodes that are in several domains, in order of the nodes' names."""
+        """The problems of the definitions, and nodes in several domains, in order of the nodes' names."""
         return (*self._paths.problems, *(str(self.overlaps[node]) for node in sorted(self.overlaps)))
 
     @property

@@ -56,7 +56,7 @@ class _Document(Strict):
 
 
 class AccessRules:
-    """What an access file says."""
+    """The contents of an access file."""
 
     def __init__(self, keys: list[KeyEntry], issuers: list[IssuerEntry], *, source: str) -> None:
         """Args:
@@ -117,7 +117,7 @@ class AccessFile:
 
     @property
     def rules(self) -> AccessRules:
-        """What the file says now; what it said before, where it makes no sense any more."""
+        """The file's present contents; the earlier ones when the present ones make no sense."""
         stamp = self._look()
         if stamp != self._stamp:
             self._stamp = stamp

@@ -29,7 +29,7 @@ Anonymous = Literal["no", "loopback", "anywhere"]
 
 #: RequestRefused proofs of one address: at once, and in a second; and addresses that are remembered.
 _REFUSALS, _REFUSALS_PER_S, _ADDRESSES = 20, 1.0, 10_000
-#: Callers whose limits are remembered.
+#: Callers with remembered limits.
 _CALLERS = 10_000
 
 
@@ -82,7 +82,7 @@ class HttpAccess:
 
     @property
     def rules(self) -> AccessRules | None:
-        """What the access file says now."""
+        """The access file's present contents."""
         return None if self._file is None else self._file.rules
 
     async def identify(self, request: Request) -> CallerIdentity:
@@ -195,7 +195,7 @@ def check_same_site(request: Request) -> None:
 
 
 def _check_loopback(request: Request) -> None:
-    """Refuse whoever is not on this machine, and pages whose site has its name point to it (DNS rebinding).
+    """Refuse whoever is not on this machine, and pages of a site that points its name to it (DNS rebinding).
 
     Raises:
         RequestRefused: it is such a request.

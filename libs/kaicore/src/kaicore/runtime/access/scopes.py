@@ -47,7 +47,7 @@ def parse_scope(text: str, subject: str) -> AccessScope:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a caller may see of one cluster.
+    """A caller's view of one cluster.
 
     Attributes:
         whole: everything.
@@ -67,7 +67,7 @@ EVERYTHING = View(whole=True)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks.
+    """A caller.
 
     Attributes:
         name: of the key, or what the identity provider calls it.

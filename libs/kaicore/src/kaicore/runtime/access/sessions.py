@@ -30,7 +30,7 @@ _SESSION, _LOGIN = "session", "login"
 
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
-    """Who has proved who he is, and by what.
+    """A session of a caller who has proved his identity.
 
     Attributes:
         caller: with what may be seen.
@@ -46,7 +46,7 @@ class CallerIdentity:
 
     @property
     def proved(self) -> bool:
-        """Whether there was a key or a token."""
+        """True if there was a key or a token."""
         return bool(self.key or self.issuer)
 
 

@@ -12,7 +12,7 @@ from kaicore.runtime.rate_limit import RepeatedLines, StandardError
 
 
 class Log(Protocol):
-    """What can be logged with; a service's logger is one, too."""
+    """The interface of loggers; a service's logger is one, too."""
 
     def info(self, event: str, **fields: Any) -> Any:
         """Write what happened."""

@@ -17,7 +17,7 @@ from kaicore.runtime.agent.http_server import HealthServer
 from kaicore.runtime.agent.logs import AgentLog, LibraryLines, Log
 from kaicore.runtime.agent.metrics import Registry, process_metrics
 from kaicore.runtime.agent.settings import AgentSettings, read_agent_settings
-from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_told
+from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_stopped
 from kaicore.version import version
 
 
@@ -90,7 +90,7 @@ async def _run(
     address = await server.start(host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
     context.log.info("health server listening", address=address)
     try:
-        await run_until_told(context, body(context, settings))
+        await run_until_stopped(context, body(context, settings))
     finally:
         await server.close()
         context.log.info("stopped")

@@ -24,7 +24,7 @@ _SECRET = ("url", "secret", "password", "token")
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every agent understands; an agent adds its own fields."""
+    """The common settings of agents; an agent adds its own fields."""
 
     http_host: Annotated[str, Meta(description="address of /healthz, /readyz and /metrics")] = "127.0.0.1"
     http_port: Annotated[int, Meta(ge=0, le=65535, description="port of /healthz, /readyz and /metrics; 0: any")] = 0

@@ -30,7 +30,7 @@ class ServerUser:
 
     @property
     def other(self) -> bool:
-        """Whether it is another user than we are."""
+        """True if it is another user than we are."""
         return self.uid >= 0
 
     def popen(self) -> dict[str, object]:

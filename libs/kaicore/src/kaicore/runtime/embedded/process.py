@@ -63,7 +63,7 @@ class ServerLock(FileLock):
         return noted[0] if noted else None
 
     def in_use(self) -> bool:
-        """Whether the holder is alive and not about to end because the process that started it has died."""
+        """True if the holder is alive, and will not end with a parent that has died."""
         noted = self._noted()
         if not noted or not alive(noted[0]):
             return False
@@ -75,7 +75,7 @@ class ServerLock(FileLock):
 
 
 class EmbeddedServer(ABC):
-    """A server whose data, log and password lie in one directory, from which a later start resumes."""
+    """A server with its data, log and password in one directory, from which a later start resumes."""
 
     #: What people call it.
     name: ClassVar[str]
@@ -97,7 +97,7 @@ class EmbeddedServer(ABC):
 
     @property
     def url(self) -> str:
-        """Where clients connect, password included.
+        """The address for clients, password included.
 
         Raises:
             EmbeddedServerError: the server has not been started yet.
@@ -194,7 +194,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     async def _ready(self, port: int) -> bool:
-        """Whether our server, and no other process on that port, takes connections; answers within a second or so."""
+        """True if our server, and no other process on that port, takes connections; answers within a second or so."""
 
     def _put_log_aside(self) -> None:
         """Begin a new log where the old one is large; the server keeps its file open, so only a start can."""
@@ -256,7 +256,7 @@ class EmbeddedServer(ABC):
 
 
 def alive(pid: int) -> bool:
-    """Whether there is a process of that id."""
+    """True if there is a process of that id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -36,7 +36,7 @@ _control = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What a client may cost.
+    """Limits of the cost of a client.
 
     Attributes:
         connections: at once; one more takes the place of one that we wait for, or is refused.
@@ -61,12 +61,12 @@ class HttpLimits:
 
 @dataclass(slots=True)
 class Waiting:
-    """The connections whose clients keep us waiting, the first of each kind for longest.
+    """The connections with clients that keep us waiting, the first of each kind for longest.
 
     Attributes:
         refused: those that only have to read why.
         new: those that have not brought a request yet.
-        idle: those whose last request has been answered.
+        idle: those with an answer to their last request.
     """
 
     refused: dict["LimitedProtocol", None] = field(default_factory=dict)
@@ -248,7 +248,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def readable_target(target: bytes) -> bool:
-    """Whether path and query are UTF-8 without control characters, once their escapes are read."""
+    """True if path and query are UTF-8 without control characters, once their escapes are read."""
     if _plain.fullmatch(target):
         return True
     try:

@@ -134,7 +134,7 @@ class HttpServer:
             cert_file: certificate and what it is signed with, for HTTPS; None for HTTP.
             key_file: the certificate's key; None if it is in the same file.
             limits: what a client may cost; fewer connections where the process may not open as many files.
-            trusted_proxies: addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed; nobody's
+            trusted_proxies: addresses of proxies with believed `X-Forwarded-For` and `X-Forwarded-Proto`; nobody's
                 by default, not even this machine's own.
             stop_s: seconds that requests under way have when the server stops.
 
@@ -142,7 +142,7 @@ class HttpServer:
             ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
         """
         self._socket = listening_socket(host, port, fd)
-        # Connections inherit it. asyncio sets it by itself only on sockets whose protocol is named, which those of
+        # Connections inherit it. asyncio sets it by itself only on sockets with a named protocol, which those of
         # `socket.create_server` are not; without it a kept connection's answers wait for the client's delayed ACK.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         limits = _within_open_files(limits or HttpLimits())

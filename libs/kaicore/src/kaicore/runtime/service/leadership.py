@@ -60,7 +60,7 @@ class Leadership:
         lease: Lease,
         *,
         duration_s: float,
-        told: Callable[[bool], None],
+        notify: Callable[[bool], None],
         needed: tuple[str, ...] = (),
         refused: tuple[type[KaiError], ...] = (),
     ) -> None:
@@ -68,14 +68,14 @@ class Leadership:
         context: of the service.
         lease: which the leader holds.
         duration_s: of the lease.
-        told: is called with whether this instance leads, at first and whenever that changes.
+        notify: is called with whether this instance leads, at first and whenever that changes.
         needed: the conditions of readiness that count while it stands by.
         refused: what the work raises when the log refuses it because another instance has followed.
         """
         self._context = context
         self._lease = lease
         self._duration_s = duration_s
-        self._told = told
+        self._notify = notify
         self._needed = needed
         self._refused = refused
         self._leads = asyncio.Event()
@@ -116,7 +116,7 @@ class Leadership:
 
     async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
         self._context.health.lead()
-        self._told(True)
+        self._notify(True)
         self._context.log.info("leading")
         self._deposed.clear()
         working, deposed = asyncio.ensure_future(work()), asyncio.ensure_future(self._deposed.wait())
@@ -142,7 +142,7 @@ class Leadership:
 
     def _stand_by(self) -> None:
         self._context.health.stand_by(*self._needed)
-        self._told(False)
+        self._notify(False)
         self._context.log.info("standing by")
 
     async def _keep(self) -> None:
@@ -202,7 +202,7 @@ async def leadership(
             context,
             Lease(store, cluster, role, owner=instance, duration_s=duration_s),
             duration_s=duration_s,
-            told=LEADS.labels(cluster, role).set,
+            notify=LEADS.labels(cluster, role).set,
             needed=needed,
             refused=refused,
         ).lead_in_turn
@@ -211,7 +211,7 @@ async def leadership(
 
 
 def can_lease(cluster: str) -> bool:
-    """Whether the bus can carry a cluster's name."""
+    """True if the bus can carry a cluster's name."""
     try:
         check_cluster(cluster)
     except InvalidObject:

@@ -15,7 +15,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import uvloop
 
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_told
+from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_stopped
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
@@ -152,7 +152,7 @@ async def _run(
         serving = asyncio.ensure_future(server.run(ended))
         context.log.info("health server listening", address=server.address)
     try:
-        await run_until_told(context, body(context, settings))
+        await run_until_stopped(context, body(context, settings))
     finally:
         ended.set()
         if serving is not None:

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderOptions:
-    """How a recorder works.
+    """A recorder's settings.
 
     Attributes:
         batch: units per append at most.

@@ -4,7 +4,7 @@ from kaicore.analysis.ask.answers import Answer
 
 
 class Span(Answer, frozen=True, kw_only=True, omit_defaults=True):
-    """Which part of a log is asked about; both are moments (`kaicore.analysis.replay.moments.parse_moment`).
+    """The part of a log that is asked about; both ends are moments (`kaicore.analysis.replay.moments.parse_moment`).
 
     Attributes:
         since: a position or a time, of the first event that counts; empty for the log's beginning.
@@ -16,7 +16,7 @@ class Span(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SpanAnswer(Answer, frozen=True, kw_only=True):
-    """Which part of a log was looked at.
+    """The part of a log that was read.
 
     Attributes:
         first, last: positions of its first and last event.
@@ -32,7 +32,7 @@ class SpanAnswer(Answer, frozen=True, kw_only=True):
 
 
 class AgreementCounts(Answer, frozen=True, kw_only=True):
-    """How placements that were predicted compare with what was observed.
+    """The comparison of predicted placements with observed ones.
 
     Attributes:
         predicted: decisions of the part with a prediction of zones; all but `rejected` counts at their time.
@@ -87,12 +87,12 @@ class NodeAgreement(Answer, frozen=True, kw_only=True):
 
     @property
     def silent(self) -> bool:
-        """Whether its exporter does not report what runs there."""
+        """True if its exporter does not report what runs there."""
         return self.unobserved > 0
 
     @property
     def disagrees(self) -> bool:
-        """Whether its kubelet contradicts predictions for no known cause."""
+        """True if its kubelet contradicts predictions for no known cause."""
         return self.unexplained > 0
 
 
@@ -115,9 +115,9 @@ class PlacementAudit(Answer, frozen=True, kw_only=True):
 
     Attributes:
         misses: by node, policy and cause.
-        open_misses: misses at the end of the span whose cause is not known yet.
-        silent: names of the nodes whose exporter does not report what runs there.
-        disagreeing: names of the nodes whose kubelet contradicts predictions for no known cause.
+        open_misses: misses at the end of the span without a known cause.
+        silent: names of the nodes without reports of their pods by an exporter.
+        disagreeing: names of the nodes with kubelets that contradict predictions for no known cause.
     """
 
     cluster: str
@@ -133,7 +133,7 @@ class PlacementAudit(Answer, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether every exporter reports, and no kubelet disagrees."""
+        """True if every exporter reports, and no kubelet disagrees."""
         return not self.silent and not self.disagreeing
 
 
@@ -162,7 +162,7 @@ class DecisionAnswer(Answer, frozen=True, kw_only=True):
 
 
 class ZoneRecord(Answer, frozen=True, kw_only=True):
-    """What a pod was known to hold from one event on.
+    """A pod's known holdings from one event on.
 
     Attributes:
         provenance: `predicted` or `observed`; `unknown` where nothing tells of its zones.
@@ -268,7 +268,7 @@ class GroupEvent(Answer, frozen=True, kw_only=True):
 
 
 class GroupAudit(Answer, frozen=True, kw_only=True):
-    """What was decided about a group, and by whom.
+    """One decision about a group, with its author.
 
     Attributes:
         group: its key.

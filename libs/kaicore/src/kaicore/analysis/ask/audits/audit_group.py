@@ -28,7 +28,7 @@ from kaicore.spelling import did_you_mean
 #: Streams that are read at once.
 _STREAMS = 200
 
-#: What is told of a group's pods: decisions, and what became of them.
+#: Events of a group's pods in the answer: decisions and their outcomes.
 _DECISIONS = (
     payloads.PodPlaced,
     payloads.PodNominated,
@@ -87,7 +87,7 @@ class _Members:
             self.groups[entry.group] = group
 
     def is_meant(self, key: str) -> bool:
-        """Whether a group's key, `<kind>/<namespace>/<name>`, is of the namespace and name."""
+        """True if a group's key, `<kind>/<namespace>/<name>`, is of the namespace and name."""
         return key.endswith(f"/{self.namespace}/{self.name}")
 
 

@@ -59,7 +59,7 @@ class _Holding:
 
 @dataclass(slots=True)
 class _PodStory:
-    """What a pod's stream says of one node."""
+    """Facts about one node from a pod's stream."""
 
     node: str
     uid: str
@@ -189,7 +189,7 @@ async def _charged(log: EventLog, cluster: str, node: str, span: SpanAnswer, sta
 
 
 def _devices(payload: PodObserved) -> bool:
-    """Whether a pod asks for devices, which a kubelet binds to zones whatever its quality of service is."""
+    """True if a pod asks for devices, which a kubelet binds to zones whatever its quality of service is."""
     names = {name for container in payload.pod.containers for name in container.requests}
     return any("/" in name for name in names)
 

@@ -8,7 +8,7 @@ from kaicore.rules.events.payloads import Payload
 
 
 class Effort(IntEnum):
-    """What a change costs whoever makes it; the cheapest are tried and shown first."""
+    """The cost of a change for its maker; the cheapest changes are tried and shown first."""
 
     WAIT = 0
     EDIT_WORK = 1

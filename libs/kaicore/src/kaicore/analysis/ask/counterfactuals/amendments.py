@@ -270,7 +270,7 @@ def _whole_gpu(pod: Pod) -> Pod:
 
 
 def _corrected(pod: Pod, problem: str, count: int) -> Pod:
-    """Return a pod without what is not valid; what is told of its group is how many pods there are."""
+    """Return a pod without its invalid parts; of its group, only the number of pods is kept."""
     named = {key for key in pod.annotations if key in problem}
     if POLICY_ANNOTATION in named:
         named.add(RESOURCES_ANNOTATION)

@@ -32,7 +32,7 @@ from kaicore.rules.state.views import CycleView
 
 @dataclass(frozen=True, slots=True)
 class NodeObstacles:
-    """What keeps a pod off a node.
+    """An obstacle between a pod and a node.
 
     Attributes:
         row: the node's.
@@ -59,7 +59,7 @@ class Asked:
 
     @cached_property
     def reasons(self) -> list[Reason]:
-        """Why it waits, as last recorded."""
+        """The reason why it waits, as last recorded."""
         return pending_reasons(self.entry, self.state)
 
     @cached_property
@@ -86,12 +86,12 @@ class Asked:
 
     @cached_property
     def remedies(self) -> Remedies:
-        """When groups would fit, worked out on another copy of the nodes."""
+        """Search for the time when groups would fit, on another copy of the nodes."""
         return Remedies(cycle_input(self.state, self.config, now=self.state.recorded_at), self.config)
 
     @cached_property
     def remedy(self) -> Remedy:
-        """When the pod's group would fit."""
+        """The time when the pod's group would fit."""
         return self.remedies.of(self.entry.group)
 
     @property
@@ -111,19 +111,19 @@ class Asked:
 
     @cached_property
     def requests(self) -> Amounts:
-        """What it takes of a node."""
+        """The amounts that it takes of a node."""
         return self.pod_class.requests
 
     @cached_property
     def total(self) -> Amounts:
-        """What all that must start together requests, as queues count it."""
+        """The sum of the requests of all pods that must start together, as queues count it."""
         pending = self.session.pending_groups.get(self.entry.group)
         steps = [] if pending is None else self.session.gangs.joint_steps(pending)[0]
         return counted(self.session.pods.requests_of(members_of(steps) or [self.entry]))
 
     @cached_property
     def obstacles(self) -> list[NodeObstacles]:
-        """What keeps it off each node, of those with the fewest obstacles first, then by name."""
+        """The obstacles on each node: nodes with the fewest first, then by name."""
         rows = sorted_rows(self.columns, np.flatnonzero(self.columns.present))
         failed: dict[int, list[NodeFilter]] = {row: [] for row in rows.tolist()}
         for one in self.placer.feasible_nodes(self.pod_class).filters.in_order():

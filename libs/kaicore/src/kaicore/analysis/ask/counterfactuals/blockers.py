@@ -37,7 +37,7 @@ class Blocker:
 
 
 def blockers(asked: Asked) -> list[Blocker]:
-    """Return the groups after each of whose ends the pod fits, as the engine places it; else those on the closest node.
+    """Return the groups that block the pod: it fits after the end of any one of them; else those on the closest node.
 
     Nothing where no end helps: the pod waits for something else.
     """
@@ -83,7 +83,7 @@ def _frees(asked: Asked, workload: Workload) -> str:
 
 
 class _Rules:
-    """What the evicting actions say of victims for one waiting group."""
+    """The evicting actions' findings about victims for one waiting group."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked

@@ -43,7 +43,7 @@ _MOST_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How pods start after a change.
+    """Starts of pods after a change.
 
     Attributes:
         nodes: names of the nodes by the pods' uids.
@@ -149,7 +149,7 @@ class Helpful:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of trying changes.
+    """The result of trying changes.
 
     Attributes:
         as_it_is: how the pod starts without any change: only a cycle has not been run since; None if it does not.

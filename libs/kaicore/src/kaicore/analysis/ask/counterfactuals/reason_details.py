@@ -30,7 +30,7 @@ from kaicore.rules.reasons.reason import Reason
 
 #: These say themselves how much is asked for.
 _WITH_AMOUNT = (NodeTooSmall, InsufficientResource, NumaNeverFits, NumaZoneShort, BoundReason)
-#: Reasons of a group as a whole, whose own sentence does not name it.
+#: Reasons of a group as a whole, with sentences that do not name the group.
 _OF_GROUP = (GangIncomplete, GangDoesNotFit)
 
 

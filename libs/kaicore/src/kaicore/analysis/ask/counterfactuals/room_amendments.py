@@ -37,7 +37,7 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.state.pod_entry import PodEntry
 
-#: Kinds of nodes of which one more is tried, priorities that are tried, and nodes whose kubelet has refused such pods.
+#: Limits: kinds of nodes with one more tried, priorities tried, and nodes with a kubelet that refused such pods.
 _MOST_KINDS, _MOST_PRIORITIES, _MOST_NODES = 4, 3, 2
 #: Pods that are named of several.
 _MOST_NAMES = 3
@@ -207,7 +207,7 @@ def _stays(entry: PodEntry) -> bool:
 
 
 def _after_rejection(asked: Asked) -> Iterator[Amendment]:
-    """Yield that something ends on nodes whose kubelet has rejected such a pod: then it is offered to them again."""
+    """Yield the end of a pod on nodes that rejected such a pod: then such a pod is offered to them again."""
     rejecting = [one for one in asked.obstacles if isinstance(one.reasons[:1] and one.reasons[0], RejectedByKubelet)]
     for obstacles in rejecting[:_MOST_NODES]:
         node = asked.node(obstacles.row).name

@@ -7,7 +7,7 @@ from kaicore.rules.model.quantity import format_amount
 
 
 class PodRecord(Answer, frozen=True, kw_only=True):
-    """What became of a pod, from its creation to its end; times are null for what has not happened.
+    """A pod's life from its creation to its end; times are null for events that have not happened.
 
     Attributes:
         group: key of its group; empty for a pod of its own.
@@ -58,7 +58,7 @@ class PodRecords(Answer, frozen=True, kw_only=True):
 
 
 class OccupancyPoint(Answer, frozen=True, kw_only=True):
-    """How a cluster stood; it stood so until the next point.
+    """A cluster's state from one point until the next.
 
     Attributes:
         at: when the minute, or the step that was asked for, began.
@@ -84,7 +84,7 @@ class OccupancyPoint(Answer, frozen=True, kw_only=True):
 
 
 class QueueUse(Answer, frozen=True, kw_only=True):
-    """What a queue had of a resource in an hour, on average; the queues below it included.
+    """A queue's mean use of a resource in an hour; the queues below it included.
 
     Attributes:
         seconds: of the hour that are counted.
@@ -100,7 +100,7 @@ class QueueUse(Answer, frozen=True, kw_only=True):
 
 
 class Decisions(Answer, frozen=True, kw_only=True):
-    """What was decided in an hour, and whether kubelets did as predicted.
+    """An hour's decisions, and the agreement of kubelets with predictions.
 
     Attributes:
         agreed: predictions decided in that hour, for pods that were last observed on the predicted zones.
@@ -121,7 +121,7 @@ class Decisions(Answer, frozen=True, kw_only=True):
 
 
 class OccupancySeries(Answer, frozen=True, kw_only=True):
-    """How full a cluster was over time; `position` is up to which this is made."""
+    """A cluster's use over time; `position` is the last position that it covers."""
 
     cluster: str
     position: int
@@ -130,7 +130,7 @@ class OccupancySeries(Answer, frozen=True, kw_only=True):
 
 
 class QueueSeries(Answer, frozen=True, kw_only=True):
-    """What queues used by the hour; `position` is up to which this is made."""
+    """The use of queues by the hour; `position` is the last position that it covers."""
 
     cluster: str
     position: int
@@ -139,7 +139,7 @@ class QueueSeries(Answer, frozen=True, kw_only=True):
 
 
 class DecisionSeries(Answer, frozen=True, kw_only=True):
-    """What was decided by the hour; `position` is up to which this is made."""
+    """The decisions by the hour; `position` is the last position that it covers."""
 
     cluster: str
     position: int

@@ -18,7 +18,7 @@ _BATCH = 500
 
 
 class GenerationStore(Protocol):
-    """Where read models are kept; `ViewStore` says what each call does."""
+    """The store of read models; `ViewStore` says what each call does."""
 
     async def generations(self, cluster: str) -> list[Generation]:
         """Return the generations that there are, the oldest first."""

@@ -44,7 +44,7 @@ class Gpus:
 
     @property
     def used(self) -> int:
-        """What pods hold, those on their way out included."""
+        """The amounts that pods hold, terminating pods included."""
         return self.held + self.releasing
 
 
@@ -55,7 +55,7 @@ class GpuColumns:
     Attributes:
         per_gpu: what pods use for each GPU, of CPU and memory.
         present: rows that have a node.
-        available: rows whose node is ready and not cordoned.
+        available: rows of nodes that are ready and not cordoned.
     """
 
     total: Ints

@@ -33,7 +33,7 @@ PROJECTION_SCHEMA = 3
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
 
-#: Resources whose use by queues is kept.
+#: Resources with their use by queues kept.
 _RESOURCES = (GPU, CPU, MEMORY)
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 
 class PodHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a pod; kept when it is gone.
+    """One pod's life; kept when the pod is gone.
 
     Attributes:
         group: key of its group; empty for a pod of its own.
@@ -47,7 +47,7 @@ class PodHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cluster stood at the end of a minute in which something was recorded.
+    """A cluster's state at the end of a minute in which something was recorded.
 
     Attributes:
         at: when the minute began.
@@ -72,7 +72,7 @@ class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueHour(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue had of a resource in an hour, the queues below it included.
+    """A queue's use of a resource in an hour, the queues below it included.
 
     Attributes:
         at: when the hour began.
@@ -92,7 +92,7 @@ class QueueHour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionsHour(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided in an hour, and what kubelets did.
+    """One hour's decisions and kubelets' outcomes.
 
     Attributes:
         at: when the hour began.
@@ -114,7 +114,7 @@ class DecisionsHour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowChanges(msgspec.Struct, kw_only=True):
-    """What events change in the read models.
+    """The changes that events make in the read models.
 
     Attributes:
         pods: rows as they are now.

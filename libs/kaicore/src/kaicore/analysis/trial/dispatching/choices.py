@@ -12,7 +12,7 @@ _PAGE = 2000
 
 
 class ChoiceReplay(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How the hub's choices compare.
+    """The order of the hub's choices.
 
     Attributes:
         choices: how many were made again.

@@ -36,7 +36,7 @@ from kaicore.rules.state.views import QueuesView, WorkView
 
 @dataclass(slots=True)
 class QueueSums:
-    """What queues hold in all clusters together.
+    """The usage of queues in all clusters together.
 
     Attributes:
         held: by queue, those below it included; what dispatches ask for counts from when they are given.

@@ -44,7 +44,7 @@ class NewNode:
 
 
 class Changes:
-    """What is different in one run."""
+    """One alternative: the differences of one run."""
 
     def __init__(
         self,

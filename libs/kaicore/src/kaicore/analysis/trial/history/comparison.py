@@ -47,7 +47,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Assumptions(_Part, frozen=True, kw_only=True):
-    """What was not seen, and what is supposed instead.
+    """An assumption in place of a fact that the log does not have.
 
     Attributes:
         observed: runs of pods of which the log has the end.
@@ -65,7 +65,7 @@ class Assumptions(_Part, frozen=True, kw_only=True):
 
 
 class Validity(_Part, frozen=True, kw_only=True):
-    """How near the simulated baseline comes to what was recorded.
+    """The distance between the simulated baseline and the recorded history.
 
     Attributes:
         same_waits: share of the pods that waited as long in both, within 10 s or a tenth; or started in neither.
@@ -85,7 +85,7 @@ class Validity(_Part, frozen=True, kw_only=True):
 
 
 class Fares(StrEnum):
-    """How a queue fares in an alternative, against the baseline."""
+    """A queue's figures in an alternative, against the baseline."""
 
     GAINS = "gains"
     LOSES = "loses"
@@ -94,7 +94,7 @@ class Fares(StrEnum):
 
 
 class QueueComparison(_Part, frozen=True, kw_only=True):
-    """How a queue fares: alternative less baseline; seconds."""
+    """A queue's change: alternative less baseline; seconds."""
 
     queue: str
     fares: Fares
@@ -156,7 +156,7 @@ async def compare_history(
         cluster: the name of the cluster.
         question: what is asked.
         model: of kubelets.
-        set_as: the settings of the baseline, which say whose pods it is about; None for those that were recorded.
+        set_as: the settings of the baseline, which name the scheduler of its pods; None for those that were recorded.
         progress: called with how much is done, and how much there is, in thousandths of a pass over the window.
 
     Raises:

@@ -85,7 +85,7 @@ FIGURES = (
     Figure(
         "fragmented nodes (GFR)",
         lambda one: f"{one.fragmentation:.1%}",
-        "nodes of whose GPUs some are held and some are not",
+        "nodes with some GPUs held and some not",
         lambda one: one.fragmentation,
         -1,
     ),

@@ -24,7 +24,7 @@ _ENOUGH = 5
 
 
 class RunBasis(StrEnum):
-    """Where the duration of an run is known from.
+    """The source of a run's duration.
 
     Attributes:
         OBSERVED: it was seen to end by itself.
@@ -85,7 +85,7 @@ class Lineage:
 
     @property
     def created_at(self) -> int:
-        """When the first pod came."""
+        """The time when the first pod came."""
         return self.stories[0].created_at
 
 

@@ -94,7 +94,7 @@ class PatchText(_Part, frozen=True, kw_only=True):
 
 
 class HistoryQuestion(_Part, frozen=True, kw_only=True):
-    """What is asked.
+    """The question: window and alternatives.
 
     Attributes:
         since: the window's first event (`kaicore.analysis.replay.moments`); empty for the log's first.
@@ -117,8 +117,8 @@ class NodesToAdd(_PatchPart, frozen=True, kw_only=True):
     """Nodes that are there from the beginning on.
 
     Attributes:
-        like: a node of the window, whose likes they are.
-        profile: or a profile of the simulated fleet, whose nodes they are, one after the other.
+        like: a node of the window that they copy.
+        profile: or a profile of the simulated fleet: they are its nodes, one after the other.
         count: how many.
         prefix: of their names; by default that of what they are like, and `new`.
     """
@@ -150,7 +150,7 @@ class NodesToChange(_PatchPart, frozen=True, kw_only=True):
 
 
 class NodesPatch(_PatchPart, frozen=True, kw_only=True):
-    """What is to be different of the nodes; `remove` has names, with `*` and `?`."""
+    """The changes of nodes; `remove` has names, with `*` and `?`."""
 
     add: tuple[NodesToAdd, ...] = ()
     remove: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ class NodesPatch(_PatchPart, frozen=True, kw_only=True):
 
 
 class SharePatch(_PatchPart, frozen=True, kw_only=True):
-    """What a queue may have of a resource; `unlimited` for no bound."""
+    """A queue's amounts of one resource; `unlimited` for no bound."""
 
     quota: str | int | None = None
     limit: str | int | None = None
@@ -166,7 +166,7 @@ class SharePatch(_PatchPart, frozen=True, kw_only=True):
 
 
 class QueuePatch(_PatchPart, frozen=True, kw_only=True):
-    """What is to be different of a queue; `resources` by name, such as `gpu`, `cpu`, `memory`."""
+    """The changes of one queue; `resources` by name, such as `gpu`, `cpu`, `memory`."""
 
     parent: str | None = None
     priority: int | None = None

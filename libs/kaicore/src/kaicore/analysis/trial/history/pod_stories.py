@@ -13,7 +13,7 @@ from kaicore.rules.state.views import FleetView
 
 
 class StoryEnd(StrEnum):
-    """How a pod's story ended.
+    """The end of a pod's story.
 
     Attributes:
         OPEN: it has not, as far as the window goes.
@@ -59,7 +59,7 @@ class PodStory(PodLife):
 
     @property
     def ran_us(self) -> int:
-        """How long it ran, as far as it is over."""
+        """The run time of the pod, as far as it is over."""
         began = self.running_at or self.bound_at
         return max(self.ended_at - began, 0) if began and self.ended_at else 0
 

@@ -78,7 +78,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long things took in the window, by the median; microseconds.
+    """Median durations in the window; microseconds.
 
     Attributes:
         bind: from the decision to the binding.
@@ -166,7 +166,7 @@ async def read_history(
         log: to read.
         state: at the position after which the window begins; it is folded on.
         upto: position of the window's last event.
-        set_as: settings of one scheduler for all of the window, whose pods it is about; None for what was recorded.
+        set_as: settings of one scheduler for the whole window and its pods; None for what was recorded.
         progress: called with how many events are read, and how many there are.
     """
     begin_position = state.position
@@ -369,5 +369,5 @@ class _Reader:
 
 
 def _is_over(story: PodStory, begin: int) -> bool:
-    """Whether a pod's story was over when the window began."""
+    """True if a pod's story was over when the window began."""
     return story.end is not StoryEnd.OPEN and story.ended_at <= begin

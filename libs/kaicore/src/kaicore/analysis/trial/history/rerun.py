@@ -77,7 +77,7 @@ class SimulatedLog:
 #: Microseconds that pods stay on a node that is not ready: the default `tolerationSeconds`.
 NOT_READY_US = 300_000_000
 
-#: How often progress is told of, in events of the simulation.
+#: Events of the simulation between two reports of progress.
 _TOLD_EVERY = 200
 
 
@@ -93,7 +93,7 @@ class _Shard:
 
 
 class Agenda:
-    """What is due when; of what is due at once, what was entered first comes first."""
+    """A queue of due things by time; things due at the same time come in the order of entry."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, int, Callable[[], None]]] = []
@@ -106,7 +106,7 @@ class Agenda:
 
     @property
     def next(self) -> int | None:
-        """When something is due next; None for never."""
+        """The time of the next due thing; None for never."""
         return self._due[0][0] if self._due else None
 
     def take(self) -> Callable[[], None]:
@@ -116,7 +116,7 @@ class Agenda:
 
 @dataclass(slots=True)
 class RerunFigures:
-    """What a run took.
+    """The work that a run took.
 
     Attributes:
         events: that were folded.
@@ -177,7 +177,7 @@ class Rerun:
         """
         history = self._history
         self._begin()
-        told = 0
+        reported = 0
         while (at := self._next()) is not None and at <= history.end:
             self.now = max(self.now, at)
             while self._agenda.next is not None and self._agenda.next <= self.now:
@@ -186,8 +186,8 @@ class Rerun:
                 if self._due(shard) == self.now:
                     self._cycle(shard)
             self.sampler.take(at=self.now)
-            if self._log.events >= told:
-                told = self._log.events + _TOLD_EVERY
+            if self._log.events >= reported:
+                reported = self._log.events + _TOLD_EVERY
                 progress((self.now - history.begin) // 1000, (history.end - history.begin) // 1000)
         self.figures.events = self._log.events
         self.figures.warnings += self._kubelets.warnings

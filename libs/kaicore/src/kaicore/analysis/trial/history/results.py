@@ -75,7 +75,7 @@ def size_name(gpus: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobPlaces:
-    """Where the pods of a job started.
+    """The domains where a job's pods started.
 
     Attributes:
         gpus: that they hold together.
@@ -147,7 +147,7 @@ class _Figures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Waits(_Figures, frozen=True, kw_only=True):
-    """How long was waited, seconds; what has not started counts as long as it has waited. None where nothing came."""
+    """Waiting times, seconds; work that has not started counts with its wait so far. None without any work."""
 
     count: int
     p50: float | None
@@ -156,10 +156,10 @@ class Waits(_Figures, frozen=True, kw_only=True):
 
 
 class QueueResult(_Figures, frozen=True, kw_only=True):
-    """What came of a queue's pods.
+    """The figures of a queue's pods.
 
     Attributes:
-        queue: as the groups name it; `namespace/NAME` for pods whose group names none.
+        queue: as the groups name it; `namespace/NAME` for pods of groups that name none.
         pods: that waited in the window, successors of lost ones not counted.
         started: of these.
         waits: until they started first.
@@ -213,7 +213,7 @@ class Series(_Figures, frozen=True, kw_only=True):
 
 
 class RunResult(_Figures, frozen=True, kw_only=True):
-    """What a run came to.
+    """The figures of one run.
 
     Attributes:
         name: of the run: `recorded`, `baseline`, or the alternative's.
@@ -259,7 +259,7 @@ class RunResult(_Figures, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where nodes are.
+    """The places of nodes in topologies.
 
     Attributes:
         most_gpus: that any node has.

@@ -14,7 +14,7 @@ MOST_SAMPLES, MOST_LOOKS = 2000, 240
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How GPUs stand, from a moment on until the next sample.
+    """The state of GPUs from one moment until the next sample.
 
     Attributes:
         at: microseconds since the epoch.

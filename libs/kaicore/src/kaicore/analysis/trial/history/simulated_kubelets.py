@@ -133,7 +133,7 @@ class SimulatedKubelets:
             self.take_up(entry.pod, entry.node, entry.observed or entry.predicted)
 
     def has(self, node: str) -> bool:
-        """Whether there is such a node."""
+        """True if there is such a node."""
         return node in self._nodes
 
     def look_at(self, node: str) -> None:

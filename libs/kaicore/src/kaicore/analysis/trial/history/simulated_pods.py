@@ -19,7 +19,7 @@ from kaicore.rules.state.views import PodsView
 
 #: From a node's end until the garbage collector takes its pods.
 COLLECTED_US = 40_000_000
-#: The longest that a controller waits to replace a pod whose predecessors were lost one after the other.
+#: The longest wait of a controller before it replaces a pod after several losses in a row.
 _LONGEST_BACKOFF_US = 600_000_000
 
 _replace = msgspec.structs.replace
@@ -42,7 +42,7 @@ class _SimulatedPod:
 
 @dataclass(slots=True)
 class _Course:
-    """How far a lineage has come.
+    """The progress of a lineage.
 
     Attributes:
         run: number of the run that is next or at work.

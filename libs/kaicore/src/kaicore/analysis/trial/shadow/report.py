@@ -44,7 +44,7 @@ from kaicore.spelling import did_you_mean
 
 
 class AfterBinding(StrEnum):
-    """What became of a pod after its binding."""
+    """A pod's outcome after its binding."""
 
     OPEN = "open"
     RAN = "ran"
@@ -52,7 +52,7 @@ class AfterBinding(StrEnum):
 
 
 class ShadowAnswer(StrEnum):
-    """What the shadow decided about a pod, against where the other scheduler put it."""
+    """The shadow's decision about a pod, beside the other scheduler's."""
 
     SAME = "same node"
     OTHER = "other node"
@@ -93,7 +93,7 @@ class ForeignBinding:
 
 @dataclass(slots=True)
 class _Choices:
-    """What a shadow recorded about one pod, in order of the positions on which it was decided."""
+    """A shadow's records about one pod, in order of the positions on which it decided."""
 
     positions: list[int] = field(default_factory=list)
     places: list[tuple[str, Placement | None]] = field(default_factory=list)
@@ -214,7 +214,7 @@ class Rejections(_Part, frozen=True, kw_only=True):
 
     Attributes:
         observed: all of them.
-        avoided: the shadow had chosen another node, whose kubelet was predicted to admit the pod.
+        avoided: the shadow had chosen another node, and predicted that its kubelet admits the pod.
         waits: the shadow would have let the pod wait.
         not_foreseen: the shadow had chosen the same node.
         not_decided: the shadow was away.
@@ -230,7 +230,7 @@ class Rejections(_Part, frozen=True, kw_only=True):
 
 
 class Predictions(_Part, frozen=True, kw_only=True):
-    """What was predicted of the nodes that the other scheduler took, against what their kubelets did.
+    """Predictions for the nodes that the other scheduler chose, beside their kubelets' outcomes.
 
     Attributes:
         rejected_rightly: predicted to be rejected, and rejected.

@@ -32,7 +32,7 @@ class DisruptionController:
         self._version = 0
 
     def new(self, state: FleetView) -> list[BudgetObject]:
-        """Return the budgets whose input says nothing of what is allowed, counted."""
+        """Return the budgets without allowed disruptions in the input, with counted ones."""
         unknown = {key for key, one in self._budgets.items() if one.status.disruptions_allowed is None}
         return self._recounted(state, unknown) if unknown else []
 

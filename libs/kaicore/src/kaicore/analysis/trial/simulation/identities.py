@@ -29,7 +29,7 @@ def located(where: str, error: InvalidObject) -> InvalidObject:
 
 
 class Identities:
-    """Which objects of a world are which.
+    """The identities of a world's objects.
 
     Attributes:
         problems: objects without a name, and those that are there twice.
@@ -76,7 +76,7 @@ class Identities:
         return unique
 
     def _is_second(self, item: Located, field_: str, first: Located) -> bool:
-        """Whether something else with this name or uid was found first, which is a problem."""
+        """True if another object with this name or uid was found first, which is a problem."""
         if first is item:
             return False
         metadata = item.object["metadata"]

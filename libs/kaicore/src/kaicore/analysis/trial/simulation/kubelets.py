@@ -19,21 +19,21 @@ _ENTRY_POINTS = "kai_ledger.kubelets"
 
 
 class ZoneHeld(msgspec.Struct, frozen=True):
-    """What a container holds of a zone, by the zone's name in the NodeResourceTopology; millicores, bytes, counts."""
+    """A container's amount in a zone, by the zone's name in the NodeResourceTopology; millicores, bytes, counts."""
 
     zone: str
     amount: Amounts
 
 
 class SpanHeld(msgspec.Struct, frozen=True):
-    """What a container holds somewhere in several zones."""
+    """A container's amount that lies somewhere in several zones."""
 
     zones: tuple[str, ...]
     amount: Amounts
 
 
 class ContainerHeld(msgspec.Struct, frozen=True):
-    """What a container holds to itself."""
+    """A container's exclusive holdings."""
 
     name: str
     zones: tuple[ZoneHeld, ...] = ()
@@ -41,7 +41,7 @@ class ContainerHeld(msgspec.Struct, frozen=True):
 
 
 class KubeletRefusal(msgspec.Struct, frozen=True):
-    """Why a kubelet refuses a pod, as it stands in the pod's status."""
+    """A kubelet's reason for refusing a pod, as the pod's status has it."""
 
     reason: str
     message: str
@@ -55,7 +55,7 @@ class KubeletAnswer(msgspec.Struct, frozen=True):
 
     @property
     def placement(self) -> Placement:
-        """What the pod holds, as an exporter would tell it."""
+        """The pod's holdings, as an exporter would report them."""
         return Placement(
             Provenance.OBSERVED,
             tuple(

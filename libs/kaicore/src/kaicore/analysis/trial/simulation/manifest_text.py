@@ -23,7 +23,7 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 @dataclass(slots=True)
 class Reading:
-    """What files hold.
+    """The contents of files.
 
     Attributes:
         objects: of any kind, each with file and document; they have a text as apiVersion and as kind, nothing more is
@@ -77,7 +77,7 @@ def _documents(name: str, text: bytes, *, is_json: bool | None) -> list[Any]:
         try:
             return list(_yaml_documents(name, text))
         except yaml.YAMLError:
-            # What has no file name was never said to be YAML.
+            # Text without a file name need not be YAML.
             if is_json is None:
                 raise not_json from None
             raise

@@ -54,7 +54,7 @@ from kaicore.rules.objects.wire import KubernetesObject, seconds, subject_of
 
 
 class OwnersWithChildren:
-    """Which owners have something in the input that is theirs."""
+    """The owners that have dependents in the input."""
 
     def __init__(self, objects: Sequence[Located]) -> None:
         self._uids: dict[tuple[str, str, str, str], set[str]] = {}
@@ -73,7 +73,7 @@ class OwnersWithChildren:
                 self._uids.setdefault(key, set()).add(str(reference.get("uid", "")))
 
     def include(self, owner: Object) -> bool:
-        """Whether anything names this object as its owner; a uid that is derived was not written by a person."""
+        """True if an object names this one as its owner; a person does not write a derived uid."""
         metadata = owner["metadata"]
         kind = group_of(owner["apiVersion"]), owner["kind"]
         uids = self._uids.get((*kind, metadata["namespace"], metadata["name"]))
@@ -223,7 +223,7 @@ def read_world(objects: Iterable[Located], *, scheduler_name: str, most_pods: in
 
 
 def is_read(api_version: str, kind: str) -> bool:
-    """Whether a simulation makes anything of objects of a kind."""
+    """True if a simulation makes anything of objects of a kind."""
     key = group_of(api_version), kind
     return key in _TABLE or key in (_RUNTIME_CLASS, TEMPLATE_KIND) or is_owner(api_version, kind)
 
@@ -399,7 +399,7 @@ class _Reader:
             return None
 
     def _lost_at(self, item: Located) -> Lost:
-        """Return who is told of parts that make no sense in an object and are left out, as in a running cluster."""
+        """Return the receiver of reports on an object's senseless parts, left out as in a running cluster."""
 
         def lost(error: InvalidObject) -> None:
             line = f"{item.where}: {error}; it is left out"

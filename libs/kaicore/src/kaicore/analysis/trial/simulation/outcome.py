@@ -21,7 +21,7 @@ from kaicore.rules.state.views import CycleView, WorkView
 
 
 class Phase(StrEnum):
-    """How a pod ends up."""
+    """A pod's final state."""
 
     BOUND = "Bound"
     PENDING = "Pending"
@@ -42,7 +42,7 @@ class WhyNot:
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """What came of one pod.
+    """The outcome of one pod.
 
     Attributes:
         node: where it is; None where it is nowhere.
@@ -68,7 +68,7 @@ class PodOutcome:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a simulation.
+    """The outcome of a simulation.
 
     Attributes:
         cycles: how many were run.

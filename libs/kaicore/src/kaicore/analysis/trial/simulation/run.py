@@ -138,7 +138,7 @@ class Simulation:
         self._surroundings = world.surroundings.copy()
         self._pods = {pod.wire.metadata.uid: pod.object for pod in world.pods}
         self._due = self._wake = 0
-        #: Uids of pods whose kept room was given up once: the same would only come again.
+        #: Uids of pods with kept room that was given up once: the same would only come again.
         self._given_up: set[str] = set()
         self._disruption = DisruptionController(world.surroundings.budgets(), self._pods.get)
 
@@ -205,7 +205,7 @@ class Simulation:
 
     @property
     def elapsed_us(self) -> int:
-        """How much simulated time has passed."""
+        """The simulated time that has passed."""
         return self._now - self._world.now
 
     async def _append(self, units: Sequence[Unit | None]) -> None:
@@ -268,7 +268,7 @@ class Simulation:
         return units
 
     def _believed(self, pod: WorldPod, node: str, record: ContainerPlacement) -> bool:
-        """Whether a record's zones are the node's, and pod and zones can hold it; a warning if not."""
+        """True if a record's zones are the node's, and pod and zones can hold it; a warning if not."""
         topology = self._world.topologies.get(node)
         limits = zone_limits(normalize_topology(topology[1])) if topology is not None else {}
         subject = f"Pod {pod.wire.metadata.namespace}/{pod.wire.metadata.name}"
@@ -390,7 +390,7 @@ def _resources(containers: Iterable[ContainerPlacement]) -> set[str]:
 
 
 def _holds(wire: PodObject) -> bool:
-    """Whether a pod holds something of a node."""
+    """True if a pod holds something of a node."""
     return bool(wire.spec.node_name) and wire.status.phase not in ("Succeeded", "Failed")
 
 

@@ -37,7 +37,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Surroundings:
-    """What is around the pods of a world."""
+    """The surroundings of a world's pods."""
 
     def __init__(self) -> None:
         self._wires: list[tuple[tuple[str, str], Any]] = []

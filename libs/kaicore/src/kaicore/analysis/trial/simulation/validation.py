@@ -37,17 +37,17 @@ _LONGEST_NAME = 253
 
 
 def is_dns_label(text: str) -> bool:
-    """Whether containers and namespaces may be called so (RFC 1123 label)."""
+    """True if containers and namespaces may have this name (RFC 1123 label)."""
     return len(text) <= _LONGEST_LABEL and _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_dns_name(text: str) -> bool:
-    """Whether objects may be called so (RFC 1123 subdomain)."""
+    """True if objects may have this name (RFC 1123 subdomain)."""
     return len(text) <= _LONGEST_NAME and _DNS_NAME.fullmatch(text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """Whether labels, annotations, taints and resources may be called so: a name, perhaps with a domain before it."""
+    """True if labels, annotations, taints and resources may have this name: a name, perhaps after a domain."""
     domain, slash, name = text.rpartition("/")
     if slash and not is_dns_name(domain):
         return False
@@ -55,7 +55,7 @@ def is_qualified_name(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether labels may say so."""
+    """True if labels may have this value."""
     return not text or (len(text) <= _LONGEST_LABEL and _QUALIFIED.fullmatch(text) is not None)
 
 
@@ -212,7 +212,7 @@ def _resources(resources: Object, field: str) -> Iterator[Problem]:
         try:
             wanted, most = (read_amount(str(one), resource=name, subject="", field="")[0] for one in (request, limit))
         except InvalidQuantity:
-            # Named above; what else is wrong with the pod is still to be told.
+            # Named above; the pod's other problems are still to be reported.
             continue
         if wanted > most:
             yield where, request, f"is more than the limit of {limit}"
@@ -267,12 +267,12 @@ _TRUTHS = {"status": ("True", "False", "Unknown")}
 
 
 def is_built_in(wire: Object) -> bool:
-    """Whether an object's type is known field by field."""
+    """True if an object's type is known field by field."""
     return type_of(group_of(wire["apiVersion"]), wire["kind"]) is not None
 
 
 class Validation(NamedTuple):
-    """What is wrong with an object.
+    """The problems of an object.
 
     Attributes:
         odd: paths of fields that cannot be meant as they are, though the meaning is known, and what is odd:
@@ -300,7 +300,7 @@ def validate(wire: Object, *, subject: str) -> Validation:
             return Validation([], [InvalidObject(subject, "apiVersion", wire["apiVersion"], problem)])
         unknown, faults = check_fields(wire, type_name, subject=subject)
         if faults:
-            # Nothing else is checked of fields whose types are wrong.
+            # Fields of a wrong type get no further check.
             return Validation([], faults)
     faults = _faults(wire, subject=subject, built_in=type_name is not None)
     if faults:

@@ -8,7 +8,7 @@ from kaicore.analysis.ask.answers import Answer, CalibrationAnswer, GroupStart, 
 
 
 class Prospect(StrEnum):
-    """What would become of a group in the next cycle.
+    """A group's outcome in the next cycle.
 
     Attributes:
         STARTS_NOW: it has its minimum at once; more of its pods may wait.
@@ -94,7 +94,7 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
 
 
 class SubmitAnswer(Answer, frozen=True, kw_only=True):
-    """What would become of manifests.
+    """The outcome of submitted manifests.
 
     Attributes:
         position: of the log, as of which it is answered.
@@ -119,12 +119,12 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
 
     @property
     def good(self) -> bool:
-        """Whether all of it makes sense, and starts now."""
+        """True if all manifests make sense, and their work starts now."""
         return not self.problems and all(group.verdict is Prospect.STARTS_NOW for group in self.groups)
 
 
 class StartsAnswer(Answer, frozen=True, kw_only=True):
-    """When the pods of something that wait are likely to start.
+    """The likely starts of waiting pods.
 
     Attributes:
         position: of the log, as of which it is answered.

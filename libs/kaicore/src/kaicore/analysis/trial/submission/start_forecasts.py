@@ -69,8 +69,8 @@ class StartForecasts:
         answer = await self.of_state(
             cluster, at, lambda copied, history, now: waiting_starts(copied, kind, namespace, name, history, now=now)
         )
-        foretold = any(group.start is not None for group in answer.groups)
-        calibration = await self.calibration(cluster) if foretold else None
+        forecast = any(group.start is not None for group in answer.groups)
+        calibration = await self.calibration(cluster) if forecast else None
         groups = [checked_group(group, calibration) for group in answer.groups]
         return msgspec.structs.replace(answer, groups=groups, calibration=calibration)
 

@@ -61,7 +61,7 @@ def submit(
     position, recorded_at = state.position, state.recorded_at
     config = state.config()
     submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name)
-    # The one whose reasons are recorded: what the next cycle gives stands in their place.
+    # The group with recorded reasons: what the next cycle gives stands in their place.
     shard = split_shard(min(state.last_cycles, default="default"))[0]
     proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)
     copied.record(proposal.units)
@@ -114,7 +114,7 @@ class _Groups:
         self._remedies = StateRemedies(state, config)
 
     def may_start_later(self, members: Sequence[PodEntry]) -> bool:
-        """Whether nothing of a group starts now, and what is in the way may pass."""
+        """True if nothing of a group starts now, and its obstacles may pass."""
         return (
             not any(entry.charged for entry in members)
             and any(self._ours(entry) for entry in members)
@@ -157,7 +157,7 @@ class _Groups:
         )
 
     def _is_lasting(self, members: Sequence[PodEntry]) -> bool:
-        """Whether no pod's end takes away what is in a group's way; that a gang does not fit follows from the rest."""
+        """True if no pod's end removes a group's obstacles; that a gang does not fit follows from the rest."""
         causes = [reason for reason in self._reasons(members) if not isinstance(reason, GangDoesNotFit)]
         return any(reason.decisive for reason in causes) or (bool(causes) and all(reason.lasting for reason in causes))
 

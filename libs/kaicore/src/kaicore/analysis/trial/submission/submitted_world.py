@@ -40,7 +40,7 @@ _ACTOR = "submission"
 
 @dataclass(slots=True)
 class Submitted:
-    """What was folded to a copied state.
+    """The events folded to a copied state.
 
     Attributes:
         uids: of the pods.

@@ -36,7 +36,7 @@ def waiting_starts(
         name: its name.
         history: of the same log, up to the state's position or before; not changed.
         now: microseconds since the epoch.
-        oldest: whether only the group is meant whose pod waits longest.
+        oldest: whether only the group of the longest waiting pod is meant.
         limits: how far is looked ahead.
 
     Raises:

@@ -52,7 +52,7 @@ class StateOf(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What a file has in it.
+    """The contents of a file.
 
     Attributes:
         kai_ledger_log: version of the layout.
@@ -72,7 +72,7 @@ class Header(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Bundle(msgspec.Struct, frozen=True, array_like=True):
-    """Where events are: offset of the member, bytes; position of its first event, and when that was recorded."""
+    """The place of events: offset of the member, bytes; position of its first event, and when that was recorded."""
 
     offset: int
     position: int
@@ -80,7 +80,7 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Footer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What is known once a file is written.
+    """The summary of a written file.
 
     Attributes:
         sha256: of all lines before this one.

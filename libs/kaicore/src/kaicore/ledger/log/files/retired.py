@@ -36,7 +36,7 @@ class Sealed(EventLog, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Months:
-    """A cluster's retired months whose files are there, the last ones without a gap.
+    """A cluster's retired months with their files, the last ones without a gap.
 
     Attributes:
         before: the seal of the month before them, None where there is none.
@@ -107,7 +107,7 @@ class WholeLog:
         return await self._log.load_snapshot(cluster, name=name, schema=schema, upto=upto)
 
     async def retired(self, cluster: str) -> int:
-        """See `EventLog.retired`; of months whose files are not there."""
+        """See `EventLog.retired`; of months without their files."""
         file = self._retired.get(cluster)
         return await (self._log if file is None else file).retired(cluster)
 
@@ -168,7 +168,7 @@ class _WholeView:
 
 @asynccontextmanager
 async def with_retired(log: Sealed, directory: Path, scratch: Path) -> AsyncIterator[WholeLog]:
-    """Give a log together with the retired months whose files are in a directory.
+    """Give a log together with the retired months that have their files in a directory.
 
     Args:
         log: what is left.

@@ -25,7 +25,7 @@ from kaicore.rules.events.payloads import ErasedEvent, FieldsErased
 #: Who appends the record.
 ACTOR = "kai erase"
 
-#: Tables that only cache states, whose rows are deleted.
+#: Tables that only cache states; their rows are deleted.
 CACHES = ("snapshot", "state_trail")
 
 _POD_HISTORY = "UPDATE views.pod_history SET name = %s WHERE cluster = %s AND uid = ANY(%s)"
@@ -42,7 +42,7 @@ _Connection = AsyncConnection[Any]
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """What was erased, or would be.
+    """The erased events, or those that would be erased.
 
     Attributes:
         uids: of the pods.
@@ -64,7 +64,7 @@ class ErasureReport:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """What is to be erased.
+    """The request for an erasure.
 
     Attributes:
         subject: `namespace/name` of the pods, or the uid of one.

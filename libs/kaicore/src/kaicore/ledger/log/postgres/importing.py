@@ -132,7 +132,7 @@ async def _check_continues(connection: Connection, file: LogFile, head: Head) ->
 
 
 async def _begin_late(connection: Connection, file: LogFile) -> None:
-    """Begin a log whose first events are not in the file: sealed, with the state that the file begins with."""
+    """Begin a log without its first events in the file: sealed, with the state that the file begins with."""
     cluster, after, state = file.header.cluster, file.after, file.state()
     await connection.execute(
         "INSERT INTO seal (cluster, position, first_position, hash, recorded_at, detached, sealed_at) "

@@ -168,7 +168,7 @@ _MONTHS_ANSWER_S = 15.0
 #: Seconds until the next attempt to make months, after one that failed.
 _MONTHS_RETRY_S = 600.0
 
-#: Seconds for which what the server lacked is told by `ping` when nothing was appended since.
+#: Seconds for which `ping` reports a server's lack when nothing was appended since.
 _LACKING_S = 30.0
 
 _MAX = 2**63 - 1
@@ -431,7 +431,7 @@ class PostgresLog:
         return await self._connections.run(detach, repeat=False)
 
     async def month_seals(self, month: Month) -> list[Seal]:
-        """Return the seals of a detached month whose table is still there; none where there is no such table."""
+        """Return the seals of a detached month from its table; none where there is no such table."""
         return await self._connections.run(lambda connection: archiving.month_seals(connection, month))
 
     async def put_away_month(self, month: Month, seals: Sequence[Seal], directory: Path) -> list[Path]:

@@ -118,7 +118,7 @@ class EvictionAction(CycleAction, VictimRules):
 
     @property
     def is_on(self) -> bool:
-        """Whether the shard's settings let the action do anything."""
+        """True if the shard's settings let the action do anything."""
         return True
 
     def might_help(self, pending_group: PendingGroup) -> bool:

@@ -91,7 +91,7 @@ class ConstraintEvaluator:
 
     @property
     def non_monotonic(self) -> bool:
-        """Whether a charge may open a row that is refused now."""
+        """True if a charge may open a row that is refused now."""
         return bool(self._rules)
 
     @property

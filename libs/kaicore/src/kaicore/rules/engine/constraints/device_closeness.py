@@ -69,12 +69,12 @@ class DeviceCloseness:
 
     @property
     def compares(self) -> bool:
-        """Whether rows differ by the devices that a pod would get."""
+        """True if rows differ by the devices that a pod would get."""
         return bool(self._wanted)
 
     @property
     def required(self) -> bool:
-        """Whether a row does not serve where devices are not close."""
+        """True if a row is useless when devices are not close."""
         return bool(self._wanted) and self._policy is not None and self._numa is not None
 
     def given(self, row: int) -> tuple[GivenClaim, ...] | None:

@@ -40,7 +40,7 @@ class DeviceRule:
         self._wanted = tuple(wanted)
         self._columns = columns
         self._rows = np.flatnonzero(among & columns.present).tolist()
-        self._what = ", ".join(_told(request) for want in wanted for request in want.requests)
+        self._what = ", ".join(_request_text(request) for want in wanted for request in want.requests)
         size = len(columns.present)
         self._taken: Flags = np.zeros(size, np.bool_)
         self._never: Flags = np.zeros(size, np.bool_)
@@ -189,7 +189,7 @@ def _requests(want: WantedClaim, node: Node) -> tuple[DeviceRequest, ...]:
     return tuple(request for request, resource in by_resource if not node.allocatable.get(resource))
 
 
-def _told(request: DeviceRequest) -> str:
+def _request_text(request: DeviceRequest) -> str:
     if request.alternatives:
-        return " or ".join(map(_told, request.alternatives))
+        return " or ".join(map(_request_text, request.alternatives))
     return f"{'all' if request.mode == 'All' else request.count} {request.device_class}"

@@ -136,7 +136,7 @@ class NumaVerdicts:
 
     @property
     def discerns(self) -> bool:
-        """Whether nodes that admit such a pod differ by their zones: by a score, or the pod's own policy."""
+        """True if the zones distinguish nodes that admit such a pod: by a score, or by the pod's own policy."""
         return self._own is not None or self._scored
 
     def zone_fit(self, rows: Ints) -> ZoneFit:
@@ -219,12 +219,12 @@ class NumaVerdicts:
 
     @property
     def doubted(self) -> bool:
-        """Whether what is not known of nodes matters to such a pod."""
+        """True if unknown facts of nodes matter to such a pod."""
         return not (self._doubts is None or self._nothing_asked or self._counting)
 
     @property
     def asks_nothing(self) -> bool:
-        """Whether no kubelet aligns anything of such a pod."""
+        """True if no kubelet aligns anything of such a pod."""
         return self._nothing_asked
 
     def doubts_about(self, row: int) -> object:
@@ -304,7 +304,7 @@ class NumaVerdicts:
         verdict = admit(node, self._request)
         if open_ and isinstance(verdict, Admitted):
             verdict = self.likeliest(row)
-        if isinstance(verdict, Rejected) or node.settings.threads_told or not self._request.lends_cpus:
+        if isinstance(verdict, Rejected) or node.settings.threads_known or not self._request.lends_cpus:
             return verdict
         node = self._node(row, empty=empty)
         node.settings = node.settings.replaced(threads_per_core=2)

@@ -169,7 +169,7 @@ class DeviceSupply:
 
     @property
     def may_be_freed(self) -> bool:
-        """Whether any pod's end frees devices."""
+        """True if the end of any pod frees devices."""
         return bool(self._of_pod)
 
     def _change(self, devices: Sequence[AllocatedDevice], sign: int) -> None:

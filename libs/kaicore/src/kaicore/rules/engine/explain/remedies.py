@@ -129,7 +129,7 @@ class Remedies:
 
     @property
     def _exhausted(self) -> bool:
-        """Whether the answers so far have cost all that they may; further ones are empty."""
+        """True if the answers so far have used the whole budget; further ones are empty."""
         return self._effort <= 0
 
     def _steps_of(self, group_key: str) -> _Steps:

@@ -45,7 +45,7 @@ class DeviceCounts:
             self._count(row)
 
     def __bool__(self) -> bool:
-        """Whether any node has devices of claims."""
+        """True if any node has devices of claims."""
         return bool(self._cards)
 
     def catch_up(self) -> None:

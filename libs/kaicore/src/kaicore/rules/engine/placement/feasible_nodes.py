@@ -50,7 +50,7 @@ _STATES = 256
 
 
 class FeasibleNodes:
-    """What a cycle knows of a class."""
+    """A cycle's knowledge of a class."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class FeasibleNodes:
             columns: the cycle's own copy.
             config: the shard's settings.
             states: of the rows.
-            rejecting: rows whose kubelet rejected such a pod and where nothing changed since, with the reason.
+            rejecting: rows that rejected such a pod and have not changed since, with the kubelet's reason.
             avoid: rows that come last.
             turns: by row, how many other replicas take it before this one; None where this one has all rows.
             among: rows that are looked at; None for all.
@@ -95,7 +95,7 @@ class FeasibleNodes:
         self._handicap: Ints = handicap(columns.name_order(), turns=turns, avoid=avoid)
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
-        #: States whose kubelets admit a pod for certain, whatever comes.
+        #: States of nodes that admit a pod for certain, whatever comes.
         self._admitting: set[int] = set()
         #: Ranks of rows that were refused only for what is not known of them yet.
         self._doubtful: dict[int, int] = {}
@@ -113,16 +113,16 @@ class FeasibleNodes:
         self._look_at_all()
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None) -> None:
-        """Settle by what nodes are told apart, besides their zones."""
+        """Settle the differences by which nodes are ordered, besides their zones."""
         pod_class, columns, config = self._class, self._columns, self._config
         devices = [name for name in pod_class.requests if not is_native(name)]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
         #: What of a rank depends on more of a row than its state.
         self._parts = RowParts(pod_class, columns, config, room=room, counts=counts)
-        # By devices of claims, rows are told apart one by one (`RowParts`).
+        # By devices of claims, rows differ one by one (`RowParts`).
         names = () if self._parts.by_claims else devices or ("cpu", "memory")
         weighed = [columns.resources[name] for name in names if name in columns.resources]
-        #: Columns of the resources by whose use nodes are told apart, and of those that had better be left alone.
+        #: Columns of the resources with a use that orders nodes, and of those that had better be left alone.
         self._weighed: Ints = np.array(weighed, np.int64)
         self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
         self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
@@ -244,12 +244,12 @@ class FeasibleNodes:
 
     @property
     def non_monotonic(self) -> bool:
-        """Whether a charge may make a node fit that did not before."""
+        """True if a charge may make another node fit."""
         return self._constraints.non_monotonic
 
     @property
     def doubted(self) -> bool:
-        """Whether it matters to the class when a pod of it was created, for what is not known of nodes."""
+        """True if a pod's creation time matters to the class, for facts of nodes that are unknown."""
         return self._config.numa and self._numa.doubted
 
     def ruled_out(self, row: int) -> bool:
@@ -290,7 +290,7 @@ class FeasibleNodes:
 
     @property
     def zoned(self) -> bool:
-        """Whether it may depend on zones how many pods of the class a row takes."""
+        """True if the number of pods that a row takes may depend on zones."""
         return self._config.numa and not self._numa.asks_nothing
 
     def by_zones(self, rows: Ints) -> Ints:
@@ -318,7 +318,7 @@ class FeasibleNodes:
 
     @property
     def need(self) -> Ints:
-        """What a pod takes, over the columns' resources."""
+        """A pod's amounts, over the columns' resources."""
         return self._need
 
     def predict(self, row: int) -> PredictedPlacement | None:

@@ -26,7 +26,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:
-    """What is used of one node at one moment, for `NodeColumns.restore`."""
+    """One node's used amounts at one moment, for `NodeColumns.restore`."""
 
     used: Ints
     releasing: Ints
@@ -64,7 +64,7 @@ class NodeColumns:
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_values: dict[str, tuple[Ints, list[str]]] = {}
         self._order: Ints | None = None
-        #: Per row with zones, the device resources whose zones do not add up to the node's total, once looked at.
+        #: Per row with zones, the device resources with zones that do not add up to the node's total, once looked at.
         self._shared_devices: dict[int, tuple[str, ...]] = {}
 
     def row(self, name: str) -> int:
@@ -121,7 +121,7 @@ class NodeColumns:
         return self.zones.node(row, reconstruct=reconstruct, empty=empty, devices=devices, cores=cores)
 
     def shared_devices(self, row: int) -> tuple[str, ...]:
-        """Return the device resources whose figures per zone do not add up to the node's.
+        """Return the device resources with figures per zone that do not add up to the node's.
 
         More in the zones: some devices are of several zones. Fewer: some are of none.
         """

@@ -99,9 +99,9 @@ class Ranking:
 
 #: A node with more than so many times of what it has in use counts as one with that much.
 FULLEST = 9
-#: More other replicas than this that take a node first are not told apart, nor more room than that.
+#: The most other replicas that take a node first, and the most room: greater numbers count as these.
 LAST_TURN, MOST_TAKEN = 3, 4095
-#: More free devices of kubelets than this are not told apart, nor of claims.
+#: The most free devices of kubelets, and of claims: greater numbers count as these.
 MOST_IDLE = MOST_TAKEN // 2
 #: More nodes than a cluster has.
 _NODES = 2**22

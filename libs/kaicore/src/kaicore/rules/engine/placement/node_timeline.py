@@ -54,7 +54,7 @@ class NodeTimeline:
 
     @property
     def has_future(self) -> bool:
-        """Whether the future was asked for, so that every later charge has to be made there too."""
+        """True if the future was asked for, so that every later charge has to be made there too."""
         return self._future is not None
 
     @property

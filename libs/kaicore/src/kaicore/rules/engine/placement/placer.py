@@ -83,7 +83,7 @@ NO_CLAIM = 2**63 - 1
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
-    """Where a pod is to go, and what it is charged with there.
+    """A pod's chosen node, and its charge there.
 
     Attributes:
         pod_class: as which it is placed.
@@ -101,7 +101,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What it leaves there (`kaicore.rules.engine.constraints.pod_marks`)."""
+        """The pod's marks on its node (`kaicore.rules.engine.constraints.pod_marks`)."""
         return self.pod_class.marks
 
     @property
@@ -118,8 +118,8 @@ class ExcludedNodes:
     """Rows that certain classes do not get, or get last, because of what happened there or who else takes them.
 
     Attributes:
-        rejecting: by class key, the rows whose kubelet rejected such a pod and where nothing changed since, with the
-            reason.
+        rejecting: by class key, the rows that rejected such a pod and have not changed since, with the
+            kubelet's reason.
         avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
         turns: by row, how many other replicas take it before this one; None where this one has all rows.
         left_to_others: rows where another replica is to decide first about what became free; None where this one has

@@ -17,7 +17,7 @@ from kaicore.rules.numa.requests import AlignedRequest, aligned_request, counted
 
 
 class PodClass(msgspec.Struct, frozen=True):
-    """What all pods of a class share.
+    """The common properties of all pods of a class.
 
     Attributes:
         key: identifies the class; equal on every machine.
@@ -57,7 +57,7 @@ class PodClass(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """How hard a pod is to place: devices, CPUs, memory."""
+        """A measure of how hard a pod is to place: devices, CPUs, memory."""
         devices = sum(amount for resource, amount in self.requests.items() if not is_native(resource))
         return devices, self.requests.get(CPU, 0), self.requests.get(MEMORY, 0)
 

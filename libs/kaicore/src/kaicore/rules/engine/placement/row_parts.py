@@ -23,7 +23,7 @@ class RowParts:
     """The parts of one class in one cycle.
 
     Attributes:
-        by_claims: whether rows are told apart by the devices of claims that are in use, for a class that asks for no
+        by_claims: whether the devices of claims in use order rows, for a class that asks for no
             others.
     """
 
@@ -56,7 +56,7 @@ class RowParts:
         self._taken: dict[tuple[int, int, int], int] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any such parts."""
+        """True if there are any such parts."""
         return self._room is not None or (self._counts is not None and (self._asks_none or self.by_claims))
 
     def of_row(self, row: int, state: int) -> int:

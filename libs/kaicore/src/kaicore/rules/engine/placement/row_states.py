@@ -29,14 +29,14 @@ def _factors(count: int) -> npt.NDArray[np.uint64]:
 
 
 class Before(msgspec.Struct, frozen=True, gc=False):
-    """How a row was at one moment, for `RowStates.restore`."""
+    """A row's state at one moment, for `RowStates.restore`."""
 
     mark: NodeMark
     state: int
 
 
 class _Effect(msgspec.Struct, frozen=True, gc=False):
-    """What charging comes to on a row of one state; it keeps its arguments alive, which are looked up by identity.
+    """The result of a charge on a row of one state; it keeps its arguments alive, which are looked up by identity.
 
     Attributes:
         requests: an argument.
@@ -56,7 +56,7 @@ class _Effect(msgspec.Struct, frozen=True, gc=False):
 class RowStates:
     """The rows of a cycle's own columns; a row that is changed by other code is announced by `changed`.
 
-    The numbers go on from cycle to cycle (`StateNumbers`): rows whose figures are as the cycle before found them are
+    The numbers go on from cycle to cycle (`StateNumbers`): rows with the figures of the cycle before are
     not looked at again.
 
     Attributes:
@@ -227,11 +227,11 @@ class RowStates:
 
     @property
     def count(self) -> int:
-        """How many states there are so far; their numbers are below that."""
+        """The number of states so far; their numbers are below that."""
         return len(self.numbers.befores)
 
     def _look_at(self, rows: Ints) -> None:
-        """Find out the numbers of rows; of those whose figures are equal, one is looked at."""
+        """Find out the numbers of rows; of rows with equal figures, one is looked at."""
         if len(rows) <= _FEW:
             for row in rows.tolist():
                 self.state(row)

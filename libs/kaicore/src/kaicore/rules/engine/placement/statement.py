@@ -71,7 +71,7 @@ class _Operation(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def excludes(self) -> bool:
-        """Whether a pod was placed on zones that serve other groups, whose pods are being released."""
+        """True if a pod was placed on zones of other groups, with pods that are being released."""
         cells = self.before.mark.zones.cells
         blocks = self.pod_charge.charge.blocks if self.kind is _OperationKind.PLACE else ()
         return any(cells[zone] not in (0, block.mask) for block in blocks for zone in zones_of(block.mask))

@@ -33,7 +33,7 @@ class Evictions(Protocol):
 
     @property
     def exhausted(self) -> bool:
-        """Whether no more may be tried in this cycle."""
+        """True if this cycle may try no more."""
 
     def savepoint(self) -> int:
         """Return where to roll back to later."""

@@ -4,4 +4,4 @@ import msgspec
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an event says."""
+    """The contents of an event."""

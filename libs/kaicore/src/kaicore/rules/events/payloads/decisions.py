@@ -160,7 +160,7 @@ class PodPlaced(Payload, frozen=True, gc=False):
 
 
 class NodeCharged(Payload, frozen=True, gc=False):
-    """What a node is accounted to hold has changed: any decision taken on an older state of that node is stale.
+    """A node's account has changed: any decision taken on an older state of that node is stale.
 
     Attributes:
         node: its name.
@@ -174,7 +174,7 @@ class NodeCharged(Payload, frozen=True, gc=False):
 
 
 class EvictionCost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What it costs to evict pods that go together: of two costs, the first field that differs decides.
+    """The cost of evicting pods that go together: of two costs, the first field that differs decides.
 
     Attributes:
         rank: of their groups' priority among all candidates, 1 for the lowest, times how bad the end is for the group:
@@ -283,7 +283,7 @@ class HealRequested(Payload, frozen=True):
 
 
 class AlonePending(Payload, frozen=True):
-    """Why pods of a class and a queue that start one by one wait: what held for most of their groups in a cycle.
+    """The reason why a class's pods in a queue wait and start one by one: it held for most of their groups in a cycle.
 
     Attributes:
         queue: as their groups name it.

@@ -29,7 +29,7 @@ from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, 
 
 
 class NamespaceObserved(Payload, frozen=True):
-    """The watcher saw a namespace that is new or whose labels have changed."""
+    """The watcher saw a namespace that is new or has changed labels."""
 
     namespace: Namespace
 
@@ -219,7 +219,7 @@ class PodRejected(Payload, frozen=True):
 
 
 class PlacementObserved(Payload, frozen=True):
-    """What a pod really holds on its node.
+    """A pod's real holdings on its node.
 
     Attributes:
         source: `exporter` (podresources of the node's kubelet) or `annotation` (another program's record on the pod).
@@ -296,7 +296,7 @@ class QueueReclaimed(Payload, frozen=True):
 
 
 class QueueFigures(Payload, frozen=True):
-    """How a queue stands, the queues below it included; amounts of the resources that any queue names.
+    """A queue's standing, the queues below it included; amounts of the resources that any queue names.
 
     Attributes:
         queue: its name, as the model has it.
@@ -318,7 +318,7 @@ class QueueFigures(Payload, frozen=True):
 
 
 class QueuesReported(Payload, frozen=True):
-    """How queues stand, for people and for the queues' own status: those that have changed since the last report.
+    """The queues' standings, for people and for the queues' own status: those that changed since the last report.
 
     Attributes:
         shard: the shard of the cycle.

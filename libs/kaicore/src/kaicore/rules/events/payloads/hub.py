@@ -9,7 +9,7 @@ from kaicore.rules.model.pod import Amounts
 
 
 class ReleaseReason(StrEnum):
-    """Why a dispatch is taken from a cluster.
+    """The reason why a dispatch is taken from a cluster.
 
     Attributes:
         DRAINED: the cluster is being drained.
@@ -127,7 +127,7 @@ class DispatchSubmitted(Payload, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What would become of a dispatch in a cluster, and how good that is; parts of the score are from 0 to 100.
+    """A dispatch's outcome in a cluster, with a score; parts of the score are from 0 to 100.
 
     Attributes:
         position: of the cluster's log, as of which it was tried.

@@ -41,7 +41,7 @@ class PodConditionPattern(Wire):
 
 
 class PodFailureRule(Wire):
-    """What a failure is to a Job, where all that is said of the pod holds."""
+    """A Job's rule for a failed pod, where every condition of the rule holds."""
 
     action: str = ""
     on_pod_conditions: list[PodConditionPattern] | None = None
@@ -54,7 +54,7 @@ class PodFailurePolicy(Wire):
 
 
 class JobSpec(Wire):
-    """How many pods a Job runs, and how many of them may fail."""
+    """A Job's number of running pods, and of allowed failures."""
 
     parallelism: int | None = None
     completions: int | None = None
@@ -89,7 +89,7 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a Job: its pods start one by one, unless an annotation names a minimum.
 
     One with a queue of Kueue starts as a whole, as Kueue admits it, or with as many pods as partial admission may leave
-    of it (Kueue 0.14, `pkg/controller/jobs/job`). So does one whose pods are to be near each other in Kueue's words.
+    of it (Kueue 0.14, `pkg/controller/jobs/job`). So does one with pods that must be near each other in Kueue's words.
 
     Raises:
         InvalidObject: an annotation, or how many pods run at once, is no count.

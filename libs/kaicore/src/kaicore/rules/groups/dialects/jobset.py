@@ -32,7 +32,7 @@ class JobTemplate(Wire):
 
 
 class DependsOn(Wire):
-    """What must be before."""
+    """A condition that must hold first."""
 
     name: str = ""
 
@@ -47,7 +47,7 @@ class ReplicatedJob(Wire):
 
 
 class StartupPolicy(Wire):
-    """Whether replicated jobs start one after the other."""
+    """True if replicated jobs start one after the other."""
 
     startup_policy_order: str | None = None
 
@@ -61,14 +61,14 @@ class JobSetSpec(Wire):
 
 
 class ReplicatedJobStatus(Wire):
-    """How many of the Jobs of a replicated job have succeeded."""
+    """The number of succeeded Jobs of a replicated job."""
 
     name: str = ""
     succeeded: int | None = None
 
 
 class JobSetStatus(Wire):
-    """What became of a JobSet."""
+    """A JobSet's status."""
 
     replicated_jobs_status: list[ReplicatedJobStatus] | None = None
 

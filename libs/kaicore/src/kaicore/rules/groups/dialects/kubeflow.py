@@ -48,7 +48,7 @@ class ReplicaSpec(Wire):
 
 
 class KubeflowSchedulingPolicy(Wire):
-    """How the job wants to be scheduled."""
+    """The job's scheduling policy."""
 
     min_available: int | None = None
     queue: str | None = None
@@ -56,7 +56,7 @@ class KubeflowSchedulingPolicy(Wire):
 
 
 class KubeflowRunPolicy(Wire):
-    """How the job is run."""
+    """The job's run policy."""
 
     scheduling_policy: KubeflowSchedulingPolicy | None = None
     suspend: bool | None = None
@@ -64,7 +64,7 @@ class KubeflowRunPolicy(Wire):
 
 
 class ElasticPolicy(Wire):
-    """How a PyTorchJob may grow."""
+    """A PyTorchJob's elastic policy."""
 
     min_replicas: int | None = None
 
@@ -73,7 +73,7 @@ ReplicaSpecs = dict[str, ReplicaSpec]
 
 
 class KubeflowJobSpec(Wire):
-    """What is wanted of a job of the training operator; each kind has its own name for its replicas."""
+    """The spec of a job of the training operator; each kind has its own name for its replicas."""
 
     jax_replica_specs: ReplicaSpecs | None = None
     mpi_replica_specs: ReplicaSpecs | None = None
@@ -97,7 +97,7 @@ class KubeflowJobSpec(Wire):
 
 
 class KubeflowStatus(Wire):
-    """What became of a job of the training operator, by replica type."""
+    """The status of a job of the training operator, by replica type."""
 
     replica_statuses: dict[str, PodCounts] | None = None
 

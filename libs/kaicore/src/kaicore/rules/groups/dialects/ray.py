@@ -213,7 +213,7 @@ def _ray_labels(cluster: str, *, group: str, node_type: str) -> dict[str, str]:
 
 
 def _workers(group: Fields) -> int:
-    """How many pods a group of workers has: its replicas within their bounds, times the hosts of each."""
+    """The number of pods of a group of workers: its replicas within their bounds, times the hosts of each."""
     if group.flag("suspend"):
         return 0
     least, most = group.pods("minReplicas", 0), group.integer("maxReplicas", 2**31 - 1)

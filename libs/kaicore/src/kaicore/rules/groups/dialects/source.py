@@ -37,7 +37,7 @@ class TemplateMeta(Wire):
 
 
 class PodTemplate(Wire):
-    """What pods are made of; how the pods belong together is said in its annotations."""
+    """A source's pod template; the source's annotations say how the pods belong together."""
 
     metadata: TemplateMeta | None = None
 
@@ -49,7 +49,7 @@ def annotations_of(template: PodTemplate | None) -> dict[str, str]:
 
 
 class PodCounts(Wire):
-    """How many pods have come to an end, those included that are deleted by now."""
+    """The number of pods that have ended, deleted ones included."""
 
     succeeded: int | None = None
     failed: int | None = None

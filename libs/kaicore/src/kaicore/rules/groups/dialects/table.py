@@ -41,7 +41,7 @@ def workload_of(owner: Object) -> WorkloadKind | None:
 
 
 def is_owner(api_version: str, kind: str) -> bool:
-    """Whether objects of a kind stand for pods that `expand` can make."""
+    """True if objects of a kind stand for pods that `expand` can make."""
     workload = workload_of({"apiVersion": api_version, "kind": kind})
     return workload is not None and (workload.made is not None or workload.made_per_node is not None)
 
@@ -52,7 +52,7 @@ def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], No
     Names and uids are made of the owner's, so the same owner always gives the same pods.
 
     Args:
-        owner: an object whose kind `is_owner` knows, with name, namespace and uid; it stays as it is.
+        owner: an object of a kind that `is_owner` knows, with name, namespace and uid; it stays as it is.
         nodes_for: tells which nodes a pod of a DaemonSet may run on.
         between: is given each object that is made on the way to the pods, such as the Jobs of a JobSet.
 

@@ -55,7 +55,7 @@ class VolcanoPartitionPolicy(Wire):
 
 
 class VolcanoLifecyclePolicy(Wire):
-    """What is done about a job when something happens to one of its pods."""
+    """A job's reaction to an event of one of its pods."""
 
     action: str | None = None
     event: str | None = None
@@ -63,13 +63,13 @@ class VolcanoLifecyclePolicy(Wire):
 
 
 class VolcanoPodSpec(Wire):
-    """Who schedules the pods of a task; empty where the Job says it."""
+    """The scheduler of a task's pods; empty where the Job names it."""
 
     scheduler_name: str | None = None
 
 
 class VolcanoPodTemplate(Wire):
-    """What the pods of a task are made of."""
+    """The template of a task's pods."""
 
     spec: VolcanoPodSpec | None = None
 
@@ -98,13 +98,13 @@ class VolcanoJobSpec(Wire):
 
 
 class VolcanoTaskState(Wire):
-    """How many pods of a task are in which phase."""
+    """The counts of a task's pods by phase."""
 
     phase: dict[str, int] | None = None
 
 
 class VolcanoJobStatus(Wire):
-    """What became of the pods of a Volcano Job."""
+    """The status of a Volcano Job."""
 
     task_status_count: dict[str, VolcanoTaskState] | None = None
 
@@ -128,7 +128,7 @@ class VolcanoSubGroupPolicy(Wire):
 
 
 class VolcanoPodGroupSpec(Wire):
-    """What is wanted of a `scheduling.volcano.sh` PodGroup."""
+    """The spec of a `scheduling.volcano.sh` PodGroup."""
 
     min_member: int | None = None
     min_task_member: dict[str, int] | None = None
@@ -293,7 +293,7 @@ def ends_whole(spec: VolcanoJobSpec) -> bool:
 
 
 def _ends_all(task: VolcanoTask, of_job: Iterable[VolcanoLifecyclePolicy]) -> bool:
-    """Whether the eviction of a task's pod ends the whole job: the first policy about it counts, its own before all."""
+    """True if evicting a task's pod ends the whole job: the first matching policy counts, the task's own first."""
     for policy in (*(task.policies or ()), *of_job):
         if _EVICTION_EVENTS & {policy.event, *(policy.events or ())}:
             return policy.action in _ENDING_ACTIONS
@@ -342,7 +342,7 @@ def normalize_volcano_pod_group(wire: VolcanoPodGroup, lost: Lost = unheard) -> 
 def normalize_volcano_job(wire: VolcanoJobObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a `batch.volcano.sh` Job: its tasks, and how many pods of all and of each must start together.
 
-    A job whose policies end all of it when one pod is evicted is not evicted in part.
+    A job that ends as a whole when one pod is evicted, by its policies, is not evicted in part.
 
     Raises:
         InvalidObject: naming the field that says something impossible.

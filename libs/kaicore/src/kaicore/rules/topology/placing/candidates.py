@@ -112,7 +112,7 @@ def _greedy(room: Numbers, need: int) -> tuple[int, int]:
 
 
 def _by_evenness(attempt: _Attempt) -> Numbers:
-    """Return the domains' indices: those with the most room first, then those whose units are most alike."""
+    """Return the domains' indices: those with the most room first, then those with the most similar units."""
     total = np.maximum(attempt.domains, 1)[attempt.of]
     # In millionths, as the sum of squared shares: the smaller, the more alike.
     shares = attempt.units * 1_000_000 // total
@@ -157,7 +157,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class TopologyDemand:
-    """What a set asks of the domains in a scope.
+    """A set's demand to the domains in a scope.
 
     Attributes:
         limits: what must fit in one domain, the most pods first.
@@ -242,8 +242,9 @@ def candidates(
 ) -> Iterator[Scope]:
     """Yield the domains at a depth that may take a set, the best first.
 
-    Of equals the preferred one, then, unless those with the most room come first, the one whose wider domain has the
-    least room (Koordinator, coscheduling/core/network_topology_solver.go, a7a1b76b), then the first by name.
+    Of equals the preferred one comes first. Then, unless those with the most room come first, the one in the wider
+    domain with the least room (Koordinator, coscheduling/core/network_topology_solver.go, a7a1b76b). Then the first by
+    name.
 
     Args:
         tree: the spots.

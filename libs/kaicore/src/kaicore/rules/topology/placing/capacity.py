@@ -41,7 +41,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the domains in a scope take, at each depth from the scope's down to the spots.
+    """The capacity of the domains in a scope, at each depth from the scope's down to the spots.
 
     Attributes:
         firsts: at each depth, the first domain in the scope; depths above the scope's have nothing.

@@ -191,7 +191,7 @@ def descend(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What a descent keeps to; see `descend`.
+    """The rules of a descent; see `descend`.
 
     Attributes:
         pooled_to: down to this depth the domains below all chosen domains may be one pool.

@@ -37,7 +37,7 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class LevelConstraint:
-    """A topology constraint whose names have been looked up (`kaicore.rules.model.group.TopologyConstraint`).
+    """A topology constraint with resolved names (`kaicore.rules.model.group.TopologyConstraint`).
 
     Attributes:
         required: level at which all pods of the set must share a domain; `NO_LEVEL` for none.
@@ -117,7 +117,7 @@ class Room(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a set was not placed: of the domains that were tried, what each could take.
+    """The reason why a set was not placed: for each domain tried, the pods that it could take.
 
     Attributes:
         set_name: the set that found no domain.
@@ -144,7 +144,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where pods are; they have been put there.
+    """The places of pods that were put there.
 
     Attributes:
         rows: by pod.

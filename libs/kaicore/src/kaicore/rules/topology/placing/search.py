@@ -66,7 +66,7 @@ def _shared(
 
 @dataclass(slots=True)
 class Siblings:
-    """What of a set has been put, in order.
+    """The part of a set that has been put, in order.
 
     Attributes:
         tree: the spots.

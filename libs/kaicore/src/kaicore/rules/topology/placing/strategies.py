@@ -52,7 +52,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a strategy is made of.
+    """The parts of a strategy.
 
     Attributes:
         tightest: of domains that take all, the one with the least room comes first; otherwise the one with the most.

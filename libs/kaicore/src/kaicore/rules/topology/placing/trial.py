@@ -11,7 +11,7 @@ MIXTURES = 4096
 
 
 class Trial:
-    """What a search has put so far.
+    """The pods that a search has put so far.
 
     Attributes:
         pods: in the order in which they were put.

@@ -89,7 +89,7 @@ class Work:
                 yield pod_class, count * len(batch.works)
 
     def as_one(self) -> bool:
-        """Whether all its pods are of one class, in parts that are alike."""
+        """True if all its pods are of one class, in parts that are alike."""
         if self.batches:
             return len(self.batches) == 1 and not self.lots and self.batches[0].lot is not None
         return len(self.lots) == 1
