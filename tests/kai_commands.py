@@ -1,39 +1,36 @@
-"""`kai` commands as processes of their own that are forked, so that a test pays for an answer and not for imports.
+"""`kai` commands, and services, as processes of their own that are forked: a test pays for an answer, not for imports.
 
-`python -m kai_cli.main` takes a second of CPU until it has imported what most commands need, and the tests run some
-hundreds of them. Here one process for each worker of pytest has imported it, and each command is a fork of it: with
-arguments, environment, folder and the three standard streams of its own, and nothing of another command in it. Starts
-that go on, and commands of which the start itself is tested, are started as they are by a user.
+`python -m kai_cli.main` takes a second of CPU until it has imported what most commands need, and a service two; the
+tests run some hundreds of them. Here one process for each worker of pytest has imported it all, and each run is a fork
+of it (`kaicore.runtime.fork_server`): with arguments, environment, folder and the three standard streams of its own,
+and nothing of another in it. Commands of which the start itself is tested are started as they are by a user.
 """
 
-import array
 import atexit
 import functools
-import gc
-import json
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-#: Bytes of arguments and environment of a command, at most.
-_MOST = 1 << 18
+from kai_cli.stack import PROGRAMS
+from kaicore.runtime.fork_server import ForkedProcess, Program, request, serve
 
 _PROGRAM = """#!{python} -ISE
 import json, os, socket, sys
 if {{"up", "demo", "fleet", "--follow", "--watch"}} & set(sys.argv):
     os.execv("{real}", ["{real}", *sys.argv[1:]])
-with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, ours:
     connection.connect("{address}")
-    socket.send_fds(connection, [json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()], (0, 1, 2))
-    connection.recv(64)
-    sys.exit(int(connection.recv(64)))
+    program = dict(module="kai_cli.main", arguments=sys.argv[1:], environment=dict(os.environ), folder=os.getcwd())
+    with its:
+        socket.send_fds(connection, [json.dumps(program).encode()], (its.fileno(), 0, 1, 2))
+    ours.recv(64)
+    sys.exit(int(ours.recv(64)))
 """
 
 
@@ -49,8 +46,12 @@ def kai(
         given.write(stdin.encode())
         given.seek(0)
         streams = (given.fileno(), out.fileno(), err.fileno())
-        asked = [arguments, dict(os.environ if environment is None else environment), str(Path(cwd).resolve())]
-        code = _ended(json.dumps(asked).encode(), streams, timeout)
+        process = forked("kai_cli.main", *arguments, streams=streams, environment=environment, cwd=cwd)
+        try:
+            code = process.wait(timeout)
+        except TimeoutError:
+            process.kill()
+            raise
         texts = []
         for file in (out, err):
             file.seek(0)
@@ -58,27 +59,43 @@ def kai(
     return subprocess.CompletedProcess(["kai", *arguments], code, *texts)
 
 
+def forked(
+    module: str,
+    *arguments: str,
+    streams: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+    cwd: str | Path = ".",
+    inherit: Sequence[int] = (),
+) -> ForkedProcess:
+    """Start a program with these standard streams; with a `KAI_PARENT_PID` it ends when the tests do."""
+    whole = dict(os.environ if environment is None else environment)
+    program = Program(module, arguments, whole, tuple(inherit), str(Path(cwd).resolve()))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(str(server()))
+        return request(connection, program, streams)
+
+
 @functools.cache
 def server() -> Path:
-    """Start the process that commands are forked from; the socket that it takes them at. It ends with this process."""
+    """Start the process that programs are forked from; the socket that it takes them at. It ends with this process."""
     directory = Path(tempfile.mkdtemp(prefix="kai-commands-"))
     address = directory / "socket"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.kai_commands", str(address)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[1],
-        start_new_session=True,
-    )
-    atexit.register(_end, process)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kai_commands", str(address), str(its.fileno())],
+            stdin=subprocess.DEVNULL,
+            cwd=Path(__file__).parents[1],
+            start_new_session=True,
+            pass_fds=[its.fileno()],
+        )
+    atexit.register(_end, process, ours)
+    assert ours.recv(64) == b"ready"
     return address
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
+def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    control.close()
     process.wait()
 
 
@@ -92,122 +109,20 @@ def put_on_path(directory: Path) -> None:
     (directory / "kai").chmod(0o755)
 
 
-def _ended(asked: bytes, streams: tuple[int, int, int], timeout: float) -> int:
-    """Have a command run with these descriptors as its standard streams; its exit code."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(timeout)
-        connection.connect(str(server()))
-        socket.send_fds(connection, [asked], streams)
-        pid = int(connection.recv(64))
-        try:
-            return int(connection.recv(64))
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            raise
-
-
-def _serve(address: str) -> None:
-    """Take commands until the other end of our standard input is closed."""
-    _import_everything()
-    woken, wake = os.pipe()
-    for end in (woken, wake):
-        os.set_blocking(end, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    running: dict[int, socket.socket] = {}
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(address)
-        listening.listen(64)
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        # What there is now is in every command: collecting garbage must not copy its pages.
-        gc.collect()
-        gc.freeze()
-        while True:
-            ready, _, _ = select.select([0, woken, listening], [], [])
-            if 0 in ready:
-                Path(address).unlink()
-                Path(address).parent.rmdir()
-                return
-            if woken in ready:
-                with suppress(BlockingIOError):
-                    os.read(woken, 4096)
-                _tell_of_the_ended(running)
-            if listening in ready:
-                connection, _ = listening.accept()
-                asked, streams = _received(connection)
-                if (pid := os.fork()) == 0:
-                    signal.set_wakeup_fd(-1)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    for one in (listening, connection, *running.values()):
-                        one.close()
-                    _become(*json.loads(asked), streams)
-                connection.send(str(pid).encode())
-                running[pid] = connection
-                for descriptor in streams:
-                    os.close(descriptor)
-
-
-def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
-    asked, ancillary, _, _ = connection.recvmsg(_MOST, socket.CMSG_SPACE(3 * array.array("i").itemsize))
-    descriptors = array.array("i")
-    for _, _, data in ancillary:
-        descriptors.frombytes(data)
-    return asked, list(descriptors)
-
-
-def _tell_of_the_ended(running: dict[int, socket.socket]) -> None:
-    with suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            pid, status = ended
-            with running.pop(pid) as connection, suppress(OSError):
-                connection.send(str(os.waitstatus_to_exitcode(status)).encode())
-
-
-def _import_everything() -> None:
-    """Import the command line and all that its commands import when they run."""
-    import importlib
+def _serve(address: str, control: int) -> None:
+    """Fork what is asked for until the tests end."""
     import pkgutil
 
     import kai_cli
 
-    for module in pkgutil.iter_modules(kai_cli.__path__):
-        importlib.import_module(f"kai_cli.{module.name}")
-
-
-def _become(arguments: list[str], environment: dict[str, str], cwd: str, streams: list[int]) -> None:
-    """Be the command, and end with it."""
-    from kai_cli.main import main
-
-    code = 1
-    try:
-        for number, descriptor in enumerate(streams):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        os.setsid()
-        os.chdir(cwd)
-        os.environ.clear()
-        os.environ.update(environment)
-        sys.argv = ["kai", *arguments]
-        sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
-        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-            if isinstance(end.code, str):
-                sys.stderr.write(end.code)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(code)
+    commands = [f"kai_cli.{module.name}" for module in pkgutil.iter_modules(kai_cli.__path__)]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(address)
+        listening.listen(64)
+        serve(socket.socket(fileno=control), [*commands, *PROGRAMS, "kai_exporter.main"], listening)
+    Path(address).unlink()
+    Path(address).parent.rmdir()
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(sys.argv[1], int(sys.argv[2]))

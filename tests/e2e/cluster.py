@@ -8,9 +8,8 @@ roles of `deploy/k8s` are applied as they are, and each service gets the token o
 import asyncio
 import os
 import secrets
+import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -24,6 +23,7 @@ from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 
+from tests.kai_commands import forked
 from tests.servers import scratch_directory
 
 Json = dict[str, Any]
@@ -73,15 +73,12 @@ class Child:
 
     def __init__(self, log: Path, *command: str | Path, inherit: tuple[int, ...] = ()) -> None:
         self._log = log
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *map(str, command)],
-                stdout=output,
-                stderr=output,
-                env={**os.environ, "KAI_PARENT_PID": str(os.getpid())},
-                start_new_session=True,
-                pass_fds=inherit,
-            )
+        module, *arguments = map(str, command)
+        # The server that it is forked from puts itself there.
+        environment = {**os.environ, "KAI_PARENT_PID": str(os.getpid())}
+        with log.open("ab") as output, Path(os.devnull).open("rb") as empty:
+            streams = (empty.fileno(), output.fileno(), output.fileno())
+            self._process = forked(module, *arguments, streams=streams, environment=environment, inherit=inherit)
 
     def until(self, ready: Callable[[], bool]) -> None:
         """Wait until something holds of it."""
@@ -93,7 +90,7 @@ class Child:
 
     def stop(self) -> None:
         """End it, and wait for its end."""
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
         assert self._process.wait(PATIENCE_S) == 0, self._log.read_text()[-5000:]
 
 
@@ -139,7 +136,7 @@ class Cluster:
         if not real_nodes():
             self._fleet = Child(
                 self.root / "fleet.log",
-                *("kai_cli.main", "fleet", "--kubeconfig", self.kubeconfig, "--profile", self._profile),
+                *("kai_fleet.main", "--kubeconfig", self.kubeconfig, "--profile", self._profile),
                 *("--data-dir", self.root / "fleet", "--podresources-dir", self._sockets),
                 *("--install-crds", "--http-fd", str(self._fleet_listens.fileno())),
                 inherit=(self._fleet_listens.fileno(),),

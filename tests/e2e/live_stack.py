@@ -5,12 +5,10 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 import psycopg
@@ -27,9 +25,10 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.runtime.fork_server import ForkedProcess
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
-from tests.kai_commands import kai
+from tests.kai_commands import forked, kai
 from tests.servers import lay_out_postgres
 
 #: More GPUs than any node has.
@@ -89,7 +88,8 @@ class LiveStack:
             self._cluster.append("--ha")
         if schedulers > 1:
             self._cluster += ["--schedulers", str(schedulers)]
-        self._process: subprocess.Popen[str] | None = None
+        self._process: ForkedProcess | None = None
+        self._output: TextIO | None = None
         #: What it said until it was ready.
         self.said: list[str] = []
 
@@ -98,17 +98,14 @@ class LiveStack:
         if not self.directory.postgres.exists():
             self.directory.claim()
             lay_out_postgres(self.directory.postgres)
-        command = [sys.executable, "-m", "kai_cli.main", "up", "--data-dir", str(self.directory.root)]
-        self._process = subprocess.Popen(
-            [*command, *self._cluster, "--cluster", "e2e"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None
+        reading, writing = os.pipe()
+        with Path(os.devnull).open("rb") as empty, open(writing, "wb") as output:
+            streams = (empty.fileno(), output.fileno(), output.fileno())
+            command = ("up", "--data-dir", str(self.directory.root), *self._cluster, "--cluster", "e2e")
+            self._process = forked("kai_cli.main", *command, streams=streams)
+        self._output = open(reading)  # noqa: SIM115
         self.said = []
-        for line in self._process.stdout:
+        for line in self._output:
             self.said.append(line.rstrip("\n"))
             if line.startswith("Ctrl-C"):
                 if self._on is not None and self._observed:
@@ -119,19 +116,19 @@ class LiveStack:
     def interrupt(self) -> int:
         """Press Ctrl-C; the exit code."""
         assert self._process is not None
-        assert self._process.stdout is not None
+        assert self._output is not None
         self._process.send_signal(signal.SIGINT)
-        self._process.stdout.read()
-        self._process.stdout.close()
+        self._output.read()
+        self._output.close()
         return self._process.wait(PATIENCE_S)
 
     def kill(self) -> None:
         """`kill -9` the supervisor."""
         assert self._process is not None
-        assert self._process.stdout is not None
+        assert self._output is not None
         self._process.kill()
         self._process.wait()
-        self._process.stdout.close()
+        self._output.close()
 
     @property
     def alive(self) -> bool:
@@ -186,14 +183,13 @@ class LiveStack:
         return [name for name, secret in self.secrets().items() if secret.encode() in b"".join(said)]
 
     def pid_of(self, module: str) -> int:
-        """The process id of a service, by its module."""
+        """The process id of a service, by its module: a child of the process that `kai up` forks services from."""
         assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        for child in children:
+        for child in (one for forks in children_of(self._process.pid) for one in children_of(forks)):
             # A service that has just been killed may be gone by now.
             with suppress(FileNotFoundError, ProcessLookupError):
-                if module in Path(f"/proc/{child}/cmdline").read_text():
-                    return int(child)
+                if Path(f"/proc/{child}/comm").read_text().strip() == module.partition(".")[0].replace("_", "-"):
+                    return child
         raise AssertionError(f"no {module} runs")
 
     def kill_service(self, module: str) -> None:
@@ -294,6 +290,13 @@ class LiveStack:
                 "SELECT application_name, usename FROM pg_stat_activity WHERE application_name LIKE 'kai-%'"
             )
             return dict(rows.fetchall())
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started; none where it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
 
 
 def alone(*arguments: str, code: int = 0) -> Any:

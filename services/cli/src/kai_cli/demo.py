@@ -39,7 +39,7 @@ from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import ONCE, DataDirectory, RunningCluster, data_directory
 from kai_cli.registered_clusters import RegisteredClusters
 from kai_cli.report import ClusterReport, DemoReport, PlacedDomains, groups_of, render
-from kai_cli.stack import ClusterSpec, Stack
+from kai_cli.stack import ClusterSpec, Stack, forking
 from kai_cli.up import interruption, print_line
 
 
@@ -132,9 +132,10 @@ def demo(
     with directory.lock() as held:
         if once or fresh:
             directory.clear(named_by_us=own)
-        stack = Stack(directory, lock=held, report=print_line)
-        showing = _compare(stack, workload) if once else _show(stack, workload, clusters, life_s=life_s, seed=seed)
-        return asyncio.run(_demo(stack, showing, once=once))
+        with forking() as forks:
+            stack = Stack(directory, lock=held, report=print_line, forks=forks)
+            showing = _compare(stack, workload) if once else _show(stack, workload, clusters, life_s=life_s, seed=seed)
+            return asyncio.run(_demo(stack, showing, once=once))
 
 
 def _seconds_of(lasting: str | None) -> float | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import aiohttp
 from kaicore.errors import KaiError
 from kaicore.runtime.embedded.process import EmbeddedServer
+from kaicore.runtime.fork_server import ForkServer
 from kaicore.runtime.supervision import Child, Pauses, ProcessOutput, RotatedFile, Supervisor
 
 #: Seconds between two looks at a process that is not ready yet.
@@ -79,6 +80,7 @@ class SupervisedProcess:
         inherit: tuple[int, ...] = (),
         pauses: Pauses | None = None,
         watch: Watch | None = None,
+        forks: ForkServer | None = None,
     ) -> None:
         """Args:
         spec: what to run.
@@ -87,8 +89,10 @@ class SupervisedProcess:
         inherit: descriptors that it gets, such as a lock that is to last as long as it does.
         pauses: before it is started again.
         watch: how it is looked at while it runs.
+        forks: forks it, instead of starting Python anew.
         """
         self.spec = spec
+        self._forks = forks
         self._inherit = inherit
         self.log_file = log_file
         self.restarts = 0
@@ -158,6 +162,7 @@ class SupervisedProcess:
                 inherit=inherit,
                 # A Ctrl-C on the terminal is for us, who then stop the processes in order.
                 start_new_session=True,
+                forks=self._forks,
             )
             output.started()
             await self._watched(self._child)

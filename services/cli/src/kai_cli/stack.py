@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from kaicore.ledger.log.migrate import upgrade
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.file_lock import FileLock
+from kaicore.runtime.fork_server import ForkServer
 
 from kai_cli.api_access import ApiAccess
 from kai_cli.api_requests import ApiUnreachable, login_address
@@ -25,6 +26,11 @@ from kai_cli.processes import KeptServer, ProcessSpec, SupervisedProcess
 
 #: Seconds that a process has to become ready before the start is given up.
 _READY_S = 120.0
+#: What the processes of a stack run, those first that the others wait for.
+PROGRAMS = tuple(
+    f"kai_{name}.main"
+    for name in ("relay", "projector", "api", "apiserver", "fleet", "watcher", "scheduler", "binder", "ingest")
+)
 #: How often an API that does not answer yet is asked for a login, and seconds between.
 _LOGIN_TRIES, _LOGIN_PAUSE_S = 50, 0.2
 
@@ -53,6 +59,16 @@ class ClusterSpec:
     schedulers: int = 1
 
 
+def forking() -> AbstractContextManager[ForkServer | None]:
+    """Return a server that forks the processes of a stack, for as long as it runs; None where there is to be none.
+
+    To be called before there is an event loop or a thread. `KAI_FORK_SERVICES=no` has each process start by itself: its
+    command line and environment are its own then, in `/proc` as well.
+    """
+    forks = None if os.environ.get("KAI_FORK_SERVICES") == "no" else ForkServer.fork(PROGRAMS)
+    return nullcontext() if forks is None else forks
+
+
 class Stack:
     """A running stack; start and stop it from one task."""
 
@@ -66,6 +82,7 @@ class Stack:
         nats_url: str | None = None,
         log_level: str = "info",
         ha: bool = False,
+        forks: ForkServer | None = None,
     ) -> None:
         """Args:
         directory: data, logs, kubeconfigs.
@@ -75,8 +92,10 @@ class Stack:
         nats_url: of an existing NATS, instead of the embedded one.
         log_level: of the services.
         ha: whether each service has a second instance.
+        forks: has imported `PROGRAMS`, and forks the processes.
         """
         self.directory = directory
+        self._forks = forks
         self.clusters: dict[str, RunningCluster] = {}
         self._lock = lock
         self._report = report
@@ -126,6 +145,8 @@ class Stack:
         if self._given_nats_url is None:
             self._servers.append(nats)
             starting.append(nats.start())
+        if self._forks is not None:
+            starting.append(self._forks.imported())
         await asyncio.gather(*starting)
         given = self._given_database_url
         if given is None:
@@ -300,7 +321,9 @@ class Stack:
             self._of_clusters.setdefault(cluster, []).append(started)
         for spec in specs:
             log_file = self.directory.logs / f"{spec.name}.log"
-            process = SupervisedProcess(spec, log_file=log_file, report=self._report, inherit=(self._lock.fd,))
+            process = SupervisedProcess(
+                spec, log_file=log_file, report=self._report, inherit=(self._lock.fd,), forks=self._forks
+            )
             started.append(process)
             process.start()
         self._note_running()

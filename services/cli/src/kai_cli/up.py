@@ -18,7 +18,7 @@ from kai_cli.kubeconfigs import Kubeconfigs
 from kai_cli.paths import data_directory
 from kai_cli.preflight import check_cluster, check_database, check_nats
 from kai_cli.registered_clusters import RegisteredClusters
-from kai_cli.stack import ClusterSpec, Stack
+from kai_cli.stack import ClusterSpec, Stack, forking
 
 
 def print_line(line: str) -> None:
@@ -83,7 +83,7 @@ def up(  # long: one parameter a line, and one line for each
     database_url = database_url or os.environ.get("KAI_DATABASE_URL")
     if database_url:
         check_database(database_url)
-    with directory.lock() as held:
+    with directory.lock() as held, forking() as forks:
         stack = Stack(
             directory,
             lock=held,
@@ -92,6 +92,7 @@ def up(  # long: one parameter a line, and one line for each
             nats_url=nats_url,
             log_level=log_level,
             ha=ha,
+            forks=forks,
         )
         return asyncio.run(_up(stack, specs))
 

@@ -25,6 +25,7 @@ from typing import IO
 import msgspec
 
 from kaicore.backoff import backoff
+from kaicore.runtime.fork_server import ForkedProcess, ForkServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +254,7 @@ class Child:
         stderr: int | IO[bytes] | None = None,
         inherit: Sequence[int] = (),
         start_new_session: bool = False,
+        forks: ForkServer | None = None,
     ) -> None:
         """Start it. Its standard input is empty.
 
@@ -263,10 +265,23 @@ class Child:
             stderr: likewise.
             inherit: descriptors that it gets besides.
             start_new_session: whether a Ctrl-C on our terminal is not for it.
+            forks: forks it, in a session of its own, if it can.
 
         Raises:
             OSError: the program cannot be run.
         """
+        self._process: subprocess.Popen[bytes] | ForkedProcess
+        if forks is not None:
+            forked = forks.started(
+                command,
+                environment=os.environ if environment is None else environment,
+                stdout=stdout,
+                stderr=stderr,
+                inherit=inherit,
+            )
+            if forked is not None:
+                self._process = forked
+                return
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
