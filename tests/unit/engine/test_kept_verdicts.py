@@ -13,7 +13,7 @@ def test_a_state_that_saw_many_cycles_decides_as_one_that_saw_none() -> None:
     def decided(state: object) -> Proposal:
         return decide(state, EngineConfig(), shard="default", now=cluster.now, actor="a")  # type: ignore[arg-type]
 
-    for _ in range(25):
+    for _ in range(12):
         cluster.turn(9)
         cluster.arrive(5)
         assert decided(cluster.state).units == decided(decode_state(encode_state(cluster.state))).units
