@@ -50,6 +50,9 @@ and `priorityClassName`.
 
 """
 
+#: Of libyaml where it is built in, ten times as fast.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 Json = dict[str, Any]
 
 
@@ -85,7 +88,7 @@ def rendered(values: Json, *, name: str = "kai", namespace: str = NAMESPACE) -> 
 
 def documents(text: str) -> Iterator[Json]:
     """Return the objects of a text of YAML."""
-    yield from (document for document in yaml.safe_load_all(text) if document)
+    yield from (document for document in yaml.load_all(text, Loader=_LOADER) if document)
 
 
 def objects(values: Json, *, namespace: str = NAMESPACE) -> list[Json]:

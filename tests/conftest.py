@@ -25,6 +25,7 @@ from kaicore.runtime.process_context import allow_open_files
 from psycopg import sql
 from xdist.remote import Producer
 
+from tests.examples import examples
 from tests.servers import nats_server, postgres_server, scratch_directory
 from tests.workers import StacksInTurn, stacks_first
 
@@ -33,7 +34,7 @@ from tests.workers import StacksInTurn, stacks_first
 # How long an example takes says how busy the machine is.
 _ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", _ANY_SPEED)
-settings.register_profile("gate", _ANY_SPEED, derandomize=True)
+settings.register_profile("gate", _ANY_SPEED, derandomize=True, max_examples=examples(100))
 settings.load_profile("gate" if os.environ.get("CI") else "search")
 
 

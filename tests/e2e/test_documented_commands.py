@@ -5,6 +5,7 @@ A mention of a command without what it needs (`kai why`) is none. `tests/unit/cl
 of them, and each choice that they offer, against the command line.
 """
 
+import functools
 import os
 import re
 import shutil
@@ -188,16 +189,15 @@ def is_mention(line: str) -> bool:
     return command.__name__ == "help_print"
 
 
-def _commands() -> list[tuple[str, str]]:
+@functools.cache
+def commands() -> list[tuple[str, str]]:
+    """The lines to run, each with where it stands: found when a test asks, so that collecting costs nothing."""
     # A line is run once, with the path of a checkout's `kai` or without.
     lines: dict[str, tuple[str, str]] = {}
     for where, line in shown():
         for one in meant(line):
             lines.setdefault(one.removeprefix(".venv/bin/"), (where, one))
     return [(where, one) for where, one in lines.values() if not is_mention(one)]
-
-
-COMMANDS = _commands()
 
 
 def _words(line: str) -> set[str]:
@@ -226,17 +226,24 @@ def _told_apart(commands: list[tuple[str, str]]) -> list[tuple[str, str]]:
 ASKS_NOTHING = ("kai completion",)
 #: They decide anew all that was decided since, so they come first: work keeps coming as long as commands are run.
 DECIDES_ANEW = ("kai what-if history", "kai what-if --from", "kai replay --from")
-_ENDING = [
-    (where, line)
-    for where, line in COMMANDS
-    if not line.startswith((*GOES_ON, *ASKS_NOTHING, THE_DEMONSTRATION)) and FOLLOWING not in line
-]
-#: All of them with KAI_TEST_LONG=1.
-SHORT = sorted(
-    _ENDING if "KAI_TEST_LONG" in os.environ else _told_apart(_ENDING),
-    key=lambda one: not one[1].removeprefix(".venv/bin/").startswith(DECIDES_ANEW),
-)
-LONG = [(where, line) for where, line in COMMANDS if line.startswith(tuple(GOES_ON))]
+
+
+def short() -> list[tuple[str, str]]:
+    """The commands that end; all of them with KAI_TEST_LONG=1."""
+    ending = [
+        (where, line)
+        for where, line in commands()
+        if not line.startswith((*GOES_ON, *ASKS_NOTHING, THE_DEMONSTRATION)) and FOLLOWING not in line
+    ]
+    return sorted(
+        ending if "KAI_TEST_LONG" in os.environ else _told_apart(ending),
+        key=lambda one: not one[1].removeprefix(".venv/bin/").startswith(DECIDES_ANEW),
+    )
+
+
+def long() -> list[tuple[str, str]]:
+    """The commands that go on until they are interrupted."""
+    return [(where, line) for where, line in commands() if line.startswith(tuple(GOES_ON))]
 
 
 @dataclass
@@ -348,22 +355,24 @@ def tried(demonstration: Shell) -> list[str]:
 
 
 def test_documentation_shows_what_can_be_run() -> None:
-    assert len(SHORT) > 25
-    assert len(LONG) > 5
-    assert {line.split()[1] for _, line in COMMANDS if line.startswith("kai ")} >= {
+    assert len(short()) > 25
+    assert len(long()) > 5
+    assert {line.split()[1] for _, line in commands() if line.startswith("kai ")} >= {
         *("get", "why", "status", "logs", "replay", "audit", "retire", "simulate", "dump", "load", "import", "up"),
         *("demo", "fleet", "completion"),
     }
 
 
-@pytest.mark.parametrize(("where", "line"), SHORT, ids=[line for _, line in SHORT])
-def test_a_documented_command_ends_well_on_the_demonstration(demonstration: Shell, where: str, line: str) -> None:
-    program = line.partition(" ")[0]
-    if program in ("openssl", "kubectl") and shutil.which(program) is None:
-        pytest.skip(f"no {program} here")
-    expected = next((codes for start, codes in REFUSED.items() if line.startswith(start)), (0,))
-    done = demonstration.run(line)
-    assert done.returncode in expected, f"{where}: {line}: {done.stdout}{done.stderr}"
+@pytest.mark.timeout(900)
+def test_a_documented_command_ends_well_on_the_demonstration(demonstration: Shell, subtests: pytest.Subtests) -> None:
+    for where, line in short():
+        program = line.partition(" ")[0]
+        expected = next((codes for start, codes in REFUSED.items() if line.startswith(start)), (0,))
+        with subtests.test(line, where=where):
+            if program in ("openssl", "kubectl") and shutil.which(program) is None:
+                pytest.skip(f"no {program} here")
+            done = demonstration.run(line)
+            assert done.returncode in expected, f"{done.stdout}{done.stderr}"
 
 
 def test_what_the_demonstration_says_to_try_works_as_it_is_printed(demonstration: Shell, tried: list[str]) -> None:
@@ -405,7 +414,7 @@ def beside(demonstration: Shell) -> Iterator[Shell]:
         (here / ".kai").mkdir()
         shutil.copytree(demonstration.here / "trace", here / "trace")
         shutil.copy(demonstration.here / "settings.yaml", here)
-        (server,) = [line for _, line in LONG if line.startswith("kai-apiserver")]
+        (server,) = [line for _, line in long() if line.startswith("kai-apiserver")]
         with shell.running(server, until=GOES_ON["kai-apiserver"]):
             yield shell
 
@@ -416,25 +425,29 @@ def beside(demonstration: Shell) -> Iterator[Shell]:
 #: one a service gets that is not named. Here only with KAI_TEST_LONG=1.
 STARTED_ELSEWHERE = ("--ha", "--schedulers", "--shadow", "--kubeconfig", "--scheduler-config", "--clusters")
 
-LONGER = [
-    (where, line)
-    for where, line in _told_apart(LONG)
-    if not line.startswith("kai-apiserver")
-    and (
-        "KAI_TEST_LONG" in os.environ
-        or not (line.startswith("kai up") and any(f" {flag}" in line for flag in STARTED_ELSEWHERE))
-    )
-]
-# With --install-crds first: without, a fleet ends on a server that has none yet.
-LONGER.sort(key=lambda item: ("fleet" not in item[1], "--install-crds" not in item[1]))
+
+def longer() -> list[tuple[str, str]]:
+    """The commands that go on, and that no other test starts."""
+    lines = [
+        (where, line)
+        for where, line in _told_apart(long())
+        if not line.startswith("kai-apiserver")
+        and (
+            "KAI_TEST_LONG" in os.environ
+            or not (line.startswith("kai up") and any(f" {flag}" in line for flag in STARTED_ELSEWHERE))
+        )
+    ]
+    # With --install-crds first: without, a fleet ends on a server that has none yet.
+    return sorted(lines, key=lambda item: ("fleet" not in item[1], "--install-crds" not in item[1]))
 
 
-@pytest.mark.parametrize(("where", "line"), LONGER, ids=[line for _, line in LONGER])
-def test_a_documented_command_that_goes_on_gets_ready_and_ends_well(beside: Shell, where: str, line: str) -> None:
-    name = next(start for start in GOES_ON if line.startswith(start))
-    own = "" if name != "kai up" else f"KAI_DATA_DIR={beside.here}/up "
-    with beside.running(f"env {own}{line}" if own else line, until=GOES_ON[name]):
-        if "trace" in line:
-            done = beside.run(f"{own}kai load trace/pods.json")
-            assert done.returncode == 0, done.stderr
-    shutil.rmtree(beside.here / "up", ignore_errors=True)
+@pytest.mark.timeout(900)
+def test_a_documented_command_that_goes_on_gets_ready_and_ends_well(beside: Shell, subtests: pytest.Subtests) -> None:
+    for where, line in longer():
+        name = next(start for start in GOES_ON if line.startswith(start))
+        own = "" if name != "kai up" else f"KAI_DATA_DIR={beside.here}/up "
+        with subtests.test(line, where=where), beside.running(f"env {own}{line}" if own else line, until=GOES_ON[name]):
+            if "trace" in line:
+                done = beside.run(f"{own}kai load trace/pods.json")
+                assert done.returncode == 0, done.stderr
+        shutil.rmtree(beside.here / "up", ignore_errors=True)

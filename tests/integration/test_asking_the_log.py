@@ -3,7 +3,6 @@
 import asyncio
 import os
 import pty
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,8 @@ from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
 from tests.integration.scheduling import Facts, placed, scheduling
+from tests.kai_commands import kai as ended
+from tests.kai_commands import run_on
 
 PATIENCE_S = 60.0
 
@@ -96,22 +97,15 @@ async def test_colours_are_for_terminals_and_can_be_refused(facts: Facts, databa
     assert "\x1b[33mPending" in await asyncio.to_thread(on_a_terminal, *ask)
     for refused in ((*ask, "--no-color"), ("--no-color", *ask)):
         assert "\x1b[3" not in await asyncio.to_thread(on_a_terminal, *refused)
-    async with kai(*ask) as output:
-        assert b"\x1b" not in await output.read()
+    assert "\x1b" not in (await asyncio.to_thread(ended, *ask)).stdout
 
 
 def on_a_terminal(*arguments: str) -> str:
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
-    command = [sys.executable, "-m", "kai_cli.main", *arguments]
-    with subprocess.Popen(command, stdout=theirs, env=environment):
+    try:
+        assert run_on((theirs, theirs, theirs), *arguments, environment=environment) == 0
+        return os.read(ours, 1 << 16).decode()
+    finally:
         os.close(theirs)
-        output = b""
-        try:
-            while part := os.read(ours, 4096):
-                output += part
-        except OSError:
-            # The other end has gone.
-            pass
-    os.close(ours)
-    return output.decode()
+        os.close(ours)

@@ -1,10 +1,15 @@
 """Every part of the benchmark of scale runs, on a very small cluster: a benchmark that nobody runs rots."""
 
+import os
+
 import pytest
 import uvloop
 
 from tests.bench.scale import binding, growth, head_row, one_scheduler, relaying, replicas
 from tests.bench.scale.services import Servers
+
+#: They start services as processes, as many other tests do.
+with_services = pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes long: KAI_TEST_LONG=1")
 
 
 @pytest.fixture
@@ -21,6 +26,7 @@ def test_a_log_from_before_is_relayed_to_its_end(servers: Servers, cluster_name:
     assert uvloop.run(relaying.relaying(servers, cluster_name, relaying.Size(events=1000, runs=1))).per_s > 0
 
 
+@with_services
 def test_pods_that_come_at_a_rate_are_all_placed_and_the_need_of_many_clusters_follows(
     servers: Servers, cluster_name: str
 ) -> None:
@@ -41,5 +47,6 @@ def test_a_cost_that_doubles_with_the_size_has_exponent_one() -> None:
     assert growth.costs(5).fold_us > 0
 
 
+@with_services
 def test_decisions_in_the_log_are_all_bound(servers: Servers, cluster_name: str) -> None:
     assert uvloop.run(binding.bound(servers, cluster_name, binding.Size(nodes=5, pods=20, runs=1))).per_s > 0

@@ -7,8 +7,10 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
+import psycopg
 import pytest
 from kaicore.analysis.replay import log_states
 from kaicore.errors import LogUnavailable
@@ -94,6 +96,11 @@ class Client:
         problem = await asyncio.gather(*map(one, self._addresses))
         return dict(zip(self._addresses, problem, strict=True))
 
+    async def alive(self) -> None:
+        """Each lives, and is not to be started again."""
+        for service in self._addresses:
+            assert (await self.get(service, "/healthz"))[0] == 200, service
+
 
 @asynccontextmanager
 async def asking(addresses: dict[str, str]) -> AsyncIterator[Client]:
@@ -101,35 +108,26 @@ async def asking(addresses: dict[str, str]) -> AsyncIterator[Client]:
         yield Client(session, addresses)
 
 
-async def test_services_wait_for_a_postgres_that_is_not_there_yet(
+async def test_services_wait_until_postgres_speaks_is_there_and_is_migrated_and_tell_when_it_falls_silent(
     server: EmbeddedPostgres, nats_url: str, tmp_path: Path
 ) -> None:
+    """One start of all services for every way in which a Postgres is not there: a start of each takes seconds."""
+    url = await _unmigrated(server)
     await server.stop()
-    async with services(server.url, nats_url, tmp_path) as addresses, asking(addresses) as client:
-        for service, problem in (await client.until(503)).items():
-            assert "[-]log failed: cannot connect to Postgres" in problem or "not yet" in problem, service
-            assert (await client.get(service, "/healthz"))[0] == 200, "it lives, and is not to be started again"
+    port = urlsplit(url).port
+    assert port is not None
+    async with silent_on(port) as hang_up, services(url, nats_url, tmp_path) as addresses, asking(addresses) as client:
+        await client.until(503, saying="[-]log failed: Postgres does not answer: no answer in 2.5 s")
+        await client.alive()
+        hang_up()
+        await client.until(503, saying="[-]log failed: cannot connect to Postgres")
+        await client.alive()
         assert (await client.get("kai_api.main", "/v1/clusters"))[0] == 503
         await server.start()
+        await client.until(503, saying="no log of this version, migrate it")
+        await asyncio.to_thread(upgrade, url)
         await client.until(200)
         assert (await client.get("kai_api.main", "/v1/clusters"))[0] == 200
-
-
-async def test_services_wait_for_a_database_that_is_migrated_after_they_started(
-    empty_database_url: str, nats_url: str, tmp_path: Path
-) -> None:
-    async with services(empty_database_url, nats_url, tmp_path) as addresses, asking(addresses) as client:
-        for service, problem in (await client.until(503)).items():
-            assert "no log of this version, migrate it" in problem or "not yet" in problem, service
-        await asyncio.to_thread(upgrade, empty_database_url)
-        await client.until(200)
-
-
-async def test_a_postgres_that_is_there_and_says_nothing_makes_services_unready_until_it_speaks(
-    server: EmbeddedPostgres, nats_url: str, tmp_path: Path
-) -> None:
-    async with services(server.url, nats_url, tmp_path) as addresses, asking(addresses) as client:
-        await client.until(200)
         took_s = []
         # A machine that is busy may take longer once; a service without a deadline takes longer each time.
         while not took_s or (took_s[-1] > TOLD_IN_S and len(took_s) < 3):
@@ -138,31 +136,37 @@ async def test_a_postgres_that_is_there_and_says_nothing_makes_services_unready_
                 for service, problem in (await client.until(503)).items():
                     assert "[-]log failed: " in problem, service
                 took_s.append(asyncio.get_running_loop().time() - began)
-                for service in SERVICES:
-                    assert (await client.get(service, "/healthz"))[0] == 200, service
+                await client.alive()
             await client.until(200)
         assert took_s[-1] <= TOLD_IN_S
 
 
-async def test_a_postgres_that_takes_connections_and_says_nothing_is_told_of_by_services_that_start(
-    nats_url: str, tmp_path: Path
-) -> None:
+async def _unmigrated(server: EmbeddedPostgres) -> str:
+    """Make a database without a log; its url."""
+    async with await psycopg.AsyncConnection.connect(server.url, autocommit=True) as connection:
+        await connection.execute("CREATE DATABASE unmigrated")
+    return urlunsplit(urlsplit(server.url)._replace(path="/unmigrated"))
+
+
+@asynccontextmanager
+async def silent_on(port: int) -> AsyncIterator[Callable[[], None]]:
+    """Take connections and say nothing; yields what ends all of it, after which connections are refused."""
+    kept: list[asyncio.StreamWriter] = []
+
     def keep(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         kept.append(writer)
 
-    kept: list[asyncio.StreamWriter] = []
-    async with await asyncio.start_server(keep, "127.0.0.1", 0) as silent:
-        port = silent.sockets[0].getsockname()[1]
-        url = f"postgresql://kai_append@127.0.0.1:{port}/kai"
-        async with services(url, nats_url, tmp_path) as addresses, asking(addresses) as client:
-            for service in await client.until(
-                503, saying="[-]log failed: Postgres does not answer: no answer in 2.5 s"
-            ):
-                assert (await client.get(service, "/healthz"))[0] == 200, service
-            # Now that it is refused, nothing waits for an answer any more.
-            silent.close()
-            for writer in kept:
-                writer.close()
+    silent = await asyncio.start_server(keep, "127.0.0.1", port)
+
+    def hang_up() -> None:
+        silent.close()
+        for writer in kept:
+            writer.close()
+
+    try:
+        yield hang_up
+    finally:
+        hang_up()
 
 
 async def test_what_waits_for_a_server_that_says_nothing_is_ended(server: EmbeddedPostgres) -> None:

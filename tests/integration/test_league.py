@@ -36,6 +36,6 @@ def test_engine_keeps_scarce_gpu_models_for_tasks_that_name_them() -> None:
 
 
 def test_gpus_of_claims_are_allocated_as_those_of_kubelets_are() -> None:
-    some, arriving, _ = _tenth(percent=60)
+    some, arriving, _ = _tenth(percent=30)
     by_claims, by_kubelets = (list(ours.allocated(some, arriving, EngineConfig(), claims=one)) for one in (True, False))
     assert by_claims == by_kubelets

@@ -10,6 +10,7 @@ from kaicore.rules.model.device import Allocation
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.devices import DRIVER, add_claim, add_slice, devices, exactly, from_template, gpu, slice_document, using
+from tests.examples import examples
 from tests.factory import Cluster
 from tests.replicas import Replicas
 
@@ -22,7 +23,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(steps=STEPS)
 def test_no_device_is_given_to_two_claims(steps: list[tuple[str, int]]) -> None:
     story = _Story(devices(a=2, b=1))
@@ -33,7 +34,7 @@ def test_no_device_is_given_to_two_claims(steps: list[tuple[str, int]]) -> None:
     assert encode_state(decode_state(encode_state(state))) == encode_state(state)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(steps=STEPS, orders=st.lists(st.permutations(REPLICAS), min_size=1, max_size=4))
 def test_replicas_that_decide_at_once_give_no_device_of_a_pool_of_all_nodes_twice(
     steps: list[tuple[str, int]], orders: list[list[str]]

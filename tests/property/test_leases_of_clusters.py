@@ -25,6 +25,8 @@ from kaicore.rules.hub.hub_state import (
 from kaicore.rules.hub.lease import DRIFT_PER_MILLE, HeldLease, LeaseWatch
 from kaicore.rules.hub.steps import HubConfig, dispatch_unit, give, take_back, unfit_by_itself
 
+from tests.examples import examples
+
 SECOND = 1_000_000
 LEASE_US, GUARD_US = 30 * SECOND, 5 * SECOND
 CLUSTERS = ("a", "b", "c")
@@ -265,7 +267,7 @@ def storm(seed: int, *, drift: int, steps: int = 150) -> World:
     return world
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_dispatch_in_any_storm_runs_once_and_runs_in_the_end(seed: int) -> None:
     world = storm(seed, drift=DRIFT_PER_MILLE)
@@ -279,7 +281,7 @@ def test_dispatch_in_any_storm_runs_once_and_runs_in_the_end(seed: int) -> None:
     assert len(world.running) == world.submitted
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_dispatch_with_clocks_beyond_any_bound_still_runs_once(seed: int) -> None:
     storm(seed, drift=500)

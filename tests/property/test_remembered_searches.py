@@ -94,7 +94,7 @@ class _Full(Workloads):
         self.record(f"pod/{entry.pod.uid}", payloads.PlacementObserved(*who, observed))
 
 
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 2**32))
 def test_cycles_after_any_changes_decide_as_a_state_that_remembers_nothing(seed: int) -> None:
     random = Random(seed)

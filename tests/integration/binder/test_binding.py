@@ -319,7 +319,7 @@ async def test_binders_that_are_killed_while_they_bind_lose_no_decision(
     api.faults(**BINDINGS, kind="lost-answer", every=4)
     made = await pods(scene, *(f"p{number}" for number in range(90)))
     await scene.decide(*((pod, f"n{number % 6}") for number, pod in enumerate(made)))
-    for wanted in (20, 40, 60):
+    for wanted in (30, 60):
         async with killed_process("binder", api, cluster_name, database_url, tmp_path, *_FLAGS):
             await scene.outcomes(wanted)
     async with killed_process("binder", api, cluster_name, database_url, tmp_path, *_FLAGS) as process:

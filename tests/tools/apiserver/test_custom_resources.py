@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from scripts.chart import documents
 from tests.tools.apiserver.client import Client
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -14,7 +14,7 @@ RACKS = "/apis/example.com/v1/racks"
 SHIPPED = [
     definition
     for path in sorted((Path(__file__).parents[3] / "deploy" / "k8s" / "crds").rglob("*.yaml"))
-    for definition in yaml.safe_load_all(path.read_text())
+    for definition in documents(path.read_text())
 ]
 
 SCHEMA: dict[str, Any] = {

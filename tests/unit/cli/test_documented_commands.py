@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-import pytest
 from cyclopts import CycloptsError, MissingArgumentError
 from kai_cli.hints import how_to_ask
 from kai_cli.main import app, spelled_out
@@ -218,19 +217,14 @@ def variants(command: str) -> Iterator[list[str]]:
             yield list(several)
 
 
-COMMANDS = sorted({*documented(), *shown_elsewhere(), *printed(), *hinted()})
-
-#: Of those, what needs neither a server nor a file that the reader has to have.
-RUNNABLE = sorted({command for _, command in COMMANDS if command.startswith(("simulate examples", "completion", "--"))})
-
 #: Command lines of our other programs in the documentation.
 _PROGRAM = re.compile(r"^\s*(?:kai (?=fleet )|)(?:(kai-[a-z]+)|fleet) (--.*)$")
-PROGRAMS = sorted(
-    (f"{page.relative_to(ROOT)}:{number}", line[1] or "kai-fleet", line[2])
-    for page in PAGES
-    for number, text in enumerate(page.read_text().splitlines(), start=1)
-    if (line := _PROGRAM.match(text))
-)
+
+
+@functools.cache
+def commands() -> tuple[tuple[str, str], ...]:
+    """Each command, wherever it is shown."""
+    return tuple(sorted({*documented(), *shown_elsewhere(), *printed(), *hinted()}))
 
 
 def test_commands_are_found_wherever_they_are_shown() -> None:
@@ -261,40 +255,54 @@ def test_what_a_program_fills_into_a_command_is_known_here() -> None:
     assert not [found for found in printed() if "{" in found[1]]
 
 
-@pytest.mark.parametrize(("where", "command"), COMMANDS, ids=lambda value: value)
-def test_documented_command_is_taken(where: str, command: str) -> None:
-    for words in variants(command):
-        if words == ["up"] or words[0] == "fleet":
-            # The fleet takes the flags of kai-fleet.
-            continue
-        try:
-            app.parse_args(spelled_out(words), exit_on_error=False, print_error=False)
-        except MissingArgumentError as error:
-            # A mention may leave out what a command is about, and end with a flag without its value.
-            lacking = error.argument.names if error.argument is not None else ()
-            if any(name.startswith("-") for name in lacking) and words[-1] not in lacking:
-                raise AssertionError(f"{where}: kai {' '.join(words)}: {error}") from error
-        except CycloptsError as error:
-            raise AssertionError(f"{where}: kai {' '.join(words)}: {error}") from error
+def test_documented_command_is_taken() -> None:
+    # The fleet takes the flags of kai-fleet.
+    shown = {tuple(words): where for where, command in commands() for words in variants(command)}
+    wrong = [
+        f"{where}: kai {' '.join(words)}: {why}"
+        for words, where in shown.items()
+        if words != ("up",) and words[0] != "fleet" and (why := _why_not_taken([*words]))
+    ]
+    assert not wrong
 
 
-@pytest.mark.parametrize("command", RUNNABLE)
-def test_documented_command_that_needs_no_server_runs(command: str) -> None:
-    for words in variants(command):
+def _why_not_taken(words: list[str]) -> CycloptsError | None:
+    try:
+        app.parse_args(spelled_out(words), exit_on_error=False, print_error=False)
+    except MissingArgumentError as error:
+        # A mention may leave out what a command is about, and end with a flag without its value.
+        lacking = error.argument.names if error.argument is not None else ()
+        return error if any(name.startswith("-") for name in lacking) and words[-1] not in lacking else None
+    except CycloptsError as error:
+        return error
+    return None
+
+
+def test_documented_command_that_needs_no_server_runs() -> None:
+    """What needs neither a server nor a file that the reader has to have."""
+    starts = ("simulate examples", "completion", "--")
+    runnable = {command for _, command in commands() if command.startswith(starts)}
+    assert len(runnable) >= 4
+    for words in {tuple(words) for command in runnable for words in variants(command)}:
         done = kai(*words, cwd=ROOT)
         assert (done.returncode, done.stderr) == (0, ""), words
         assert done.stdout.strip(), words
 
 
-@pytest.mark.parametrize(("where", "program", "flags"), PROGRAMS)
-def test_documented_flags_of_a_program_are_those_that_it_takes(where: str, program: str, flags: str) -> None:
-    taken = subprocess.run(
-        [Path(sys.executable).with_name(program), "--help"], capture_output=True, text=True, check=True
-    ).stdout
-    for flag in re.findall(r"--[a-z-]+", flags.partition("#")[0]):
-        assert re.search(rf"{flag}[ ,\n]", taken), f"{where}: {program} takes no {flag}"
+def test_documented_flags_of_a_program_are_those_that_it_takes() -> None:
+    taken: dict[str, str] = {}
+    for page in PAGES:
+        for number, text in enumerate(page.read_text().splitlines(), start=1):
+            if line := _PROGRAM.match(text):
+                program = line[1] or "kai-fleet"
+                if program not in taken:
+                    taken[program] = _help_of(program)
+                for flag in re.findall(r"--[a-z-]+", line[2].partition("#")[0]):
+                    where = f"{page.relative_to(ROOT)}:{number}"
+                    assert re.search(rf"{flag}[ ,\n]", taken[program]), f"{where}: {program} takes no {flag}"
+    assert taken.keys() >= {"kai-fleet", "kai-apiserver"}
 
 
-def test_documentation_shows_programs_and_what_runs_without_a_server() -> None:
-    assert {program for _, program, _ in PROGRAMS} >= {"kai-fleet", "kai-apiserver"}
-    assert len(RUNNABLE) >= 4
+def _help_of(program: str) -> str:
+    path = Path(sys.executable).with_name(program)
+    return subprocess.run([path, "--help"], capture_output=True, text=True, check=True).stdout

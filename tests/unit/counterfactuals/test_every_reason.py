@@ -37,6 +37,7 @@ def test_every_reason_has_a_situation() -> None:
 
 @pytest.mark.parametrize("reason", SITUATIONS, ids=lambda one: one.__name__)
 def test_what_is_said_to_help_makes_the_pod_start(reason: type[CodedReason]) -> None:
+    """A change does the same on a copy on which all others were tried before, and on a new one."""
     situation = SITUATIONS[reason]()
     state = situation.cluster.state
     asked = Asked(state, situation.config, state.pods[situation.pod.uid])
@@ -47,6 +48,10 @@ def test_what_is_said_to_help_makes_the_pod_start(reason: type[CodedReason]) -> 
     checked = check(asked)
     assert encode_state(state) == before, "nothing is changed by asking"
     assert checked.as_it_is is None
+    used, uid = Rehearsal(state, situation.config), situation.pod.uid
+    for amendment in amendments(asked):
+        assert used.start_of(uid, amendment) == Rehearsal(state, situation.config).start_of(uid, amendment)
+    assert used.start_of(uid) is None
     first = checked.helpful[0]
     make(situation, first.amendment)
     assert starts(situation), first.amendment.message
@@ -71,18 +76,6 @@ def starts(situation: Situation) -> bool:
         for eviction in result.evictions:
             cluster.delete_pod(cluster.state.pods[eviction.uid].pod)
     return False
-
-
-@pytest.mark.parametrize("reason", SITUATIONS, ids=lambda one: one.__name__)
-def test_trials_leave_nothing_behind(reason: type[CodedReason]) -> None:
-    """What a change does is the same on a copy on which all others were tried before, and on a new one."""
-    situation = SITUATIONS[reason]()
-    state, uid = situation.cluster.state, situation.pod.uid
-    asked = Asked(state, situation.config, state.pods[uid])
-    used = Rehearsal(state, situation.config)
-    for amendment in amendments(asked):
-        assert used.start_of(uid, amendment) == Rehearsal(state, situation.config).start_of(uid, amendment)
-    assert used.start_of(uid) is None
 
 
 def test_a_constraint_that_stands_on_the_pod_itself_is_taken_off_it() -> None:

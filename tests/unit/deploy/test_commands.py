@@ -18,12 +18,14 @@ from kaicore.runtime.agent.settings import AgentSettings, read_agent_settings, s
 from kaicore.runtime.service import Service, ServiceSettings
 from kaicore.runtime.service.settings import read_settings
 
+from scripts.chart import documents
+
 DEPLOY = Path(__file__).parents[3] / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
 MANIFESTS = [
     document
     for path in sorted([*(DEPLOY / "k8s").glob("*.yaml"), *(DEPLOY / "hub").glob("*.yaml")])
-    for document in yaml.safe_load_all(path.read_text())
+    for document in documents(path.read_text())
     if document["kind"] != "Kustomization"
 ]
 WORKLOADS = [manifest for manifest in MANIFESTS if manifest["kind"] in ("Deployment", "DaemonSet", "Job")]
