@@ -36,7 +36,7 @@ from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-22-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-23-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
