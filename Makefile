@@ -68,8 +68,8 @@ prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults, 1,000
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-storm: $(INSTALLED)  ## churning pods on kubelets that are ahead of the API, in virtual time: denied pods, causes of misses; ARGS="--pods 10000"
-	@$(BIN)/python -m tests.virtual_storm $(ARGS)
+storm: $(INSTALLED)  ## churning pods on kubelets that are ahead of the API, in virtual time or on real processes: denied pods, causes of misses; ARGS="--live --pods 2000"
+	@$(BIN)/python -m tests.storms $(ARGS)
 
 league: $(INSTALLED)  ## public traces through this engine and through published policies; ARGS="--list multigpu50 --seeds 42 43"
 	@$(BIN)/python -m tests.league $(ARGS)

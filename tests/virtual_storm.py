@@ -1,16 +1,11 @@
 """A storm without servers: pods, Jobs and gangs on simulated kubelets that are ahead of the API, in virtual time.
 
-`make storm` counts over many storms how many pods kubelets denied, and the causes of placements that were predicted
-otherwise.
-
 One list of what is due when, one log in memory. Everything takes the time that it was measured to take in the storm on
 real processes (`tests/chaos/test_storm.py`), drawn from one source of chance, so a run is always the same.
 """
 
-import argparse
 import heapq
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -378,30 +373,3 @@ PROFILES = {
     + lenient("restricted", "pod", count=2)
     + lenient("best-effort", count=2),
 }
-
-
-def main() -> None:
-    """Print for each profile how many pods were admitted, how many denied, and why placements were not as predicted."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pods", type=int, default=10_000, help="admitted pods of a profile at least")
-    parser.add_argument("--profiles", nargs="+", choices=PROFILES, default=list(PROFILES))
-    parser.add_argument("--reads", type=float, nargs=2, default=(0.01, 0.05), help="seconds until an exporter has read")
-    given = parser.parse_args()
-    for name in given.profiles:
-        admitted, seed, denied, causes = 0, 100, list[str](), Counter[str]()
-        while admitted < given.pods:
-            storm = VirtualStorm(PROFILES[name], seed, reads_s=tuple(given.reads))
-            blow(storm, 100)
-            admitted += storm.admitted
-            denied += [f"{pod} in seed {seed}: {reason}" for _, pod, reason in storm.rejected]
-            storm.cluster.state.misses.expire(1 << 62)
-            causes.update(str(miss.cause) for miss in storm.cluster.state.misses.explained.values())
-            seed += 1
-        told = ", ".join(f"{cause} {count}" for cause, count in causes.most_common()) or "none"
-        print(f"{name:16} {admitted:6} admitted, {len(denied)} denied; not as predicted: {told}", flush=True)
-        for one in denied:
-            print(f"  {one}")
-
-
-if __name__ == "__main__":
-    main()

@@ -161,6 +161,7 @@ def _print(summary: dict[str, object], kinds: list[Kind]) -> None:
         _tell(f"{struck.get(kind.name, 0):7}  {kind.name:<18} {kind.text}")
     _tell(f"{summary['faults']:7}  faults in all, seed {summary['seed']}, {summary['tookSeconds']} s")
     _tell(f"work: {summary['figures']}")
+    _tell(f"not as predicted: {summary['misses']}")
     _tell(f"checked from outside: {summary['checker']}")
     rejections, wrong = summary["rejections"], summary["wrong"]
     assert isinstance(rejections, list)

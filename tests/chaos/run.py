@@ -64,6 +64,7 @@ class Outcome:
         wrong: all that is wrong, one line each; empty if nothing is.
         verdict: the checker's; None where it could not be asked, and `skipped` says why.
         figures: how much there was of what.
+        misses: placements that were not as predicted, by cause.
         rejections: pods that kubelets rejected, which no decision foresees, and what the log had not known.
         stories: what the log says of the nodes of those among them that it could have avoided.
         events: of the cluster, for further questions.
@@ -75,6 +76,7 @@ class Outcome:
     verdict: Verdict | None = None
     skipped: str = ""
     figures: dict[str, int] = field(default_factory=dict)
+    misses: Counter[str] = field(default_factory=Counter)
     rejections: list[str] = field(default_factory=list)
     stories: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -89,6 +91,7 @@ class Outcome:
             "faultsByKind": dict(sorted(self.struck.items())),
             "stepsByKind": dict(sorted(self.scheduled.items())),
             "figures": self.figures,
+            "misses": dict(self.misses.most_common()),
             "rejections": self.rejections,
             "checker": self.verdict.checked if self.verdict is not None else f"skipped: {self.skipped}",
             "wrong": self.wrong,
@@ -263,6 +266,8 @@ async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Out
     for start in range(0, len(outcome.events), stride):
         state.fold_all(outcome.events[start : start + stride])
         outcome.wrong += [f"index at position {state.position}: {one}" for one in differences(state)]
+    state.misses.expire(1 << 62)
+    outcome.misses = misses_of(state)
     kinds = Counter(event.type for event in outcome.events)
     for name in ("PodPlaced", "PodBound", "PodRejected", "CycleCompleted", "BindFailed"):
         outcome.figures[name] = kinds[name]
@@ -273,6 +278,15 @@ async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Out
     outcome.stories = rejections.avoidable
     outcome.figures["rejectedUnavoidably"] = rejections.unavoidable
     outcome.figures["rejectedAvoidably"] = outcome.figures["PodRejected"] - rejections.unavoidable
+
+
+def misses_of(state: ClusterState) -> Counter[str]:
+    """Count the placements that were not as predicted, by cause; a rejected pod counts under its kubelet's reason."""
+    causes = Counter[str]()
+    for counts in state.counters.misses.values():
+        for policy_and_cause, count in counts.items():
+            causes[policy_and_cause.rpartition("/")[2]] += count
+    return causes
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:

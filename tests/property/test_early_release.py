@@ -1,11 +1,13 @@
 """What a kubelet gave after it freed something early is explained by that, and counted until it was seen."""
 
+from collections.abc import Iterator
+from itertools import compress, product
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.events import payloads
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.prediction import predicted_placement
@@ -46,6 +48,20 @@ def _given(cluster: Cluster, one: Pod, names: list[str]) -> Placement | None:
     bare = tuple(ContainerPlacement(item.container, zones=item.zones) for item in predicted.placement.containers)
     inits = tuple(item.container for item in bare if item.container == "setup")
     return Placement(Provenance.OBSERVED, bare, inits)
+
+
+def _given_whoever_is_there(cluster: Cluster, one: Pod, others: list[Pod], names: list[str]) -> Iterator[Placement]:
+    state = cluster.state
+    row = state.columns.row("n1")
+    charges = [state.pods[other.uid].zone_charge for other in others]
+    for there in product([False, True], repeat=len(others)):
+        mark = state.columns.mark(row)
+        for charge in (state.pods[one.uid].zone_charge, *compress(charges, (not held for held in there))):
+            state.columns.zones.release(row, charge)
+        placement = _given(cluster, one, names)
+        state.columns.restore(row, mark)
+        if placement is not None:
+            yield placement
 
 
 def _check_counted(entry: PodEntry, observed: Placement, names: list[str]) -> None:
@@ -112,3 +128,38 @@ def test_zones_given_after_an_early_release_are_explained_and_were_counted(
     cluster.record(f"pod/{one.uid}", missed)
     explained = cluster.state.misses.explained[one.uid]
     assert explained.cause == MissCause.RELEASED_EARLIER
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(ZONES, POLICY, st.lists(st.tuples(REQUEST, st.booleans()), min_size=1, max_size=4), REQUEST, st.data())
+def test_zones_that_no_kubelet_gives_whoever_is_there_are_never_explained(
+    layout: Any, policy: str, before: Any, asked: Any, data: st.DataObject
+) -> None:
+    requests = enumerate(before)
+    others = [pod(f"p{index}", container(**request), created_at=1 + late) for index, (request, late) in requests]
+    cluster = _cluster(layout, policy, others)
+    one = pod("asked", container(**asked), created_at=1)
+    cluster.add_pod(one)
+    cluster.cycle()
+    entry = cluster.state.pods[one.uid]
+    placed = [other for other in others if cluster.state.pods[other.uid].charged]
+    if not entry.charged or entry.predicted is None:
+        return
+    names = [f"node-{index}" for index in range(len(layout))]
+    zone = data.draw(st.sampled_from(names))
+    observed = Placement(
+        Provenance.OBSERVED, (ContainerPlacement("main", zones=(ZoneAmount(zone, amounts(**asked)),)),), ()
+    )
+    cause = contradiction(entry.predicted, observed)
+    if cause is None or any(
+        contradiction(possible, observed) is None for possible in _given_whoever_is_there(cluster, one, placed, names)
+    ):
+        return
+    ids = one.uid, "default", one.name, "n1"
+    cluster.record(f"pod/{one.uid}", payloads.PlacementObserved(*ids, observed))
+    missed = payloads.PredictionMissed(*ids, policy, cause, entry.predicted, observed)
+    cluster.record(f"pod/{one.uid}", missed)
+    for other in data.draw(st.permutations(placed)):
+        cluster.delete_pod(other)
+    cluster.state.misses.expire(1 << 62)
+    assert cluster.state.misses.explained[one.uid].cause == cause

@@ -239,6 +239,63 @@ def test_pods_of_one_second_are_admitted_in_any_order_if_nothing_else_explains_i
     assert node.causes() == {"single-numa-node/OldestFirst": 2}
 
 
+def test_pods_that_a_slow_binding_brought_together_are_admitted_oldest_first(node: Node) -> None:
+    for name, created in (("young", 20), ("old", 10)):
+        node.add_pod(pod(name, cpu=6, created_at=created))
+        node.cycle()
+        node.now += 3 * SECOND
+    for name in ("young", "old"):
+        node.record(f"pod/uid-{name}", payloads.PodBound(f"uid-{name}", "default", name, "n1"))
+    node.state = decode_state(encode_state(node.state))
+    node.observe("old", "node-0", 6)
+    assert node.causes() == {"single-numa-node/OldestFirst": 1}
+
+
+def test_pods_that_were_decided_on_together_and_bound_apart_did_not_come_together(node: Node) -> None:
+    for name, created in (("young", 20), ("old", 10)):
+        node.add_pod(pod(name, cpu=6, created_at=created))
+        node.cycle()
+    for name in ("young", "old"):
+        node.record(f"pod/uid-{name}", payloads.PodBound(f"uid-{name}", "default", name, "n1"))
+        node.now += 3 * SECOND
+    node.observe("old", "node-0", 6)
+    assert node.causes() == {}
+
+
+def test_only_some_of_the_pods_of_one_second_came_before_another(node: Node) -> None:
+    node.place("large", 5)
+    node.place("small", 2)
+    assert node.place("middle", 4) == "node-1"
+    # The kubelet took them as small, middle, large.
+    node.observe("small", "node-0", 2)
+    node.observe("middle", "node-0", 4)
+    node.now += 6 * SECOND
+    node.add_pod(pod("later", cpu=1))
+    assert node.causes() == {"single-numa-node/OldestFirst": 1}
+
+
+def test_a_pod_after_one_with_init_containers_that_kept_more_has_the_same_cause(node: Node) -> None:
+    node.add_pod(pod("staged", container("setup", ContainerKind.INIT, cpu=3), container("main", cpu=5)))
+    node.cycle()
+    assert node.place("next", 3) == "node-0"
+    predicted = node.state.pods["uid-staged"].predicted
+    assert predicted is not None
+    held = {"main": 5, "setup": 3}
+    containers = tuple(
+        ContainerPlacement(name, zones=(ZoneAmount("node-0", amounts(cpu=cpus)),)) for name, cpus in held.items()
+    )
+    observed, ids = Placement(Provenance.OBSERVED, containers, ("setup",)), ("uid-staged", "default", "staged", "n1")
+    cause = contradiction(predicted, observed)
+    assert cause is MissCause.INIT_KEPT
+    node.record("pod/uid-staged", payloads.PlacementObserved(*ids, observed))
+    missed = payloads.PredictionMissed(*ids, "single-numa-node", cause, predicted, observed)
+    node.record("pod/uid-staged", missed)
+    node.observe("next", "node-1", 3)
+    node.now += 6 * SECOND
+    node.add_pod(pod("later", cpu=1))
+    assert node.causes() == {"single-numa-node/InitKept": 2}
+
+
 def test_a_pod_that_ran_before_an_older_one_was_decided_on_was_not_admitted_after_it(node: Node) -> None:
     node.add_pod(pod("young", cpu=6, created_at=20))
     node.cycle()

@@ -293,7 +293,7 @@ def miss_notes(uid: str, state: LogView) -> list[str]:
         case MissCause.OLDEST_FIRST:
             text = "its kubelet admitted the pods that came together oldest first, not in the order of decisions"
         case MissCause.INIT_KEPT:
-            text = "an init container kept CPUs that containers after it were predicted to take over, or fewer"
+            text = "an init container of it, or of a pod before it, kept CPUs that were to be taken over, or fewer"
         case MissCause.NOT_OBSERVED_YET:
             text = "pods before it were not observed yet, and counted on zones where they are not, too"
         case _:

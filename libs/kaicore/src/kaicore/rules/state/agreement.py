@@ -167,12 +167,12 @@ class MissCause(StrEnum):
     Attributes:
         ZONES: other zones.
         AMOUNTS: other amounts of the same zones.
-        INIT_KEPT: ordinary init containers hold more or less, and later containers what follows from that. Which of
-            their CPUs later containers take over depends on cores, which a node need not report.
+        INIT_KEPT: ordinary init containers hold more or less, and later containers and pods what follows from that.
+            Which of their CPUs later containers take over depends on cores, which a node need not report.
         RELEASED_EARLIER: the zones that the kubelet gives after it released pods before the API reported their end.
         HALF_READ: the whole, reported later, is as predicted.
-        OLDEST_FIRST: the zones that the kubelet gives when pods that came to it together are admitted oldest first;
-            those of the same second come in any order.
+        OLDEST_FIRST: the zones that the kubelet gives when pods that were bound together are admitted oldest first, all
+            or some of them; those of the same second come in any order.
         NOT_OBSERVED_YET: the zones that the kubelet gives with the pods before it where they are; when it was decided
             on, some were not observed and counted on other zones, too.
     """

@@ -29,7 +29,7 @@ from kaicore.rules.state.pod_entry import PodEntry
 #: How long a reported end may explain what was observed, and how far the API may be behind a kubelet, microseconds.
 KEPT_US, LAG_US = 10_000_000, 5_000_000
 
-#: Pods that were placed within so long of each other may come to a kubelet together, microseconds.
+#: Pods that were bound within so long of each other may come to a kubelet together, microseconds.
 _SYNC_US = 1_000_000
 
 #: Other placements of one pod that are kept in mind.
@@ -37,6 +37,9 @@ _MOST_ALTERNATIVES = 3
 
 #: Choices of pods that may have ended earlier than reported which are tried at most: all of those of seven pods.
 _MOST_CHOICES = 128
+
+#: Pairs of an order of arrivals and a choice of ends that are tried at most, as a last resort.
+_MOST_TRIED = 1024
 
 #: Choices of those that are predicted again at most, whenever an end is reported.
 _MOST_WORLDS = 8
@@ -50,13 +53,14 @@ class _Arrival(msgspec.Struct, frozen=True):
 
     Attributes:
         uid, created_at: of the pod.
-        charged_at, placed_at, started_at: as in `PodEntry`.
+        charged_at, placed_at, bound_at, started_at: as in `PodEntry`.
     """
 
     uid: str
     created_at: int
     charged_at: int
     placed_at: int
+    bound_at: int
     started_at: int
 
 
@@ -97,7 +101,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
     Attributes:
         released: pods that it had released before the API server reported their end, in the order of the reports.
-        by_age: it admitted the pods that came to it together oldest first, not in the order of the decisions.
+        by_age: it admitted pods that came to it together oldest first, not in the order of the decisions.
         but_init: what ordinary init containers keep is otherwise even so (`MissCause.INIT_KEPT`).
     """
 
@@ -173,8 +177,8 @@ class EarlyReleases:
 
         Args:
             admission: of a pod that was observed otherwise than predicted.
-            last_resort: whether what is less likely is tried: pods of the same second came in another order, or
-                sidecars took other cores than those of the init containers before them.
+            last_resort: whether what is less likely is tried: only some of the pods that came together came in another
+                order, or sidecars took other cores than those of the init containers before them.
 
         Returns:
             the least that explains it; None if nothing does.
@@ -185,27 +189,31 @@ class EarlyReleases:
         orders = [(decided, False), *((order, True) for order in _orders_by_age(admission, others))]
         if not last_resort:
             return self._explained_by(admission, orders)
-        within = [(order, True) for order in _orders_within_a_second(admission, others)]
-        if (explanation := self._explained_by(admission, within)) is not None:
+        orders += ((order, True) for order in _orders_of_arrival(admission, others))
+        if (explanation := self._explained_by(admission, orders)) is not None:
             return explanation
         kept = msgspec.structs.replace(admission, request=_sidecars_first(admission.request))
-        explanation = None if kept == admission else self._explained_by(kept, [*orders, *within])
+        explanation = None if kept == admission else self._explained_by(kept, orders)
         return None if explanation is None else msgspec.structs.replace(explanation, but_init=True)
 
     def _explained_by(
         self, admission: KubeletAdmission, orders: Iterable[tuple[list[PodHolding], bool]]
     ) -> Explanation | None:
         nearly: Explanation | None = None
-        for before, by_age in orders:
-            for released in _choices([one for one in before if one.ended_at]):
-                difference = self._difference(admission, [one for one in before if one not in released])
-                if difference not in (None, MissCause.INIT_KEPT):
-                    continue
-                subjects, but_init = tuple(one.subject for one in released), difference is MissCause.INIT_KEPT
-                explanation = Explanation(subjects, by_age=by_age, but_init=but_init)
-                if not but_init:
-                    return explanation
-                nearly = nearly or explanation
+        worlds = (
+            (before, by_age, released)
+            for before, by_age in orders
+            for released in _choices([one for one in before if one.ended_at])
+        )
+        for before, by_age, released in islice(worlds, _MOST_TRIED):
+            difference = self._difference(admission, [one for one in before if one not in released])
+            if difference not in (None, MissCause.INIT_KEPT):
+                continue
+            subjects, but_init = tuple(one.subject for one in released), difference is MissCause.INIT_KEPT
+            explanation = Explanation(subjects, by_age=by_age, but_init=but_init)
+            if not but_init:
+                return explanation
+            nearly = nearly or explanation
         return nearly
 
     def _ended_since(self, admission: KubeletAdmission) -> list[PodHolding]:
@@ -316,8 +324,9 @@ class EarlyReleases:
         return predicted_placement(verdict, names) if isinstance(verdict, Admitted) else None
 
 
-def _arrival(entry: PodEntry) -> tuple[str, int, int, int, int]:
-    return entry.pod.uid, entry.pod.created_at, entry.charged_at, entry.placed_at, entry.started_at
+def _arrival(entry: PodEntry) -> tuple[str, int, int, int, int, int]:
+    times = entry.placed_at, entry.bound_at, entry.started_at
+    return entry.pod.uid, entry.pod.created_at, entry.charged_at, *times
 
 
 def _orders_by_age(admission: KubeletAdmission, others: Sequence[PodHolding]) -> list[list[PodHolding]]:
@@ -326,42 +335,35 @@ def _orders_by_age(admission: KubeletAdmission, others: Sequence[PodHolding]) ->
     So it does with pods of one sync (Kubernetes v1.36, `pkg/kubelet/kubelet.go`, HandlePodAdditions); decisions are
     made in another order. A pod that ran when another was decided on came before that. Empty if both orders agree.
     """
-    decided = [one for one in others if one.charged_at < admission.charged_at]
-    by_age = _before_by_age(admission, others, same_second=None)
-    return [] if by_age == decided else [by_age]
+    turned = [one for one in others if _may_be_turned(one, admission) and one.created_at != admission.created_at]
+    return [_before(admission, others, turned)] if turned else []
 
 
-def _orders_within_a_second(admission: KubeletAdmission, others: Sequence[PodHolding]) -> list[list[PodHolding]]:
-    """Return the pods before one if those of its second that came to the kubelet with it are first, or last.
+def _orders_of_arrival(admission: KubeletAdmission, others: Sequence[PodHolding]) -> Iterator[list[PodHolding]]:
+    """Yield the pods before one for each choice of those that came to the kubelet in the other order, fewest first.
 
-    Creation times have whole seconds, and the kubelet's sort by them leaves equal ones as they came. Empty if there
-    are none.
+    Those that came together need not have come in one sync. Creation times have whole seconds, and the kubelet's sort
+    by them leaves equal ones as they came.
     """
-    if not any(_came_together(one, admission) and one.created_at == admission.created_at for one in others):
-        return []
-    return [_before_by_age(admission, others, same_second=first) for first in (True, False)]
+    open_ = [one for one in others if _may_be_turned(one, admission)]
+    return (_before(admission, others, turned) for turned in _choices(open_) if turned)
 
 
-def _before_by_age(
-    admission: KubeletAdmission, others: Iterable[PodHolding], *, same_second: bool | None
+def _may_be_turned(other: PodHolding, admission: KubeletAdmission) -> bool:
+    """Tell whether two pods may have come to their kubelet in the other order than they were decided on.
+
+    The older one that was decided on first comes first, together or not.
+    """
+    first, second = sorted((other, admission), key=lambda one: one.charged_at)
+    return first.created_at >= second.created_at and _came_together(first, second)
+
+
+def _before(
+    admission: KubeletAdmission, others: Iterable[PodHolding], turned: Iterable[PodHolding]
 ) -> list[PodHolding]:
-    """Return the pods before one, by age where they came together.
-
-    Args:
-        admission: of the pod.
-        others: that hold or held something of its node.
-        same_second: whether those of its second are before it; None for the order of the decisions.
-    """
-    before = []
-    for other in others:
-        is_before = other.charged_at < admission.charged_at
-        if _came_together(other, admission):
-            if other.created_at != admission.created_at:
-                is_before = other.created_at < admission.created_at
-            elif same_second is not None:
-                is_before = same_second
-        before += [other] if is_before else []
-    return before
+    """Return the pods before one in the order of the decisions, but for those that came in the other order."""
+    uids = {one.uid for one in turned}
+    return [one for one in others if (one.charged_at < admission.charged_at) != (one.uid in uids)]
 
 
 def _sidecars_first(request: AlignedRequest) -> AlignedRequest:
@@ -374,10 +376,14 @@ def _sidecars_first(request: AlignedRequest) -> AlignedRequest:
 
 
 def _came_together(one: _Arrival, other: _Arrival) -> bool:
-    """Tell whether two pods may have come to their kubelet in one sync: none ran before the other was decided on."""
+    """Tell whether two pods may have come to their kubelet in one sync: none ran before the other was decided on.
+
+    A kubelet knows of a pod when it is bound, which may be seconds after the decision.
+    """
     first, second = sorted((one, other), key=lambda entry: entry.charged_at)
     ran_already = 0 < first.started_at <= second.placed_at
-    return second.placed_at - first.placed_at <= _SYNC_US and not ran_already
+    came = [entry.bound_at or entry.placed_at for entry in (one, other)]
+    return abs(came[1] - came[0]) <= _SYNC_US and not ran_already
 
 
 def _choices(ended: list[PodHolding]) -> Iterator[tuple[PodHolding, ...]]:

@@ -83,6 +83,7 @@ class PodEntry(msgspec.Struct):
         decided_at: the position that the cycle which placed it knew.
         cycle: the cycle that placed it.
         placed_at: the clock of that cycle, microseconds since the epoch.
+        bound_at: recorded time of the event that first showed it bound; 0 before.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
         gone: the API server does not have it any more, as a failed bind reported.
         started_at: recorded time of the event that first showed it running; 0 before.
@@ -140,6 +141,7 @@ class PodEntry(msgspec.Struct):
     failed_at: int = 0
     cycle: str = ""
     placed_at: int = 0
+    bound_at: int = 0
     gone: bool = False
     started_at: int = 0
     misaligned: str = ""

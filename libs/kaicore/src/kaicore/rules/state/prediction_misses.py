@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from kaicore.rules.events.payloads import PredictionMissed
-from kaicore.rules.state.agreement import MissCause, contradiction
+from kaicore.rules.state.agreement import NO_FAULT, MissCause, contradiction
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import EarlyReleases, Explanation, KubeletAdmission
 from kaicore.rules.state.pod_entry import PodEntry
@@ -22,7 +22,7 @@ OPEN_US = 5_000_000
 _LAST_RESORT_US = 4_000_000
 
 #: Causes by which pods that came later are elsewhere as well.
-_FOLLOWED = (MissCause.RELEASED_EARLIER, MissCause.OLDEST_FIRST)
+_FOLLOWED = (NO_FAULT - {MissCause.HALF_READ}) | {MissCause.INIT_KEPT}
 
 #: Explanations that are kept, for pods that are gone as well.
 _MOST_KEPT = 1000
@@ -148,11 +148,16 @@ class PredictionMisses:
         """Close the open misses that nothing will explain any more, with the cause that was recorded."""
         due = [miss for miss in self.open.values() if miss.recorded_at + OPEN_US <= now]
         for node in sorted({miss.node for miss in due}):
-            for miss in self._open_on(node):
+            old = [miss for miss in self._open_on(node) if miss.recorded_at + _LAST_RESORT_US <= now]
+            for miss in old:
                 admission = miss.admission or self._admission(miss.uid)
-                if admission is not None and miss.recorded_at + _LAST_RESORT_US <= now:
+                if admission is not None:
                     explanation = self._early_releases.explain(admission, last_resort=True)
                     self._close_if_explained(miss, admission, explanation)
+            for miss in old:
+                # Pods after it may be elsewhere for that reason.
+                if miss.cause == MissCause.INIT_KEPT and miss.uid in self.open:
+                    self._close(miss, miss.cause)
             self._explain_on(node)
         for miss in due:
             if miss.uid in self.open:

@@ -192,14 +192,15 @@ def _see(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -
 
 
 def _see_on_node(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -> None:
-    """Take over the pod and its node."""
-    entry.node = payload.pod.node_name
+    """Take over the pod and its node, to which it is bound."""
+    entry.node, entry.bound_at = payload.pod.node_name, entry.bound_at or context.recorded_at
     _see(entry, payload, context)
 
 
 def _see_on_its_node(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -> None:
     """Take over the pod and its node; another node than before voids all records of its placement."""
     if entry.node != payload.pod.node_name:
+        entry.bound_at = 0
         entry.predicted = entry.observed = None
         entry.implausible, entry.volumes, entry.devices = "", {}, {}
     _see_on_node(entry, payload, context)
@@ -247,13 +248,14 @@ def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -
     entry.node, entry.predicted, entry.volumes = payload.node, payload.placement, payload.volumes
     entry.agreement = None
     entry.rank, entry.devices = payload.rank, payload.devices
-    entry.cycle, entry.placed_at = payload.cycle, context.occurred_at
+    entry.cycle, entry.placed_at, entry.bound_at = payload.cycle, context.occurred_at, 0
     entry.decided_at = context.input_position(payload.cycle)
     _stop_waiting(entry)
 
 
 def _bind(entry: PodEntry, payload: payloads.PodBound, context: FoldContext) -> None:
-    """Nothing but the stage."""
+    """Note when."""
+    entry.bound_at = context.recorded_at
 
 
 def _fail_to_bind(entry: PodEntry, payload: payloads.BindFailed, context: FoldContext) -> None:
