@@ -6,13 +6,16 @@ from collections import Counter
 
 import msgspec
 import psycopg
+import pytest
 from kaicore.ledger.log.chain import event_hash
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.rows import encode_rows
+from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import CycleCompleted, EvictionDecided, NodeDeleted, Payload, PodPlaced
+from kaicore.rules.state.cluster_state import ClusterState
 
 OCCURRED_AT = 1_700_000_000_000_000
 
@@ -116,3 +119,16 @@ def cycle_unit(cluster: str, cycle: int, *decisions: Payload) -> list[Unit]:
         evicted=counts[EvictionDecided],
     )
     return [Unit((NewEvent(cycle_id(cluster, cycle), "cycle/default", summary, "test", 0, "default"),))]
+
+
+def break_fold_of(broken: Payload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the fold of a topology raise half way, as a defect would."""
+    fold = ClusterState._HANDLERS[payloads.TopologyObserved]
+    assert fold is not None
+
+    def folded(state: ClusterState, payload: Payload) -> None:
+        fold(state, payload)
+        if payload == broken:
+            raise OverflowError("no such amount")
+
+    monkeypatch.setitem(ClusterState._HANDLERS, payloads.TopologyObserved, folded)

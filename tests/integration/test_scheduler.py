@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from typing import Any
 
 import pytest
 from kai_cli.main import main
@@ -18,6 +19,8 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.gang_planner import GangPlanner
+from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
@@ -32,7 +35,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.factory import GI, GPU, node, pod, topology
 from tests.hierarchy import queue
 from tests.integration.scheduling import Facts, placed, scheduling
-from tests.new_events import attempt, forged
+from tests.new_events import attempt, break_fold_of, forged
 
 Kai = Callable[..., Awaitable[tuple[int, str]]]
 
@@ -130,12 +133,21 @@ async def test_event_that_cannot_be_decoded_stops_its_node_and_pod_until_the_own
     assert state.quarantined == {}
 
 
-async def test_event_that_cannot_be_folded_stops_its_node_until_the_owner_sets_it_aside(
-    postgres_log: EventLog, cluster_name: str, superuser_url: str, kai: Kai, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("poison", [(13, "be folded"), (2**63, "be decoded")], ids=["folded", "decoded"])
+async def test_event_that_no_state_can_take_in_stops_its_node_until_the_owner_sets_it_aside(  # noqa: PLR0917  # fixtures
+    postgres_log: EventLog,
+    cluster_name: str,
+    superuser_url: str,
+    kai: Kai,
+    poison: tuple[int, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    cpu, cannot = poison
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(2)
-    beyond = topology("n0", {"cpu": 2**63, "memory": 64 * GI, GPU: 4})
+    beyond = topology("n0", {"cpu": cpu, "memory": 64 * GI, GPU: 4})
+    if cannot == "be folded":
+        break_fold_of(payloads.TopologyObserved(beyond), monkeypatch)
     flags = ["--cluster", cluster_name, "--database-url", superuser_url]
     async with scheduling(postgres_log, cluster_name) as scheduler:
         await facts.add_pods("a", cpu=2, gpu=4)
@@ -147,8 +159,8 @@ async def test_event_that_cannot_be_folded_stops_its_node_until_the_owner_sets_i
         assert await placed(postgres_log, cluster_name, 2) == {"a": "n0", "b": "n1"}
         ((bad, found),) = scheduler.state.quarantined.items()
         report = scheduler._context.health.report()
-        assert f"[!]quarantine: event {bad} (TopologyObserved on nrt/n0, by watcher) cannot be folded" in report
-        assert f": does not fit into 64 bits: {2**63}" in report
+        assert f"[!]quarantine: event {bad} (TopologyObserved on nrt/n0, by watcher) cannot {cannot}" in report
+        assert ("OverflowError: no such amount" if cpu == 13 else f"does not fit into 64 bits: {2**63}") in report
         # A process that never met the event, and folds the log from its beginning.
         monkeypatch.setattr(unfoldable, "_problems", {})
         code, said = await kai("audit", "verify", *flags)
@@ -384,3 +396,60 @@ async def test_metrics_tell_what_the_state_counts(postgres_log: EventLog, cluste
         text = generate_latest(registry).decode()
     assert 'kai_kubelet_rejections_total{reason="TopologyAffinityError"} 1.0' in text
     assert 'kai_pods{stage="finished"} 1.0' in text
+
+
+async def test_group_that_makes_cycles_raise_is_left_out_and_all_else_goes_on(
+    postgres_log: EventLog, cluster_name: str, superuser_url: str, kai: Kai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = GangPlanner.joint_steps
+
+    def planned(self: GangPlanner, group: PendingGroup) -> Any:
+        if any(member.pod.name == "poison" for member in group.workload.waiting.values()):
+            raise ZeroDivisionError("no such rule")
+        return plan(self, group)
+
+    monkeypatch.setattr(GangPlanner, "joint_steps", planned)
+    facts, flags = Facts(postgres_log, cluster_name), ["--cluster", cluster_name, "--database-url", superuser_url]
+    await facts.add_nodes(2)
+    async with scheduling(postgres_log, cluster_name) as scheduler:
+        await facts.add_pods("a", "poison", "b", cpu=2, gpu=4)
+        assert (await placed(postgres_log, cluster_name, 2)).keys() == {"a", "b"}
+        await facts.add_pods("c", cpu=2, gpu=4)
+        assert (await placed(postgres_log, cluster_name, 3)).keys() == {"a", "b", "c"}
+        why = "no cycle with it comes to an end: ZeroDivisionError"
+        report = scheduler._context.health.report()
+        assert "[!]cycle: group Pod default/poison" in report
+        assert f"{why}: no such rule" in report
+        assert scheduler._context.health.ready
+        code, said = await kai("audit", "verify", *flags)
+        assert code == 0
+        assert "left out of cycles: group Pod default/poison" in said
+        code, said = await kai("why", "default/poison", *flags)
+        assert code == 0
+        assert why in said
+        assert (await check_replay(postgres_log, cluster_name)).waiting == {"uid-poison"}
+        monkeypatch.setattr(GangPlanner, "joint_steps", plan)
+        await facts.add_pods("d", cpu=2, gpu=4)
+        assert len(await placed(postgres_log, cluster_name, 4)) == 4
+        assert "[!]cycle" not in scheduler._context.health.report()
+
+
+async def test_cycle_that_raises_whatever_is_left_out_does_not_end_the_scheduler(
+    postgres_log: EventLog, cluster_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts, accounts = Facts(postgres_log, cluster_name), ClusterState.queue_accounts
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise KeyError("queues")
+
+    await facts.add_nodes(1)
+    async with scheduling(postgres_log, cluster_name) as scheduler:
+        monkeypatch.setattr(ClusterState, "queue_accounts", broken)
+        await facts.add_pods("a", cpu=2, gpu=4)
+        async with asyncio.timeout(30):
+            while "KeyError: 'queues'" not in scheduler._context.health.report():  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.01)
+        monkeypatch.setattr(ClusterState, "queue_accounts", accounts)
+        await facts.add_pods("b", cpu=2, gpu=4)
+        assert len(await placed(postgres_log, cluster_name, 2)) == 2
+        assert "[!]cycle" not in scheduler._context.health.report()

@@ -354,13 +354,27 @@ def test_room_that_a_preemptor_needs_is_not_taken_by_lower_priority(
     assert {placed.rpartition("-")[0] for placed in cluster.placed(later)} >= room
 
 
-def test_heads_of_one_cohort_that_do_not_borrow_go_by_priority() -> None:
-    """a has the smaller share with its work, but b's is of higher priority; c's is of the highest, and borrows."""
-    cluster = cluster_of(of_cohort("a", 8), of_cohort("b", 4), of_cohort("c", 1), nodes=0)
+#: Of a ClusterQueue its quota, and of its head GPUs, priority and time of creation.
+Head = tuple[int, int, int, int]
+
+
+@pytest.mark.parametrize(
+    ("heads", "first"),
+    [
+        pytest.param({"a": (8, 2, 1, 1), "b": (4, 3, 2, 1), "c": (1, 2, 3, 1)}, "b", id="none-borrows"),
+        pytest.param({"a": (8, 2, 1, 2), "b": (4, 3, 1, 1)}, "b", id="none-borrows-the-older"),
+        pytest.param({"a": (1, 3, 1, 1), "b": (1, 3, 2, 2), "c": (9, 9, 0, 3)}, "b", id="both-borrow"),
+        pytest.param({"a": (1, 3, 1, 2), "b": (1, 4, 1, 1), "c": (9, 9, 0, 3)}, "b", id="both-borrow-the-older"),
+        pytest.param({"a": (2, 3, 9, 1), "b": (2, 2, 1, 2)}, "b", id="one-borrows"),
+    ],
+)
+def test_heads_of_one_cohort_go_by_borrowing_priority_and_age(heads: dict[str, Head], first: str) -> None:
+    """There is room for one of them; shares with the work would decide otherwise."""
+    cluster = cluster_of(*(of_cohort(name, quota) for name, (quota, *_) in heads.items()), nodes=0)
     cluster.add_node("n0", cpu=64, gpu=4)
-    for name, gpu, priority in (("a", 2, 1), ("b", 3, 2), ("c", 2, 3)):
-        cluster.add_pod(of(name, f"ClusterQueue/{name}", gpu, priority=priority))
-    assert set(cluster.placed(cluster.cycle())) == {"b"}
+    for name, (_, gpu, priority, age) in heads.items():
+        cluster.add_pod(of(name, f"ClusterQueue/{name}", gpu, priority=priority, created_at=age))
+    assert set(cluster.placed(cluster.cycle())) == {first}
 
 
 def test_reason_names_the_group_that_room_is_kept_for() -> None:

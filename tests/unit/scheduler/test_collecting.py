@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kai_scheduler.scheduler import Collecting
-from kaicore.rules.deciding import decide
+from kaicore.rules.deciding import cycle_run
 from kaicore.rules.engine.decisions import CycleResult
 
 from tests.digest.families import IN_THE_GATE, run_story
@@ -32,7 +32,7 @@ def collector() -> Iterator[None]:
 @pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize("family", IN_THE_GATE)
 def test_a_cycle_leaves_nothing_that_only_the_collector_finds(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_cycle, left = decide.run_cycle, list[int]()
+    run_cycle, left = cycle_run.run_cycle, list[int]()
 
     def watched(*args: Any, **options: Any) -> CycleResult:
         gc.collect()
@@ -46,7 +46,7 @@ def test_a_cycle_leaves_nothing_that_only_the_collector_finds(family: str, monke
         return result
 
     run_story(family, 0)  # What is made once is made now.
-    monkeypatch.setattr(decide, "run_cycle", watched)
+    monkeypatch.setattr(cycle_run, "run_cycle", watched)
     run_story(family, 0)
     assert left
     assert not any(left)

@@ -74,20 +74,22 @@ async def _audit_verify(
             print("the log is empty")
         for one in audits:
             print(one.report)
-            print(*_left_out_lines(one), sep="\n", end="\n" if one.quarantined or one.set_aside else "")
+            if lines := _left_out_lines(one):
+                print("\n".join(lines))
             if one.promises is not None:
                 print(_promises_text(one.promises))
     return 0 if all(one.ok for one in audits) else 1
 
 
 def _left_out_lines(audit: Audit) -> list[str]:
-    """Return the events that say nothing, and why."""
+    """Return the events that say nothing, and what cycles leave out, and why."""
     return [
         *(
             f"quarantined: event {event.position} ({event.type} on {event.stream}, by {event.actor}): {event.error}"
             for event in audit.quarantined
         ),
         *(f"set aside: event {event.position} (on {event.stream}): {event.reason}" for event in audit.set_aside),
+        *(f"left out of cycles: {one}" for one in audit.left_out),
     ]
 
 

@@ -31,6 +31,12 @@ class SchedulerMetrics:
         )
         self._placed = Counter("kai_cycle_placed_pods", "Pods placed by cycles", ["shard"], registry=registry)
         self._pending = Gauge("kai_pending_pods", "Pods that the last cycle left", ["shard"], registry=registry)
+        self._left_out = Gauge(
+            "kai_cycle_left_out",
+            "Groups and nodes without which the last cycle was run because it raises with them; or the cycle itself",
+            ["shard", "what"],
+            registry=registry,
+        )
         self._units = Counter(
             "kai_decided_units",
             "Units of decisions that were appended or were stale: kai_stale_decisions of them were",
@@ -71,6 +77,11 @@ class SchedulerMetrics:
         self._append.labels(shard).observe(append_s)
         self._placed.labels(shard).inc(len(result.placements))
         self._pending.labels(shard).set(sum(item.pods for item in result.pending))
+
+    def left_out(self, shard: str, *, groups: int = 0, nodes: int = 0, cycles: int = 0) -> None:
+        """Set what the last cycle left out because it raises with it; it may be the cycle itself."""
+        for what, count in (("group", groups), ("node", nodes), ("cycle", cycles)):
+            self._left_out.labels(shard, what).set(count)
 
     def shadowed(self, decided: ShadowDecided) -> None:
         """Count what a shadow recorded."""

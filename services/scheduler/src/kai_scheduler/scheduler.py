@@ -117,6 +117,9 @@ class LogClock:
 #: Seconds between two tries to append a cycle with an unknown outcome.
 _RETRY_S = 1.0
 
+#: After a cycle that raised whatever is left out, another one is tried when the state has changed, or so much later.
+_RAISED_US = 10_000_000
+
 #: Seconds that a replica waits at most after a cycle with conflicts, after the first of a row and after many.
 _CONFLICT_S, _CONFLICT_MOST_S = 0.05, 1.0
 
@@ -209,6 +212,8 @@ class Scheduler:
         self._replicas = ReplicaList(
             log, shard=shard, replica=replica, actor=self._actor, live=live, clock=clock, monotonic=monotonic
         )
+        # Groups and nodes that the last cycle left out.
+        self._left_out: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
         # Cycles in a row of which units were stale, and when the next one may begin.
         self._conflicts, self._not_before_s = 0, -1e9
         metrics.watch(state, config, self._clock)
@@ -395,9 +400,12 @@ class Scheduler:
         started = self._last_cycle_s = self._monotonic()
         revision = self.state.revision
         now = self._now()
-        proposal = decide(self.state, self._config, shard=self._shard, now=now, actor=self._actor)
-        decided = self._monotonic()
+        proposal = self._decided(now)
         self._decided_at_revision = revision
+        if proposal is None:
+            self._retry_at = now + _RAISED_US
+            return
+        decided = self._monotonic()
         await self._append(proposal)
         if self._collecting is not None:
             self._collecting.cycle_is_over()
@@ -405,6 +413,26 @@ class Scheduler:
         self._metrics.cycle(
             proposal.result, decide_s=decided - started, append_s=self._monotonic() - decided, shard=self._shard
         )
+
+    def _decided(self, now: int) -> Proposal | None:
+        """Return a cycle, and say what it leaves out because it raises with it; None where it raises all the same."""
+        health, log = self._context.health, self._context.log
+        try:
+            proposal = decide(self.state, self._config, shard=self._shard, now=now, actor=self._actor)
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:
+            health.warn("cycle", f"no cycle comes to an end: {type(error).__name__}: {error}")
+            self._metrics.left_out(self._shard, cycles=1)
+            log.error("cycle raises", position=self.state.position, exc_info=error)
+            return None
+        left_out = proposal.left_out
+        health.warn("cycle", str(left_out))
+        self._metrics.left_out(self._shard, groups=len(left_out.groups), nodes=len(left_out.nodes))
+        if left_out and self._left_out != (left_out.groups, left_out.nodes):
+            log.error("left out of cycles", what=str(left_out), cycle=proposal.cycle, exc_info=left_out.error)
+        self._left_out = left_out.groups, left_out.nodes
+        return proposal
 
     async def _append(self, proposal: Proposal) -> None:
         """Append a cycle and fold up to it; for stale decisions there is another cycle."""

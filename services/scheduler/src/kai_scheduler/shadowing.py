@@ -195,7 +195,11 @@ class Shadow:
         changed = state.revision != shadowed.revision or now - shadowed.now >= config.recheck_us
         if not changed or self._standby.decides_at() > self._monotonic():
             return
-        decided = decide_in_shadow(state, config, now=now)
+        try:
+            decided = decide_in_shadow(state, config, now=now)
+        except (ArithmeticError, LookupError, AttributeError, TypeError, ValueError) as error:
+            self._context.log.error("shadow's cycle raises", scheduler=config.scheduler_name, exc_info=error)
+            decided = None
         shadowed.revision, shadowed.now = state.revision, now
         shadowed.uids = frozenset(
             uid for uid in state.waiting if state.pods[uid].pod.scheduler_name == config.scheduler_name

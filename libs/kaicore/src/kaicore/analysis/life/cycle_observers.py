@@ -7,10 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from kaicore.analysis.json_spelling import Answer
-from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_score import RowScore
 from kaicore.rules.engine.workload import Member
@@ -67,10 +66,10 @@ def tried_groups(state: CycleView, config: EngineConfig, cycle: CycleCompleted) 
         cycle: its record.
     """
     onlooker = _Onlooker()
-    given = cycle_input(state, config, now=cycle.now, cycle=cycle.cycle)
+    run = run_on(state, config, now=cycle.now, cycle=cycle.cycle, observer=onlooker)
+    given, result = run.given, run.result
     waiting = {key: len(workload.waiting) for key, workload in given.workloads.items()}
     queues = {key: given.accounts.queue_of(workload.group) for key, workload in given.workloads.items()}
-    result = run_cycle(given, config, observer=onlooker)
     placed = Counter(state.pods[one.uid].group for one in result.placements)
     nominated = Counter(state.pods[one.uid].group for one in result.nominations)
     return [
@@ -146,10 +145,7 @@ def placement_scores(
         node: where it was placed.
     """
     onlooker = _ScoreOnlooker(uid, node, list(state.columns.names))
-    result = run_cycle(
-        cycle_input(state, config, now=now, cycle=cycle, share=Share(state, cycle.rpartition("/")[0], config)),
-        config,
-        observer=onlooker,
-    )
+    share = Share(state, cycle.rpartition("/")[0], config)
+    result = run_on(state, config, now=now, cycle=cycle, share=share, observer=onlooker).result
     placed = any(one.uid == uid and one.node == node for one in result.placements)
     return onlooker.scores if placed else None

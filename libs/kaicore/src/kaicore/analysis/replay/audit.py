@@ -14,6 +14,7 @@ from kaicore.analysis.replay.log_states import events_of, first_state
 from kaicore.errors import UnfoldableEvent
 from kaicore.ledger.log.audit import AuditReport, verify
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.deciding.cycle_run import left_out_of_cycles
 from kaicore.rules.deciding.replay import ReplayReport
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import EventSetAside
@@ -49,12 +50,14 @@ class Audit:
         quarantined: events that cannot be decoded or folded and were not set aside, by position; none where the
             decisions were not looked at.
         set_aside: records of events that the log's owner set aside, in order.
+        left_out: the groups and nodes that the last cycles left out, and why (`kaicore.rules.deciding.cycle_run`).
     """
 
     report: AuditReport
     promises: PromiseReport | None
     quarantined: tuple[QuarantinedEvent, ...] = ()
     set_aside: tuple[EventSetAside, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -83,7 +86,8 @@ async def audit_log(
     if chain_only or not report.ok:
         return Audit(report, None, set_aside=set_aside)
     check = await _checked(log, cluster, upto=report.head.position)
-    return Audit(report, check.report, tuple(check.state.quarantined.values()), set_aside)
+    quarantined, left_out = tuple(check.state.quarantined.values()), tuple(left_out_of_cycles(check.state))
+    return Audit(report, check.report, quarantined, set_aside, left_out)
 
 
 #: Of the log's end and of seals.
@@ -108,5 +112,6 @@ def audit_answer(audit: Audit) -> object:
         "promises": spelled(audit.promises),
         "quarantined": spelled(audit.quarantined),
         "setAside": spelled(audit.set_aside),
+        "leftOut": list(audit.left_out),
         "ok": audit.ok,
     }

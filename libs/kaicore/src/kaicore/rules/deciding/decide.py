@@ -26,10 +26,9 @@ from dataclasses import dataclass
 from itertools import count
 from uuid import UUID
 
-from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.cycle_run import NOTHING_LEFT_OUT, LeftOut, run_on
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
-from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, EvictionReason
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_id
 from kaicore.rules.events.payloads import (
@@ -73,12 +72,14 @@ class Proposal:
         result: what was decided.
         units: the cycle itself first, then one for each of `result.batches`.
         expect: what the whole append is conditional on.
+        left_out: what the cycle left out, for it raised with it.
     """
 
     cycle: str
     result: CycleResult
     units: tuple[Unit, ...]
     expect: Mapping[str, int]
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
 
 def cycle_stream(shard: str) -> str:
@@ -87,7 +88,7 @@ def cycle_stream(shard: str) -> str:
 
 
 def decide(state: CycleView, config: EngineConfig, *, shard: str, now: int, actor: str) -> Proposal:
-    """Run a cycle on a state, in five steps: snapshot, decisions, summary, units, condition.
+    """Run a cycle on a state, in four steps: decisions, summary, units, condition.
 
     Args:
         state: folded up to the position that the cycle is then recorded to be decided on; not changed.
@@ -95,15 +96,17 @@ def decide(state: CycleView, config: EngineConfig, *, shard: str, now: int, acto
         shard: the shard's name, with that of a replica behind it where there are several.
         now: the cycle's clock, microseconds since the epoch.
         actor: who appends.
+
+    Raises:
+        Exception: whatever the cycle raises, and goes on raising without any group and without any node.
     """
-    # 1. The snapshot: the groups that are this scheduler's, and what the cycle decides on.
+    # 1. The decisions, about the groups that are this scheduler's.
     stream = cycle_stream(shard)
     cycle = f"{shard}/{state.versions.get(stream, 0) + 1}"
     share = Share(state, shard, config)
-    snapshot = cycle_input(state, config, now=now, cycle=cycle, share=share)
-    # 2. The decisions.
-    result = run_cycle(snapshot, config)
-    # 3. The summary, with the reasons that are news.
+    run = run_on(state, config, now=now, cycle=cycle, share=share)
+    result = run.result
+    # 2. The summary, with the reasons that are news.
     summary = CycleCompleted(
         cycle=cycle,
         shard=shard,
@@ -112,20 +115,20 @@ def decide(state: CycleView, config: EngineConfig, *, shard: str, now: int, acto
         engine_version=ENGINE_VERSION,
         now=now,
         decisions_digest=result.digest(),
-        pods=snapshot.waiting,
+        pods=run.given.waiting,
         placed=len(result.placements),
         pending=class_news(state.reasons, shard, result.pending),
         groups=group_news(state.reasons, shard, result.groups),
         evicted=len(result.evictions),
         nominated=len(result.nominations),
     )
-    # 4. The units: the cycle's own, then those of the batches, in the order in which the cycle charged nodes.
+    # 3. The units: the cycle's own, then those of the batches, in the order in which the cycle charged nodes.
     record = _Record(state, summary, actor, share)
     units = (record.cycle(config, result.placements), *map(record.batch, result.batches))
-    # 5. The condition: no other cycle of this scheduler was recorded since, and the replicas are the same.
+    # 4. The condition: no other cycle of this scheduler was recorded since, and the replicas are the same.
     listed = replicas_stream(share.shard)
     expect = {one: state.versions.get(one, 0) for one in (stream, listed) if one == stream or one in state.versions}
-    return Proposal(cycle, result, units, expect)
+    return Proposal(cycle, result, units, expect, run.left_out)
 
 
 class _Record:

@@ -8,10 +8,9 @@ pods are decided on anew each time, and only results that differ from the last c
 
 import msgspec
 
-from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.deciding.decide import class_news, group_news
 from kaicore.rules.engine.config import ENGINE_VERSION, Backfill, EngineConfig
-from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.provisioning import ProvisioningConfig
 from kaicore.rules.events.payloads import ShadowDecided
 from kaicore.rules.state.views import CycleView
@@ -47,8 +46,8 @@ def decide_in_shadow(state: CycleView, config: EngineConfig, *, now: int) -> Sha
     """
     shard, book = shadow_shard(config.scheduler_name), state.shadows
     cycle = f"{shard}/{state.position}"
-    decided_on = cycle_input(state, config, now=now, cycle=cycle)
-    result = run_cycle(decided_on, config)
+    run = run_on(state, config, now=now, cycle=cycle)
+    result = run.result
     placed = [one for one in result.placements if book.is_news(one)]
     nominated = [one for one in result.nominations if book.is_news(one)]
     chosen = {*(one.uid for one in result.placements), *(one.uid for one in result.nominations)}
@@ -69,7 +68,7 @@ def decide_in_shadow(state: CycleView, config: EngineConfig, *, now: int) -> Sha
         config=None if digest in state.configs else config.document(),
         engine_version=ENGINE_VERSION,
         now=now,
-        pods=decided_on.waiting,
+        pods=run.given.waiting,
         placed=tuple(placed[:_MOST]),
         nominated=tuple(nominated[:_MOST]),
         left=left,

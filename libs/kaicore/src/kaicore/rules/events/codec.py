@@ -4,7 +4,8 @@ An event type has a current schema version (1 unless listed in `_SCHEMAS`). For 
 that version's document into the next one's. A type that was renamed keeps an entry under its old name.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -49,6 +50,8 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in Payload.__subclasses__() if cls not in _PARTS}
 _DECODERS = {name: msgspec.json.Decoder(cls) for name, cls in _TYPES.items()}
+#: Finds what may be a number of 64 bits or more, or a string of such digits: 2**63 has 19 digits.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}").search
 _encoder = msgspec.json.Encoder(order="deterministic")
 _envelope_decoder = msgspec.json.Decoder(Event)
 
@@ -101,7 +104,8 @@ def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, 
 def decode_payload(event: Event) -> Payload:
     """Decode an event's payload, upcasting it to the current schema version.
 
-    A body that is not what its type and version say gives an `Undecodable`: whoever wrote it shall stop nobody.
+    A body that is not what its type and version say gives an `Undecodable`: whoever wrote it shall stop nobody. So does
+    a number of 64 bits or more, which no snapshot and no column holds.
 
     Raises:
         UnknownEvent: the type, or the schema version, is newer than this program.
@@ -114,6 +118,8 @@ def decode_payload(event: Event) -> Payload:
             "was written by a newer kai-ledger"
         )
     try:
+        if _LONG_NUMBER(event.body) and (problem := _beyond_64_bits(event.body)):
+            return payloads.Undecodable(error=problem)
         if event.schema == current:
             return decoder.decode(event.body)
         document: Document = msgspec.json.decode(event.body)
@@ -122,6 +128,28 @@ def decode_payload(event: Event) -> Payload:
         return msgspec.convert(document, _TYPES[event.type])
     except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
         return payloads.Undecodable(error=str(error))
+
+
+def _beyond_64_bits(body: bytes) -> str:
+    """Return the field and the value of the first number that does not fit into 64 bits with its sign; else nothing."""
+    for field, value in _numbers(msgspec.json.decode(body), ""):
+        if abs(value) >= 2**63:
+            return f"{field}: does not fit into 64 bits: {value}"
+    return ""
+
+
+def _numbers(document: Any, field: str) -> Iterator[tuple[str, int]]:
+    match document:
+        case dict():
+            for name, value in document.items():
+                yield from _numbers(value, f"{field}.{name}" if field else name)
+        case list():
+            for index, value in enumerate(document):
+                yield from _numbers(value, f"{field}[{index}]")
+        case int():
+            yield field, document
+        case _:
+            pass
 
 
 def encode_event(event: Event) -> bytes:

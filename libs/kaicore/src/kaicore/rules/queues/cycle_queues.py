@@ -6,7 +6,7 @@ At each level of the hierarchy the queues below one parent stand in an order; fr
 level leads to the next work.
 
 Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/queue_order/queue_order.go`; between ClusterQueues Kueue
-v0.17, `pkg/scheduler/scheduler.go` (its entries, those that do not borrow first, then by priority).
+ff69552e79, `pkg/scheduler/scheduler.go` (its entries: by how far up they borrow, by priority, by age).
 
 The right of a queue to have work of another queue evicted.
 
@@ -37,19 +37,22 @@ _NOTHING_OWED = 1000
 Standing = tuple[tuple[int, ...], tuple[int, str, str]]
 
 
-def standing(accounts: QueueAccounts, number: int, demand: Demand, *, priority: int = 0) -> Standing:
+def standing(
+    accounts: QueueAccounts, number: int, demand: Demand, *, priority: int = 0, created_at: int = 0
+) -> Standing:
     """Return what a queue is ordered by among its siblings, with its next work; the smallest comes first.
 
-    In this order: not over its fair share (it is over only where it is in all resources); within its quotas also with
-    the work; between ClusterQueues of one cohort that are, with work of higher priority (Kueue); of higher priority;
-    nothing used that it is owed nothing of; with the smaller dominant share, of what it may keep, with the work;
-    without it; owed less; the older one; by uid and name.
+    In this order: not over its fair share (it is over only where it is in all resources); between ClusterQueues of one
+    cohort as Kueue has it: borrowing from nearer above, work of higher priority, older work. Between others, and then:
+    within its quotas also with the work; of higher priority; nothing used that it is owed nothing of; with the smaller
+    dominant share, of what it may keep, with the work; without it; owed less; the older one; by uid and name.
 
     Args:
         accounts: of the queues.
         number: of the queue.
         demand: what its next work asks for.
         priority: of that work.
+        created_at: when that work was created, seconds since the epoch.
     """
     tree, shares = accounts.tree, accounts.shares
     used, fair, keeps = accounts.used[number], shares.fair[number], shares.allocatable[number]
@@ -67,11 +70,26 @@ def standing(accounts: QueueAccounts, number: int, demand: Demand, *, priority: 
         with_work = max(with_work, _part(then, keep))
         without = max(without, _part(now, keep))
         owed = max(owed, _part(keep, total))
-    by_priority = -priority if number in tree.by_priority and not over_quota else 0
+    as_kueue = (0, 0, 0)
+    if number in tree.by_priority:
+        as_kueue = _borrowed_from(accounts, number, demand), -priority, created_at
     return (
-        (int(over_fair_share), int(over_quota), by_priority, -queue.priority, int(unowed), with_work, without, owed),
+        (int(over_fair_share), *as_kueue, int(over_quota), -queue.priority, int(unowed), with_work, without, owed),
         (queue.created_at, queue.uid, queue.name),
     )
+
+
+def _borrowed_from(accounts: QueueAccounts, number: int, demand: Demand) -> int:
+    """Return how far above a queue its work finds the quota that it borrows: 0 for its own, 1 for its parent's.
+
+    The root's is the last, whether it suffices or not. Only what the work asks for counts.
+    """
+    path, quotas, used = accounts.tree.paths[number], accounts.tree.quotas, accounts.used
+    asked = [place for place, amount in enumerate(demand.amounts) if amount] or range(len(demand.amounts))
+    for level, above in enumerate(path):
+        if all(used[above][place] + demand.amounts[place] <= quotas[above][place] for place in asked):
+            return level
+    return len(path) - 1
 
 
 def _part(amount: int, whole: int) -> int:
@@ -213,7 +231,9 @@ class CycleQueues:
         number = self._number(group)
         return group.queue if number is None else self.accounts.tree.queues[number].name
 
-    def order_key(self, queue: str, request: Amounts, *, priority: int = 0) -> tuple[Standing, ...]:
+    def order_key(
+        self, queue: str, request: Amounts, *, priority: int = 0, created_at: int = 0
+    ) -> tuple[Standing, ...]:
         """Return a queue's place in the order of queues if its next work asks for `request`; the lowest goes first.
 
         The ancestors are judged first, from the root down, each by what it uses; the queue itself with the work. An
@@ -225,7 +245,8 @@ class CycleQueues:
             return ()
         path, nothing = self.accounts.tree.paths[number], self._demand({}, number)
         above = (standing(self.accounts, one, nothing) for one in reversed(path[1:]))
-        return (*above, standing(self.accounts, number, self._demand(request, number), priority=priority))
+        own = self._demand(request, number)
+        return (*above, standing(self.accounts, number, own, priority=priority, created_at=created_at))
 
     def is_owed(self, requests: GroupRequests, making_way: GroupRequests) -> bool:
         """Tell whether queues are owed that groups start so much, once some work has made way.

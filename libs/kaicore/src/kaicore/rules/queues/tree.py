@@ -65,8 +65,8 @@ class QueueTree:
         limits: by queue and resource, what is never exceeded.
         kept: by queue and resource, what of the quota no other queue may use.
         weights: by queue and resource, in thousandths.
-        by_priority: ClusterQueues of cohorts that hold nothing else: those that do not borrow go by the priority of
-            their work.
+        by_priority: ClusterQueues of cohorts that hold nothing else: they go by how far up they borrow, and by priority
+            and age of their work.
         problems: why queues cannot be used, by name.
         configured: whether there is any queue; otherwise the tree is one queue for all work.
         implied_default: the queue of work that names none, where there is no such object; -1 where there is one.

@@ -21,9 +21,8 @@ from kaicore.analysis.ask.counterfactuals.amendments import (
 from kaicore.analysis.ask.counterfactuals.asked import Asked
 from kaicore.analysis.ask.counterfactuals.group_amendments import group_amendments
 from kaicore.analysis.ask.counterfactuals.room_amendments import room_amendments
-from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.engine.config import Action, EngineConfig
-from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import Payload, PodDeleted
@@ -106,7 +105,7 @@ class Rehearsal:
             return Start(placed), False
         evicted: list[str] = []
         for round_ in range(_MOST_ROUNDS if evicts else 0):
-            result = run_cycle(cycle_input(state, self._config, now=now), self._config)
+            result = run_on(state, self._config, now=now).result
             placed = {one.uid: one.node for one in result.placements}
             if uid in placed:
                 return Start(placed, tuple(dict.fromkeys(evicted))), bool(round_)
@@ -117,7 +116,7 @@ class Rehearsal:
         return None, evicts
 
     def _placed(self, state: CycleView, config: EngineConfig, *, now: int) -> dict[str, str]:
-        result = run_cycle(cycle_input(state, config, now=now), config)
+        result = run_on(state, config, now=now).result
         return {one.uid: one.node for one in result.placements}
 
     def _let_go(self, state: ClusterState, result: CycleResult) -> None:

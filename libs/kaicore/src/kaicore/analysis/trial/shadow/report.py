@@ -29,9 +29,9 @@ from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter
-from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.session import Session
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -185,7 +185,7 @@ class ShadowComparison:
 
     def _would_be_placed(self, uid: str) -> bool:
         """Tell whether a cycle places a pod of which nothing is recorded: then the shadow was away."""
-        result = run_cycle(cycle_input(self._state, self._config, now=self._state.recorded_at), self._config)
+        result = run_on(self._state, self._config, now=self._state.recorded_at).result
         return any(placed.uid == uid for placed in result.placements)
 
 

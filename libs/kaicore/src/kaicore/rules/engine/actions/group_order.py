@@ -113,4 +113,6 @@ class GroupOrder:
         pending_group = session.pending_groups[self._groups[queue][0][1]]
         charged = pending_group.nominated and not session.reservations.is_new(pending_group.key)
         request = {} if charged else session.gangs.request_of(pending_group)
-        return session.accounts.order_key(queue, request, priority=pending_group.priority), queue
+        _, _, created_at, *_ = pending_group.order_key
+        key = session.accounts.order_key(queue, request, priority=pending_group.priority, created_at=created_at)
+        return key, queue
