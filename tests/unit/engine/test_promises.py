@@ -184,7 +184,7 @@ def test_recorded_configuration_that_says_nothing_of_promises_makes_none() -> No
     assert not {"backfill", "hold_after_us", "run_time_per_cent"} & before.document().keys()
     assert EngineConfig.recorded(before.document()) == before
     assert EngineConfig.recorded(EngineConfig().document()) == EngineConfig()
-    assert EngineConfig().backfill is Backfill.OFF
+    assert EngineConfig().backfill is Backfill.EASY, "what is not said is not the default"
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_pool: str | None = None
     node_pool_label: str = NODE_POOL_LABEL
     priority_aging: tuple[PriorityAging, ...] = ()
-    backfill: Backfill = Backfill.OFF
+    backfill: Backfill = Backfill.EASY
     most_promises: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 3_600_000_000

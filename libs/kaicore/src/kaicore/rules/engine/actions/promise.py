@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.config import Backfill
 from kaicore.rules.engine.decisions import GiveUpReason
-from kaicore.rules.engine.gang_planner import Steps
+from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.promises import Outlook, Promise, Promises, together, unstarted
 from kaicore.rules.engine.readiness import pending_group as as_pending
 from kaicore.rules.engine.session import Session
-from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
 
 #: How many groups of different kinds a cycle works out a start for, at most.
 _MOST_TRIED = 8
@@ -70,6 +70,7 @@ class PromiseStart(CycleAction):
             session.promise = together(session, promises)
             for promise in promises:
                 self._record(promise)
+        self._wait_for_ends_of_holds()
         self._leave_causes()
 
     @property
@@ -87,8 +88,6 @@ class PromiseStart(CycleAction):
         if promise.unlimited and self.session.cycle_input.now >= until:
             self._give_up(key, GiveUpReason.EXPIRED)
             return None
-        if promise.unlimited:
-            self.session.record.wait_until(until)
         return promise
 
     def _for_the_first(self, before: Sequence[Promise]) -> list[Promise]:
@@ -177,8 +176,10 @@ class PromiseStart(CycleAction):
             if pending_group.key in keys or not unstarted(pending_group) or not pending_group.reasons:
                 continue
             steps, _ = session.gangs.joint_steps(pending_group)
-            classes = {session.pods.key_of(member) for _, step in steps for member in step.members}
-            if steps and not any(map(session.never_fits, classes)):
+            members = members_of(steps)
+            classes = {session.pods.key_of(member) for member in members}
+            # A pod alone needs no two places at once: what ends anywhere may be its room.
+            if len(members) > 1 and not any(map(session.never_fits, classes)):
                 yield pending_group, steps
 
     def _is_too_soon(self, promise: Promise) -> bool:
@@ -188,8 +189,6 @@ class PromiseStart(CycleAction):
         now, group = self.session.cycle_input.now, promise.pending_group.group
         given_up = self._causes.get(group.key) or self._given_up.get(group.key)
         since = max(group.created_at * 1_000_000 + self.session.config.hold_after_us, given_up.until if given_up else 0)
-        if now < since:
-            self.session.record.wait_until(since)
         return now < since
 
     def _record(self, promise: Promise) -> None:
@@ -209,8 +208,21 @@ class PromiseStart(CycleAction):
         if before is not None:
             reason = replace(reason, moved=self._why_moved(before, reason))
         pending_group.reasons = (reason, *pending_group.reasons)
-        if promise.unlimited:
-            self.session.record.wait_until(reason.since + self.session.config.hold_us)
+
+    def _wait_for_ends_of_holds(self) -> None:
+        """Have a cycle look again when a hold ends, if groups that fit wait for that.
+
+        Nothing else that is promised needs a cycle at its time: room becomes free by events, which cause one.
+        """
+        session = self.session
+        groups = session.pending_groups.values()
+        if not any(isinstance(reason, WouldDelay) for group in groups for reason in group.reasons):
+            return
+        for promise in session.promise.each if isinstance(session.promise, Promises) else ():
+            if promise.unlimited:
+                before = self._recorded.get(promise.pending_group.key)
+                since = before.since if before is not None else session.cycle_input.now
+                session.record.wait_until(since + session.config.hold_us)
 
     def _why_moved(self, before: RoomPromised, now: RoomPromised) -> str:
         """Return why a promise is another one than was recorded before; what was recorded where it is the same."""
