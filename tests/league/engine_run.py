@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Any
 
 import msgspec
 from kaicore.rules.engine.config import EngineConfig
@@ -93,7 +94,7 @@ class EngineRun:
     def _come(self, record: Record) -> None:
         job, name = record.job, f"g{record.job.number:05}"
         live = self._live[name] = _Live(record, left=job.runs)
-        spec = {
+        spec: dict[str, Any] = {
             "created_at": self._epoch_s + job.arrives,
             "containers": (container_of(job.each),),
             "node_affinity": models_of(job.each),
@@ -131,7 +132,7 @@ class EngineRun:
                     live.record.rows = tuple(row for _, row in live.placed.values())
 
     def _again(self, live: _Live, name: str, now: int) -> None:
-        """A pod was evicted: it ends, its controller makes another one, and the job begins anew: there are no checkpoints."""
+        """A pod was evicted: its controller makes another one, and the job begins anew, as without checkpoints."""
         live.turn += 1
         self._off(live, name, now)
         del live.placed[name]

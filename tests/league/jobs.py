@@ -1,8 +1,8 @@
 """Jobs over time: public traces compressed to a load, and synthetic gangs on a real network.
 
-Shares of a GPU are left out, since the engine does not place them. A seed draws the jobs. They keep the order in which
-they came, and their run times, which are cut at a day. Times of arrival are spread so that the jobs ask for `load`
-times the GPU-hours that there are.
+Shares of a GPU are left out, since the engine does not place them. A seed draws the jobs of a trace. They keep the
+order in which they came, and their run times, which are cut at a quarter of the whole time. They arrive at random times
+(of OpenB most came near the end), so that they ask for `load` times the GPU-hours that there are.
 """
 
 import csv
@@ -20,8 +20,8 @@ HOUR_S, DAY_S = 3_600, 86_400
 #: GPUs of a node where the trace has none, and what is beside each of them.
 PER_NODE = 8
 _CPU_MILLI, _MEMORY_MIB = 12_000, 98_304
-#: Arrivals and ends are at whole minutes, so that several of them are looked at together.
-_MINUTE_S = 60
+#: Arrivals and ends are at whole minutes, those of traces at every fifth: several of them are looked at together.
+_MINUTE_S, _STEP_S = 60, 300
 #: Of the run times of gangs: the median, and the spread of their logarithm.
 _MEDIAN_S, _SPREAD = HOUR_S, 1.0
 #: A job declares up to so many times its run time as its limit.
@@ -90,7 +90,7 @@ def setting(name: str, *, size: int, days: float, load: float, seed: int) -> Set
 
 def _alike(size: int) -> Nodes:
     cpu, memory = PER_NODE * _CPU_MILLI + 32_000, PER_NODE * _MEMORY_MIB + 32_768
-    return Nodes(*(np.full(size, one) for one in (cpu, memory, PER_NODE)), np.full(size, "any"))
+    return Nodes(np.full(size, cpu), np.full(size, memory), np.full(size, PER_NODE), np.full(size, "any"))
 
 
 def _openb_nodes(size: int) -> Nodes:
@@ -135,26 +135,21 @@ _Row = tuple[float, Task, int]
 
 
 def _drawn(rows: Sequence[_Row], there: Nodes, until: int, load: float, random: np.random.Generator) -> Iterator[Job]:
-    """Yield jobs that are drawn until they are enough, at the times of the trace, compressed."""
-    most = load * int(there.gpus.sum()) * until
-    chosen, asked = [], 0
-    for index in random.permutation(len(rows)):
-        _, task, runs = rows[index]
-        if asked + task.gpus * runs <= most and task.gpus <= there.gpus.sum() // 4:
-            chosen.append(int(index))
+    """Yield jobs that are drawn until they are enough."""
+    total = int(there.gpus.sum())
+    chosen: list[tuple[float, int, int]] = []
+    asked = 0
+    while asked < load * total * until:
+        index = int(random.integers(len(rows)))
+        came, task, ran = rows[index]
+        if task.gpus <= total // 4:
+            runs = -(-min(max(ran, 1), until // 4) // _STEP_S) * _STEP_S
+            chosen.append((came, index, runs))
             asked += task.gpus * runs
-        if asked >= most * 0.999:
-            break
-    came = sorted((rows[index][0], index) for index in chosen)
-    first, last = came[0][0], came[-1][0]
-    for number, (at, index) in enumerate(came):
-        _, task, runs = rows[index]
-        arrives = int((at - first) / max(last - first, 1) * (until - 1)) // _MINUTE_S * _MINUTE_S
-        yield Job(number, arrives, *_pods(task), runs, _limit(runs, random))
-
-
-def _whole_minutes(seconds: float) -> int:
-    return int(min(max(seconds, _MINUTE_S), DAY_S)) // _MINUTE_S * _MINUTE_S
+    chosen.sort()
+    times = np.sort(random.integers(until // _STEP_S, size=len(chosen))) * _STEP_S
+    for number, (at, (_, index, runs)) in enumerate(zip(times.tolist(), chosen, strict=True)):
+        yield Job(number, at, *_pods(rows[index][1]), runs, _limit(runs, random))
 
 
 def _beside(gpus: int) -> Task:
@@ -173,7 +168,7 @@ def _openb() -> list[_Row]:
                     int(row["gpu_milli"]) if int(row["num_gpu"]) else 0,
                     tuple(filter(None, row["gpu_spec"].split("|"))),
                 ),
-                _whole_minutes(int(row["deletion_time"]) - int(row["scheduled_time"] or row["creation_time"])),
+                int(row["deletion_time"]) - int(row["scheduled_time"] or row["creation_time"]),
             )
             for row in csv.DictReader(file)
             if row["num_gpu"] != "1" or int(row["gpu_milli"]) == MILLI
@@ -186,7 +181,7 @@ def _philly() -> list[_Row]:
             (
                 datetime.fromisoformat(row["timestamp"]).timestamp(),
                 _beside(int(row["num_gpus"])),
-                _whole_minutes(float(row["duration"])),
+                int(float(row["duration"])),
             )
             for row in csv.DictReader(file)
         ]
@@ -204,7 +199,7 @@ def _dlrm() -> list[_Row]:
                     int(row["gpu_request"]),
                     MILLI,
                 ),
-                _whole_minutes(float(row["deletion_time"]) - float(row["scheduled_time"] or row["creation_time"])),
+                int(float(row["deletion_time"]) - float(row["scheduled_time"] or row["creation_time"])),
             )
             for row in csv.DictReader(file)
             if row["creation_time"] and row["deletion_time"] and int(row["gpu_request"])

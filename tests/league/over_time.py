@@ -1,6 +1,6 @@
 """The league over time: jobs through the engine and through baselines, in virtual time.
 
-`python -m tests.league over-time [--inputs gangs openb philly dlrm] [--nodes 64] [--days 1] [--load 1.05] [--seeds 1 2 3]`.
+`python -m tests.league over-time [--inputs gangs openb] [--nodes 64] [--days 1] [--load 1.05] [--seeds 1 2 3]`.
 
 Baselines only start. The engine does what its settings say: what it evicts runs anew.
 """

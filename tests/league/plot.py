@@ -28,7 +28,7 @@ def write(path: Path, title: str, curves: Mapping[str, Sequence[float]]) -> None
     lines = {name: list(zip(POINTS, curve, strict=True)) for name, curve in curves.items()}
     arrived = Axis(POINTS[0], POINTS[-1], [(at, f"{at} %") for at in range(60, 131, 10)])
     held = Axis(_LEAST, 100, [(at, f"{at} %") for at in range(60, 101, 10)])
-    _write(path, title, "per cent of the GPUs allocated, by GPUs that arrived tasks ask for", lines, arrived, held)
+    _write(path, f"{title}: per cent of the GPUs allocated, by GPUs that arrived tasks ask for", lines, (arrived, held))
 
 
 def write_waits(path: Path, title: str, waits: Mapping[str, Sequence[float]]) -> None:
@@ -42,14 +42,14 @@ def write_waits(path: Path, title: str, waits: Mapping[str, Sequence[float]]) ->
     lines = {name: [(at, 100 * part) for at, part in distribution(of, most=100)] for name, of in waits.items()}
     longest = axis(max(max(of) for of in waits.values()), text=lambda hours: f"{hours:g} h")
     parts = Axis(0, 100, [(at, f"{at} %") for at in range(0, 101, 20)])
-    _write(path, title, "per cent of the jobs that waited no longer, by hours", lines, longest, parts)
+    _write(path, f"{title}: per cent of the jobs that waited no longer, by hours", lines, (longest, parts))
 
 
 def _write(
-    path: Path, title: str, described: str, curves: Mapping[str, Sequence[tuple[float, float]]], x: Axis, y: Axis
+    path: Path, described: str, curves: Mapping[str, Sequence[tuple[float, float]]], axes: tuple[Axis, Axis]
 ) -> None:
     lines = [Line(number, points) for number, points in enumerate(curves.values())]
-    plot = line_plot("league", f"{title}: {described}", lines, x=x, y=y)
+    plot = line_plot("league", described, lines, x=axes[0], y=axes[1])
     styles = _STYLE + "".join(f".run{number}{{stroke:{_colour(number)}}}" for number in range(len(lines)))
     legend = Markup("").join(
         Markup('<text x="{}" y="{}" style="fill:{}" text-anchor="end">{}</text>').format(
@@ -58,7 +58,7 @@ def _write(
         for number, name in enumerate(curves)
     )
     head = Markup("<style>{}</style>").format(Markup(styles))
-    named = Markup('<text x="52" y="11">{}</text>').format(title)
+    named = Markup('<text x="52" y="11">{}</text>').format(described.partition(":")[0])
     body = str(plot).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     path.write_text(body.replace("</svg>", f"{head}{named}{legend}</svg>") + "\n")
 

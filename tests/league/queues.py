@@ -1,4 +1,4 @@
-"""Baselines over time: an order of starting (FIFO, skip, EASY, conservative) and a placement policy, without the engine.
+"""Baselines over time: an order of starting (FIFO, skip, EASY, conservative) and a placement policy.
 
 EASY and conservative backfilling are those of Mu'alem and Feitelson ("Utilization, Predictability, Workloads, and User
 Runtime Estimates in Scheduling the IBM SP2 with Backfilling", IEEE TPDS 2001): of what waits, the first has a reserved

@@ -64,7 +64,7 @@ class Figures:
         slowdown: mean of wait and run, divided by the run.
         evicted: pods.
         lost_h: GPU-hours of work that evictions cost.
-        jtted_nodes, jtted_domains: nodes and access switches of jobs of several pods, divided by the fewest; 0 for none.
+        jtted_nodes, jtted_domains: nodes and access switches of jobs of several pods, divided by the fewest; 0: none.
         worst_h: the worst wait of jobs of at least a quarter of the largest, hours.
         never: jobs that arrived early enough and never started.
     """
