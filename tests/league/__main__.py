@@ -1,4 +1,4 @@
-"""Run the league: `python -m tests.league [--list default] [--seeds 42 43] [--policies ours fgd]`, or `… gangs`."""
+"""Run the league: `python -m tests.league [--list default] [--seeds 42 43] [--policies ours fgd]`, or `… over-time`."""
 
 import argparse
 import sys
@@ -10,8 +10,17 @@ from statistics import mean, stdev
 import msgspec
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
-from tests.league import gangs, ours, plot
-from tests.league.baselines import Fgd, Policy, allocated, at_random, best_fit
+from tests.league import ours, over_time, plot
+from tests.league.baselines import (
+    Fgd,
+    Policy,
+    allocated,
+    at_random,
+    best_fit,
+    least_allocated,
+    most_allocated,
+    packing,
+)
 from tests.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, tasks
 
 #: How much has arrived when figures are taken, in per cent of all GPUs.
@@ -38,6 +47,9 @@ def policies(listed: Sequence[Task], moves: ours.Moves) -> dict[str, Run]:
     return {
         "random": _alone(at_random),
         "best-fit": _alone(lambda _: best_fit),
+        "packing": _alone(lambda _: packing),
+        "least-allocated": _alone(lambda _: least_allocated),
+        "most-allocated": _alone(lambda _: most_allocated),
         "fgd": _alone(lambda _: Fgd(listed)),
         "ours": _ours(EngineConfig()),
         "ours-dra": _ours(EngineConfig(), claims=True),
@@ -67,8 +79,8 @@ def figures(
 
 def main() -> None:
     """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
-    if sys.argv[1:2] == ["gangs"]:
-        gangs.main(sys.argv[2:])
+    if sys.argv[1:2] == ["over-time"]:
+        over_time.main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__)
     lists = ("default", "multigpu50", "gpushare100", "gpuspec33")

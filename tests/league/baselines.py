@@ -44,15 +44,30 @@ class Cluster:
             fits &= np.isin(self.nodes.model, task.models)
         return np.flatnonzero(fits)
 
-    def place(self, task: Task, node: int, device: int | None = None) -> None:
-        """Put a task on a node: on a device, or on those with the least room that fit."""
+    def place(self, task: Task, node: int, device: int | None = None) -> list[int]:
+        """Put a task on a node: on a device, or on those with the least room that fit; return its devices."""
         self.cpu[node] -= task.cpu
         self.memory[node] -= task.memory
-        if task.gpus:
-            free = self.gpu[node]
-            chosen = [device] if device is not None else _tightest(free, task)
-            free[chosen] -= task.gpu_milli
-            self.held += task.demand
+        if not task.gpus:
+            return []
+        free = self.gpu[node]
+        chosen = [device] if device is not None else _tightest(free, task)
+        free[chosen] -= task.gpu_milli
+        self.held += task.demand
+        return chosen
+
+    def free(self, task: Task, node: int, devices: list[int]) -> None:
+        """Take a task off a node and its devices."""
+        self.cpu[node] += task.cpu
+        self.memory[node] += task.memory
+        self.gpu[node, devices] += task.gpu_milli
+        self.held -= task.demand
+
+    def copy(self) -> "Cluster":
+        """Return a cluster with the same tasks."""
+        other = Cluster(self.nodes)
+        other.cpu, other.memory, other.gpu, other.held = self.cpu.copy(), self.memory.copy(), self.gpu.copy(), self.held
+        return other
 
 
 Policy = Callable[[Cluster, Task, Ints], tuple[int, int | None]]
@@ -90,6 +105,35 @@ def best_fit(cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]
     left = (cluster.cpu[able] - task.cpu) / nodes.cpu.max()
     left += (cluster.gpu[able].sum(axis=1) - task.demand) / (nodes.gpus.max() * MILLI)
     return int(able[left.argmin()]), None
+
+
+def packing(cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
+    """The node with the fewest GPUs of which nothing is in use; of equal ones the one with the least GPU left."""
+    free = cluster.gpu[able]
+    idle = (free == MILLI).sum(axis=1) - (task.gpus if task.gpu_milli == MILLI else 0)
+    return int(able[np.lexsort((able, free.sum(axis=1) - task.demand, idle))[0]]), None
+
+
+def least_allocated(cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
+    """kube-scheduler's default scores: LeastAllocated and BalancedAllocation, of CPU and memory, alike weighed."""
+    used, balanced = _used(cluster, task, able)
+    return int(able[((1 - used).mean(axis=1) + balanced).argmax()]), None
+
+
+def most_allocated(cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
+    """kube-scheduler's MostAllocated of CPU, memory and GPUs, with BalancedAllocation of CPU and memory."""
+    used, balanced = _used(cluster, task, able)
+    gpus = np.maximum(cluster.nodes.gpus[able] * MILLI, 1)
+    of_gpus = 1 - (cluster.gpu[able].sum(axis=1) - task.demand) / gpus
+    return int(able[((used.sum(axis=1) + of_gpus) / 3 + balanced).argmax()]), None
+
+
+def _used(cluster: Cluster, task: Task, able: Ints) -> tuple[Floats, Floats]:
+    """Return the parts of CPU and memory in use with the task, shape (nodes, 2), and how balanced they are."""
+    nodes = cluster.nodes
+    left = np.stack([cluster.cpu[able] - task.cpu, cluster.memory[able] - task.memory], 1)
+    used: Floats = 1 - left / np.stack([nodes.cpu[able], nodes.memory[able]], 1)
+    return used, 1 - used.std(axis=1)
 
 
 class Fgd:

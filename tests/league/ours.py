@@ -1,6 +1,6 @@
 """The product's own engine over a trace: tasks are pods in a log, cycles decide, and decisions are folded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,18 +45,30 @@ class Moves:
     placed: int = 0
 
 
-def _cluster(nodes: Nodes, *, claims: bool) -> Cluster:
-    """Return a cluster of these nodes: their GPUs are their kubelets', or in slices if pods have claims."""
-    cluster = devices() if claims else Cluster()
+def container_of(task: Task, *, claims: bool = False) -> Container:
+    """Return a container that asks for what a task does; its GPUs aside if the pod has claims for them."""
+    requests = {"cpu": task.cpu, "memory": task.memory * _MIB, GPU: 0 if claims else task.gpus}
+    return Container("main", ContainerKind.APP, requests={name: held for name, held in requests.items() if held})
+
+
+def models_of(task: Task) -> tuple[tuple[Requirement, ...], ...]:
+    """Return the node affinity of a task that names GPU models."""
+    return ((Requirement(_MODEL, "In", tuple(sorted(task.models))),),) if task.models else ()
+
+
+def add_nodes(
+    cluster: Cluster, nodes: Nodes, *, claims: bool = False, labels: Sequence[Mapping[str, str]] = ()
+) -> None:
+    """Add nodes, called `n` and the row: their GPUs are their kubelets', or in slices if pods have claims."""
     for number in range(len(nodes.cpu)):
         name, gpus = f"n{number:05}", int(nodes.gpus[number])
         held = {"cpu": int(nodes.cpu[number]), "memory": int(nodes.memory[number]) * _MIB, "pods": 1_000}
         if not claims:
             held[GPU] = gpus
-        cluster.add_node(name, allocatable=held, capacity=held, labels={_MODEL: str(nodes.model[number])})
+        more = labels[number] if labels else {}
+        cluster.add_node(name, allocatable=held, capacity=held, labels={_MODEL: str(nodes.model[number]), **more})
         if claims:
             add_slice(cluster, slice_document(name, *(gpu(f"gpu-{device}") for device in range(gpus))))
-    return cluster
 
 
 class _Trace:
@@ -75,11 +87,8 @@ class _Trace:
     def come(self, number: int, task: Task, *, claims: bool) -> None:
         """A task arrives as a pod."""
         cluster = self.cluster
-        requests = {"cpu": task.cpu, "memory": task.memory * _MIB, GPU: 0 if claims else task.gpus}
-        asks = Container("main", ContainerKind.APP, requests={name: held for name, held in requests.items() if held})
-        models = ((Requirement(_MODEL, "In", tuple(sorted(task.models))),),) if task.models else ()
-        name = f"t{number:06}"
-        more: dict[str, Any] = {"created_at": number, "qos": QosClass.BURSTABLE, "node_affinity": models}
+        asks, name = container_of(task, claims=claims), f"t{number:06}"
+        more: dict[str, Any] = {"created_at": number, "qos": QosClass.BURSTABLE, "node_affinity": models_of(task)}
         if self._moves is not None:
             more["owner"] = Owner("Job", name, f"uid-job-{name}")
         if claims and task.gpus:
@@ -153,7 +162,9 @@ def allocated(
         claims: pods ask for GPUs by resource claims (DRA), not of kubelets.
         moves: counts the moved pods; None where nothing moves, and time stands still.
     """
-    trace = _Trace(_cluster(nodes, claims=claims), config, moves)
+    cluster = devices() if claims else Cluster()
+    add_nodes(cluster, nodes, claims=claims)
+    trace = _Trace(cluster, config, moves)
     asked, total = 0, int(nodes.gpus.sum()) * MILLI
     for first in range(0, len(arriving), _AT_ONCE):
         for number, task in enumerate(arriving[first : first + _AT_ONCE], first):

@@ -1,0 +1,159 @@
+"""The product's own engine over jobs in virtual time: cycles decide, pods run, end, are evicted and are made again."""
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events import payloads
+from kaicore.rules.model.group import TopologyConstraint
+from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.pod import Owner, Pod, QosClass
+
+from tests.factory import pod
+from tests.league.jobs import Setting
+from tests.league.ours import add_nodes, container_of, models_of
+from tests.league.records import Record, Stint
+from tests.workloads import Workloads
+
+_SECOND_US = 1_000_000
+#: Cycles at one moment after which no more are run before something happens.
+_MOST_ROUNDS = 16
+_SWITCH = "league/access-switch"
+
+
+@dataclass(slots=True)
+class _Live:
+    """A job that waits or runs.
+
+    Attributes:
+        pods: by name.
+        placed: when and on which row, by name of pod.
+        left: how long it still has to run, seconds.
+        turn: how often they began to; the end that an earlier turn would have had does not come.
+    """
+
+    record: Record
+    pods: dict[str, Pod] = field(default_factory=dict)
+    placed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    left: int = 0
+    turn: int = 0
+
+
+class EngineRun:
+    """The engine over all jobs; it knows their limits or does not, and sees their pods run or does not."""
+
+    def __init__(self, given: Setting, config: EngineConfig, *, limits: bool, seen: bool = True) -> None:
+        """Args:
+        given: nodes and jobs. Where the nodes are on a network, jobs of several pods prefer one access switch.
+        config: the shard's settings.
+        limits: whether the pods declare how long they may run.
+        seen: whether the log has that pods run; without, only that they were placed.
+        """
+        self.cluster = Workloads()
+        self._given, self._config, self._limits, self._seen = given, config, limits, seen
+        if given.domains:
+            levels = (TopologyLevel("switch", (_SWITCH,)),)
+            definition = TopologyDefinition(KAI_TOPOLOGY, "network", "uid-network", "1", levels)
+            self.cluster.record("topology/network", payloads.TopologyDefinitionObserved(definition))
+        add_nodes(self.cluster, given.nodes, labels=[{_SWITCH: one.replace("/", "-")} for one in given.domains])
+        self._epoch_s = self.cluster.now // _SECOND_US + 1
+        self._live: dict[str, _Live] = {}
+        self._ending: list[tuple[int, str, int]] = []
+
+    def records(self) -> list[Record]:
+        """Return what becomes of each job."""
+        records = [Record(job) for job in self._given.jobs]
+        coming = list(reversed(records))
+        now = 0
+        while now <= self._given.until:
+            self.cluster.now = max((self._epoch_s + now) * _SECOND_US, self.cluster.now)
+            while coming and coming[-1].job.arrives <= now:
+                self._come(coming.pop())
+            while self._ending and self._ending[0][0] <= now:
+                _, name, turn = heappop(self._ending)
+                if name in self._live and self._live[name].turn == turn:
+                    self._end(name, now)
+            for _ in range(_MOST_ROUNDS):
+                # A cycle that decides something is followed by another one, as the scheduler does.
+                result = self.cluster.cycle(self._config)
+                if not result.placements and not result.evictions:
+                    break
+                self._carry_out(result, now)
+            times = [one[0] for one in self._ending[:1]] + [record.job.arrives for record in coming[-1:]]
+            if not times:
+                break
+            now = max(min(times), now + 1)
+        for live in self._live.values():
+            for name in live.placed:
+                self._off(live, name, self._given.until)
+        return records
+
+    def _come(self, record: Record) -> None:
+        job, name = record.job, f"g{record.job.number:05}"
+        live = self._live[name] = _Live(record, left=job.runs)
+        spec: dict[str, Any] = {
+            "created_at": self._epoch_s + job.arrives,
+            "containers": (container_of(job.each),),
+            "node_affinity": models_of(job.each),
+            "owner": Owner("Job", name, f"uid-job-{name}"),
+            "qos": QosClass.BURSTABLE,
+        }
+        if self._limits:
+            spec["active_deadline_s"] = job.limit
+        if job.pods == 1:
+            pods = [self.cluster.add_pod(pod(f"{name}-0", **spec))]
+        else:
+            near = TopologyConstraint("network", preferred=_SWITCH) if self._given.domains else None
+            group = {"created_at": spec["created_at"]}
+            pods = self.cluster.gang(name, job.pods, group=group, topology=near, **spec)
+        live.pods = {one.name: one for one in pods}
+
+    def _carry_out(self, result: CycleResult, now: int) -> None:
+        for eviction in result.evictions:
+            name = eviction.name.rpartition("-")[0]
+            live = self._live[name]
+            live.record.evicted += 1
+            live.record.lost_gpu_s += eviction.lost_gpu_seconds
+            self._again(live, eviction.name, now)
+        for decision in result.placements:
+            name = decision.name.rpartition("-")[0]
+            live = self._live[name]
+            live.placed[decision.name] = now, int(decision.node.removeprefix("n"))
+            if self._seen:
+                self.cluster.run(live.pods[decision.name])
+            if len(live.placed) == len(live.pods):
+                live.turn += 1
+                heappush(self._ending, (now + live.left, name, live.turn))
+                if live.record.started is None:
+                    live.record.started = now
+                    live.record.rows = tuple(row for _, row in live.placed.values())
+
+    def _again(self, live: _Live, name: str, now: int) -> None:
+        """A pod was evicted: its controller makes another one, and the job begins anew, as without checkpoints."""
+        live.turn += 1
+        self._off(live, name, now)
+        del live.placed[name]
+        before = live.pods.pop(name)
+        self.cluster.delete_pod(before)
+        again = msgspec.structs.replace(
+            before,
+            uid=f"{before.uid}+",
+            name=f"{before.name}+",
+            node_name="",
+            phase="Pending",
+            created_at=self.cluster.now // _SECOND_US,
+        )
+        live.pods[again.name] = self.cluster.add_pod(again)
+
+    def _end(self, name: str, now: int) -> None:
+        live = self._live.pop(name)
+        for one in live.pods.values():
+            self._off(live, one.name, now)
+            self.cluster.delete_pod(one)
+
+    def _off(self, live: _Live, name: str, now: int) -> None:
+        begin, row = live.placed[name]
+        live.record.stints.append(Stint(begin, now, row, live.record.job.each.gpus))

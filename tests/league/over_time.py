@@ -1,0 +1,138 @@
+"""The league over time: jobs through the engine and through baselines, in virtual time.
+
+`python -m tests.league over-time [--inputs gangs openb] [--nodes 64] [--days 1] [--load 1.05] [--seeds 1 2 3]`.
+
+Baselines only start. The engine does what its settings say: what it evicts runs anew.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+
+from kaicore.rules.engine.config import Action, Backfill, EngineConfig
+from msgspec.structs import replace
+
+from tests.league import baselines, plot
+from tests.league.baselines import Fgd, Policy
+from tests.league.engine_run import EngineRun
+from tests.league.jobs import INPUTS, Setting, setting
+from tests.league.queues import Baseline, Estimate, Order, by_limit, by_true_run
+from tests.league.records import Figures, Record, figures
+
+Run = Callable[[Setting, int], list[Record]]
+
+
+def _baseline(policy: Callable[[Setting, int], Policy], order: Order = Order.SKIP, by: Estimate = by_limit) -> Run:
+    return lambda given, seed: Baseline(given, policy(given, seed), order, by).records()
+
+
+def _always(policy: Policy) -> Callable[[Setting, int], Policy]:
+    return lambda _, __: policy
+
+
+def _ours(config: EngineConfig, *, limits: bool = True, seen: bool = True) -> Run:
+    return lambda given, _: EngineRun(given, config, limits=limits, seen=seen).records()
+
+
+_STARTS = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.OFF)
+_EASY = replace(_STARTS, backfill=Backfill.EASY)
+_PACKED = _always(baselines.best_fit)
+
+#: Runs by name: placement policies that start all that fits, orders of starting with best fit, and the engine's.
+POLICIES: dict[str, Run] = {
+    "random": _baseline(lambda _, seed: baselines.at_random(seed)),
+    "least-allocated": _baseline(_always(baselines.least_allocated)),
+    "most-allocated": _baseline(_always(baselines.most_allocated)),
+    "packing": _baseline(_always(baselines.packing)),
+    "fgd": _baseline(lambda given, _: Fgd([job.each for job in given.jobs])),
+    "fifo": _baseline(_PACKED, Order.FIFO),
+    "skip": _baseline(_PACKED),
+    "easy-true": _baseline(_PACKED, Order.EASY, by_true_run),
+    "easy-limits": _baseline(_PACKED, Order.EASY),
+    "conservative": _baseline(_PACKED, Order.CONSERVATIVE),
+    "ours": _ours(EngineConfig()),
+    "ours-off": _ours(_STARTS, seen=False),
+    "ours-easy": _ours(_EASY, seen=False),
+    "ours-conservative": _ours(replace(_EASY, backfill=Backfill.CONSERVATIVE), seen=False),
+    "ours-hold": _ours(_EASY, limits=False, seen=False),
+    "ours-runs": _ours(replace(_EASY, run_time_per_cent=75), limits=False),
+}
+_USUAL = (
+    "random",
+    "least-allocated",
+    "most-allocated",
+    "packing",
+    "fgd",
+    "fifo",
+    "skip",
+    "easy-limits",
+    "conservative",
+)
+_HEAD = (
+    "policy                GAR %         SOR %       GFR %    wait h: mean          p50         p99   slowdown"
+    "   worst of largest   never  evicted  lost GPU-h  JTTED nodes, switches   s a run"
+)
+
+
+def _spread(found: Sequence[Figures], value: Callable[[Figures], float]) -> str:
+    values = [value(one) for one in found]
+    return f"{mean(values):.2f} ±{stdev(values) if len(values) > 1 else 0:.2f}"
+
+
+def _row(name: str, found: Sequence[Figures], seconds: float) -> Iterator[str]:
+    """Yield the figures of a policy as text, and its waits by size below them."""
+    columns: tuple[tuple[int, Callable[[Figures], float]], ...] = (
+        (13, lambda one: one.gar),
+        (13, lambda one: one.sor),
+        (13, lambda one: one.gfr),
+        (13, lambda one: one.mean_h),
+        (12, lambda one: one.p50_h),
+        (13, lambda one: one.p99_h),
+        (14, lambda one: one.slowdown),
+        (14, lambda one: one.worst_h),
+    )
+    text = "".join(f"{_spread(found, value):>{width}}" for width, value in columns)
+    never, evicted = sum(one.never for one in found), sum(one.evicted for one in found)
+    lost = sum(one.lost_h for one in found)
+    near = f"{mean(one.jtted_nodes for one in found):9.2f} {mean(one.jtted_domains for one in found):5.2f}"
+    yield f"{name:17}{text}{never:8}{evicted:9}{lost:12.0f}{near}{seconds:18.1f}"
+    sizes = sorted({size for one in found for size in one.by_size}, key=lambda size: int(size.split("-")[0].strip("+")))
+    waits = (f"{size}: {mean(one.by_size[size] for one in found if size in one.by_size):.2f}" for size in sizes)
+    yield f"{'':17}  mean wait h by GPUs  {'  '.join(waits)}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print a row for each policy: means and spreads over seeds; counts are of all seeds."""
+    parser = argparse.ArgumentParser(prog="tests.league over-time", description=__doc__)
+    parser.add_argument("--inputs", nargs="+", choices=INPUTS, default=list(INPUTS))
+    parser.add_argument("--nodes", type=int, default=64, help="how many, about")
+    parser.add_argument("--days", type=float, default=1)
+    parser.add_argument("--load", type=float, default=1.05, help="GPU-hours that arrive, for each that there is")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument(
+        "--policies", nargs="+", choices=list(POLICIES), default=[*_USUAL, "ours-off", "ours-easy", "ours"]
+    )
+    parser.add_argument("--plot", type=Path, help="also write plots of waits, FOLDER/league-INPUT.svg")
+    given = parser.parse_args(arguments)
+    for name in given.inputs:
+        settings = [
+            setting(name, size=given.nodes, days=given.days, load=given.load, seed=seed) for seed in given.seeds
+        ]
+        nodes, jobs = len(settings[0].nodes.gpus), [len(one.jobs) for one in settings]
+        print(f"{name}: {nodes} nodes, {given.days:g} days, load {given.load:g}, {jobs} jobs by seed\n{_HEAD}")
+        waits: dict[str, list[float]] = {}
+        for policy in given.policies:
+            began = time.process_time()
+            runs = [POLICIES[policy](one, seed) for one, seed in zip(settings, given.seeds, strict=True)]
+            each = (time.process_time() - began) / len(runs)
+            found = [figures(records, one) for records, one in zip(runs, settings, strict=True)]
+            print(*_row(policy, found, each), sep="\n", flush=True)
+            waits[policy] = [
+                ((one.until if record.started is None else record.started) - record.job.arrives) / 3600
+                for records, one in zip(runs, settings, strict=True)
+                for record in records
+            ]
+        if given.plot:
+            plot.write_waits(given.plot / f"league-{name}.svg", f"{name}, load {given.load:g}", waits)
