@@ -14,6 +14,7 @@ from kaicore.analysis.history.alternative import Changes, changes_of
 from kaicore.analysis.history.lineages import RunBasis
 from kaicore.analysis.history.patch import HistoryQuestion, Patch, patch_of, read_settings
 from kaicore.analysis.history.pod_stories import PodStory
+from kaicore.analysis.history.policies import BEST_POLICIES
 from kaicore.analysis.history.reading import History, read_history
 from kaicore.analysis.history.rerun import Rerun
 from kaicore.analysis.history.results import QueueResult, RunResult, places_of, result_of
@@ -248,7 +249,8 @@ def _moment(text: str) -> Moment | None:
 def _patches(question: HistoryQuestion) -> list[Patch]:
     """Return the alternatives, each with the settings that are of all of them; their names differ."""
     settings = read_settings(question.settings)
-    patches = [patch_of(one.text, where=one.name, name=one.name) for one in question.patches]
+    texts = (*question.patches, *(policy.patch() for policy in BEST_POLICIES if question.policies))
+    patches = [patch_of(one.text, where=one.name, name=one.name) for one in texts]
     patches = patches or [Patch(name=", ".join(question.settings) or "unchanged")]
     names: set[str] = {RECORDED, BASELINE}
     for patch in patches:
