@@ -203,7 +203,7 @@ def commands() -> list[tuple[str, str]]:
 def _words(line: str) -> set[str]:
     """The words of a line without moments and profiles, and the first cluster's name: one is as good as another."""
     line = line.replace("kai fleet", "kai-fleet").removeprefix(".venv/bin/")
-    line = re.sub(r"--from (-\d+[mh]|1 --to 200)", "--from MOMENT", line)
+    line = re.sub(r"--from (-\d+[mhd]|1 --to 200)", "--from MOMENT", line)
     profiles = " --profile [^/ ]+" if line.startswith(("kai up", "kai-fleet")) else " --cluster demo"
     return set(re.sub(rf"{profiles}(?= |$)", "", line).split())
 
@@ -225,7 +225,7 @@ def _told_apart(commands: list[tuple[str, str]]) -> list[tuple[str, str]]:
 #: They ask no server: `tests/unit/cli/test_documented_commands.py` runs each of them.
 ASKS_NOTHING = ("kai completion",)
 #: They decide anew all that was decided since, so they come first: work keeps coming as long as commands are run.
-DECIDES_ANEW = ("kai what-if history", "kai what-if --from", "kai replay --from")
+DECIDES_ANEW = ("kai what-if history", "kai what-if policies", "kai what-if --from", "kai replay --from")
 
 
 def short() -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Figures of a run over time, from its records: the same function for the engine and for every baseline.
 
-GAR, SOR, GFR, JWTD and JTTED are the product's own (`kaicore.analysis.history.results`), which names their source.
+GAR, SOR, GFR, JWTD and JTTED are the product's own (`kaicore.analysis.trial.history.results`), which names their source.
 """
 
 from collections import Counter, defaultdict
@@ -10,8 +10,8 @@ from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
-from kaicore.analysis.history import results
-from kaicore.analysis.history.samples import Sample
+from kaicore.analysis.trial.history import results
+from kaicore.analysis.trial.history.samples import Sample
 
 from tests.league.jobs import HOUR_S, Job, Setting
 

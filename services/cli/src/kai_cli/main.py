@@ -212,6 +212,11 @@ what_if.command(
     name="history",
     help="Simulate history again with other settings, nodes, queues or priorities, and compare what comes of it.",
 )
+what_if.command(
+    "kai_cli.what_if_history:policies",
+    name="policies",
+    help="Say what a window would have been with each of the three best policies: GPUs allocated, waits, evictions.",
+)
 app.command(what_if)
 app.command(
     "kai_cli.simulate:simulate_command",

@@ -5,6 +5,7 @@ A what-if over history as text: the runs side by side, then who gains and who lo
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from cyclopts import Parameter
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
 from kaicore.analysis.trial.history.figures import FIGURES, duration_text, signed_duration_text
 from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
+from kaicore.analysis.trial.history.policies import BEST_POLICIES
 from kaicore.analysis.trial.history.results import Waits
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
@@ -19,7 +21,7 @@ from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.current_cluster import one_cluster
 from kai_cli.log_access import open_log
-from kai_cli.printing import OutputFlag, print_data, table
+from kai_cli.printing import Output, OutputFlag, print_data, table
 from kai_cli.progress import Progress
 from kai_cli.source import FromFlag, LogSource, LogSourceFlags, ToFlag
 
@@ -87,6 +89,26 @@ def _sizes(comparison: HistoryComparison) -> str:
     return f"waiting times of jobs by their GPUs (JWTD), p50 / p99:\n{table(head, rows)}"
 
 
+def policies_text(comparison: HistoryComparison) -> str:
+    """Return the report of the best policies for people: the runs side by side, then the waits of each queue."""
+    named = [f"{policy.name}: {policy.meaning}" for policy in BEST_POLICIES]
+    results = [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
+    by_run = [{one.queue: one for one in result.queues} for result in results]
+    queues = sorted({name for queues in by_run for name in queues})
+    rows = [(name, *(_pair(run[name].waits) if name in run else "-" for run in by_run)) for name in queues]
+    hours = [(name, *(f"{run[name].gpu_hours:.2f}" if name in run else "-" for run in by_run)) for name in queues]
+    head = ("QUEUE", *(result.name for result in results))
+    return "\n\n".join(
+        (
+            _head(comparison),
+            "\n".join(named),
+            _runs(comparison),
+            f"waits by queue, p50 / p99:\n{table(head, rows)}",
+            f"GPU-hours by queue:\n{table(head, hours)}",
+        )
+    )
+
+
 def _pair(waits: Waits | None) -> str:
     return "-" if waits is None else f"{duration_text(waits.p50)} / {duration_text(waits.p99)}"
 
@@ -118,13 +140,43 @@ def history(
         settings=tuple(settings or ()),
         patches=tuple(PatchText(name=path.stem, text=_read(path)) for path in patch or ()),
     )
+    return _answer(source, question, comparison_text, html, output)
+
+
+def policies(
+    *,
+    since: FromFlag = "",
+    until: ToFlag = "",
+    html: Path | None = None,
+    source: LogSourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions.
+
+    Args:
+        since: the window's first event: a position, a time, or a time before the log's end, such as -7d.
+        until: its last event; by default the log's last one.
+        html: write a report with plots to this file, too.
+        source: where to ask.
+        output: table, json or yaml.
+    """
+    return _answer(source, HistoryQuestion(since=since, until=until, policies=True), policies_text, html, output)
+
+
+def _answer(
+    source: LogSource | None,
+    question: HistoryQuestion,
+    text: Callable[[HistoryComparison], str],
+    html: Path | None,
+    output: Output,
+) -> int:
     comparison = asyncio.run(_compare(source or LogSource(), question))
     for note in comparison.notes:
         sys.stderr.write(f"kai: warning: {note}\n")
     if html is not None:
         _write(html, comparison)
     if output == "table":
-        print(comparison_text(comparison))
+        print(text(comparison))
     else:
         print_data(comparison, output)
     return 0

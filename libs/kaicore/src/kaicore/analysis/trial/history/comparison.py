@@ -10,15 +10,16 @@ from enum import StrEnum
 
 import msgspec
 
-from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.replay.moments import Moment, parse_moment, range_of, state_at
 from kaicore.analysis.trial.history.alternative import Changes, changes_of
 from kaicore.analysis.trial.history.lineages import RunBasis
 from kaicore.analysis.trial.history.patch import HistoryQuestion, Patch, patch_of, read_settings
 from kaicore.analysis.trial.history.pod_stories import PodStory
+from kaicore.analysis.trial.history.policies import BEST_POLICIES
 from kaicore.analysis.trial.history.reading import History, read_history
 from kaicore.analysis.trial.history.rerun import Rerun
 from kaicore.analysis.trial.history.results import QueueResult, RunResult, places_of, result_of
+from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.replay.moments import Moment, parse_moment, range_of, state_at
 from kaicore.analysis.trial.simulation.kubelets import FleetKubelets
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
@@ -248,7 +249,8 @@ def _moment(text: str) -> Moment | None:
 def _patches(question: HistoryQuestion) -> list[Patch]:
     """Return the alternatives, each with the settings that are of all of them; their names differ."""
     settings = read_settings(question.settings)
-    patches = [patch_of(one.text, where=one.name, name=one.name) for one in question.patches]
+    texts = (*question.patches, *(policy.patch() for policy in BEST_POLICIES if question.policies))
+    patches = [patch_of(one.text, where=one.name, name=one.name) for one in texts]
     patches = patches or [Patch(name=", ".join(question.settings) or "unchanged")]
     names: set[str] = {RECORDED, BASELINE}
     for patch in patches:

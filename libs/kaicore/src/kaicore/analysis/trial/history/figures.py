@@ -62,6 +62,13 @@ FIGURES = (
     Figure("rejections by kubelets", lambda one: str(one.rejections), "pods", lambda one: one.rejections, -1),
     Figure("preemptions", lambda one: str(one.preemptions), "pods that were evicted", lambda one: one.preemptions, -1),
     Figure(
+        "  GPU hours lost",
+        lambda one: f"{one.lost_gpu_hours:.2f}",
+        "work of evicted pods since their last checkpoints",
+        lambda one: one.lost_gpu_hours,
+        -1,
+    ),
+    Figure(
         "GPU allocation rate (GAR), mean",
         lambda one: f"{one.allocation_rate:.1%}",
         "GPUs held of GPUs there are",

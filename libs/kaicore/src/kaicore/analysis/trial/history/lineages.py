@@ -7,7 +7,7 @@ Everything else is done by the scheduler and the kubelets, and is simulated.
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from heapq import heappop, heappush
 
@@ -49,6 +49,7 @@ class LineageRun:
         basis: where that is known from.
         at_least_us: how long it ran, where it was not seen to end.
         gone_us: from its end until the API server has it no more; None where it was not seen to go.
+        checkpoints_us: how long it has run when it writes each of its checkpoints; a successor goes on from the last.
     """
 
     run_us: int | None
@@ -56,6 +57,7 @@ class LineageRun:
     basis: RunBasis
     at_least_us: int = 0
     gone_us: int | None = None
+    checkpoints_us: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -136,14 +138,18 @@ def _say_runs(lineage: Lineage, *, end: int) -> None:
     for story in lineage.stories:
         gone = story.gone_at - story.ended_at if story.gone_at and story.ended_at else None
         if story.end is StoryEnd.FINISHED and story.bound_at:
-            lineage.runs.append(LineageRun(story.ran_us, story.succeeded, RunBasis.OBSERVED, gone_us=gone))
+            written = tuple(story.checkpoints_us)
+            run = LineageRun(story.ran_us, story.succeeded, RunBasis.OBSERVED, gone_us=gone, checkpoints_us=written)
+            lineage.runs.append(run)
     last = lineage.stories[-1]
     if last.end is StoryEnd.DELETED:
         lineage.deleted_at = last.ended_at
-        lineage.runs.append(LineageRun(None, True, RunBasis.DELETED, at_least_us=_so_far(last, end)))
+        run = LineageRun(None, True, RunBasis.DELETED, at_least_us=_so_far(last, end))
+        lineage.runs.append(replace(run, checkpoints_us=tuple(last.checkpoints_us)))
     elif last.end is not StoryEnd.FINISHED or not lineage.runs:
-        longest = max(_so_far(story, end) for story in lineage.stories)
-        lineage.runs.append(LineageRun(None, True, RunBasis.UNBOUNDED, at_least_us=longest))
+        longest = max(lineage.stories, key=lambda story: _so_far(story, end))
+        run = LineageRun(None, True, RunBasis.UNBOUNDED, at_least_us=_so_far(longest, end))
+        lineage.runs.append(replace(run, checkpoints_us=tuple(longest.checkpoints_us)))
 
 
 def _so_far(story: PodStory, end: int) -> int:

@@ -101,12 +101,14 @@ class HistoryQuestion(_Part, frozen=True, kw_only=True):
         until: its last event; empty for the log's last.
         settings: `KEY=VALUE`, of every alternative.
         patches: one for each alternative; without any, `settings` are the only one.
+        policies: the best policies are alternatives too (`kaicore.analysis.trial.history.policies`).
     """
 
     since: str = msgspec.field(name="from", default="")
     until: str = msgspec.field(name="to", default="")
     settings: tuple[str, ...] = ()
     patches: tuple[PatchText, ...] = ()
+    policies: bool = False
 
 
 class _PatchPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):

@@ -1,6 +1,6 @@
 """Each pod's life in a window, and its end: the same rule for the recorded history and for a simulated one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kaicore.rules.events import payloads
@@ -45,6 +45,7 @@ class PodStory(PodLife):
         ended_at: when it was known to end: finished, rejected, or about to be deleted.
         succeeded: whether it finished well.
         grace_us: from its deletion to its end, for one that was deleted while it ran.
+        checkpoints_us: how long it had run when it wrote each of its checkpoints, in order.
     """
 
     pod: Pod
@@ -56,12 +57,20 @@ class PodStory(PodLife):
     end: StoryEnd = StoryEnd.OPEN
     succeeded: bool = False
     grace_us: int = 0
+    checkpoints_us: list[int] = field(default_factory=list)
 
     @property
     def ran_us(self) -> int:
         """The run time of the pod, as far as it is over."""
         began = self.running_at or self.bound_at
         return max(self.ended_at - began, 0) if began and self.ended_at else 0
+
+    @property
+    def lost_gpu_us(self) -> int:
+        """Work that its eviction lost: since its last checkpoint, or since it ran, microseconds times its GPUs."""
+        if self.end is not StoryEnd.EVICTED or not self.running_at:
+            return 0
+        return self.gpus * max(self.ended_at - self.running_at - max(self.checkpoints_us, default=0), 0)
 
 
 class PodStories:
@@ -121,6 +130,9 @@ class PodStories:
         entry = self._state.pods.get(pod.uid)
         if entry is not None:
             self._file(story, entry)
+        written_us = pod.checkpoint_at * 1_000_000 - story.running_at
+        if story.running_at and written_us > max(story.checkpoints_us, default=0):
+            story.checkpoints_us.append(written_us)
         if pod.deletion_at is not None:
             self._deleted(story, at=at)
         if pod.finished:

@@ -223,6 +223,7 @@ class RunResult(_Figures, frozen=True, kw_only=True):
         rejections: by kubelets.
         preemptions: pods that cycles decided to evict.
         lost: pods that ended with their node.
+        lost_gpu_hours: work that evicted pods lost since their last checkpoints.
         waits: see `QueueResult`.
         allocation_rate: GAR, its mean over the window; `allocation_rate_most` the most.
         occupancy: SOR.
@@ -243,6 +244,7 @@ class RunResult(_Figures, frozen=True, kw_only=True):
     rejections: int
     preemptions: int
     lost: int
+    lost_gpu_hours: float
     waits: Waits
     allocation_rate: float
     allocation_rate_most: float
@@ -348,6 +350,7 @@ def result_of(
         rejections=_ended(every, StoryEnd.REJECTED),
         preemptions=_ended(every, StoryEnd.EVICTED),
         lost=_ended(every, StoryEnd.LOST),
+        lost_gpu_hours=sum(story.lost_gpu_us for story in every) / 3.6e9,
         waits=_waits(waits),
         allocation_rate=mean(samples, allocation_rate, end=end),
         allocation_rate_most=max(rates, default=0.0),

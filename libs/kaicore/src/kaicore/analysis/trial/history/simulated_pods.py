@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
-from kaicore.analysis.trial.history.lineages import Lineage
+from kaicore.analysis.trial.history.lineages import Lineage, LineageRun
 from kaicore.analysis.trial.history.reading import Delays, History
 from kaicore.analysis.trial.history.simulated_kubelets import SimulatedKubelets
 from kaicore.rules.events import payloads
@@ -46,6 +47,7 @@ class _Course:
 
     Attributes:
         run: number of the run that is next or at work.
+        saved_us: how much of that run the last checkpoint of a lost pod has.
         made: how many pods were made for it, the first one included.
         losses: how many pods it has lost one after the other.
         current: uid of its last pod.
@@ -53,6 +55,7 @@ class _Course:
     """
 
     run: int = 0
+    saved_us: int = 0
     made: int = 1
     losses: int = 0
     current: str = ""
@@ -142,10 +145,9 @@ class SimulatedPods:
         elif entry.stage is Stage.BOUND and not entry.started_at:
             self._later(self._delays.start, lambda: self._run(uid))
         elif entry.stage is Stage.BOUND:
-            run_us = lineage.runs[0].run_us
             since = lineage.stories[0].running_at
-            if run_us is not None:
-                self._later(max(since + run_us - begin, 0), lambda: self._finish(uid))
+            self._courses[lineage.uid].saved_us = max(entry.pod.checkpoint_at * 1_000_000 - since, 0)
+            self._work(uid, lineage.runs[0], ran_us=begin - since)
         if entry.evicting or entry.repairing:
             self._later(self._delays.evict, lambda: self._evict(uid))
 
@@ -279,9 +281,24 @@ class SimulatedPods:
         self._see(mine.pod)
         course = self._courses[mine.lineage.uid]
         course.losses = 0
-        run_us = mine.lineage.runs[course.run].run_us
-        if run_us is not None:
-            self._later(run_us, lambda: self._finish(uid))
+        self._work(uid, mine.lineage.runs[course.run], ran_us=course.saved_us)
+
+    def _work(self, uid: str, run: LineageRun, *, ran_us: int) -> None:
+        """A pod goes on with a run of which so much is done: it writes checkpoints, and ends."""
+        for written_us in run.checkpoints_us:
+            if written_us > ran_us:
+                self._later(written_us - ran_us, partial(self._write_checkpoint, uid, written_us))
+        if run.run_us is not None:
+            self._later(max(run.run_us - ran_us, 0), lambda: self._finish(uid))
+
+    def _write_checkpoint(self, uid: str, ran_us: int) -> None:
+        """A pod writes a checkpoint of what it has done: a successor would go on from there."""
+        mine = self._pods.get(uid)
+        if mine is None or mine.leaving or mine.lineage is None:
+            return
+        self._courses[mine.lineage.uid].saved_us = ran_us
+        mine.pod = _replace(mine.pod, checkpoint_at=self._now_s())
+        self._see(mine.pod)
 
     def _observe(self, uid: str, placement: Placement) -> None:
         entry = self._state.pods.get(uid)
@@ -306,7 +323,7 @@ class SimulatedPods:
         self._see(_replace(mine.pod, phase="Succeeded" if run.succeeds else "Failed"))
         if run.gone_us is not None:
             self._later(run.gone_us, lambda: self._forget(uid))
-        course.run += 1
+        course.run, course.saved_us = course.run + 1, 0
         if course.run < len(lineage.runs):
             self._later(self._delays.replace, lambda: self._make_again(lineage, mine.pod))
 
@@ -374,5 +391,5 @@ class SimulatedPods:
 
 def _new(pod: Pod) -> Pod:
     """Return a pod as it is before anything happened to it."""
-    status = {"phase": "Pending", "reason": "", "message": "", "start_time": 0, "nominated_node": ""}
-    return _replace(pod, node_name="", deletion_at=None, **status)
+    status: dict[str, Any] = {"phase": "Pending", "reason": "", "message": "", "start_time": 0, "nominated_node": ""}
+    return _replace(pod, node_name="", deletion_at=None, checkpoint_at=0, **status)
