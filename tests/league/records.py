@@ -1,6 +1,6 @@
 """Figures of a run over time, from its records: the same function for the engine and for every baseline.
 
-GAR, SOR, GFR, JWTD and JTTED are the product's own (`kaicore.analysis.trial.history.results`), which names their source.
+GAR, SOR, GFR, JWTD and JTTED are the product's own, with their source in `kaicore.analysis.trial.history.results`.
 """
 
 from collections import Counter, defaultdict
