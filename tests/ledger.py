@@ -9,7 +9,8 @@ from kaicore.rules.events.codec import decode_payload, unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.invariants import differences
+
+from tests.invariants import differences
 
 
 class Ledger:

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kai_relay.relay import BUS, Readiness, Relay, RelayMetrics, RelayOptions
-from kaicore.ledger.bus import MemoryBus
 from kaicore.ledger.bus.wire import from_message
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.service import Health, get_logger
 from kaicore.runtime.service.log_access import LOG
 from prometheus_client import CollectorRegistry
 
+from tests.memory_bus import MemoryBus
 from tests.unreliable import UnreliableLog
 
 C = "c"

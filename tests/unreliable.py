@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from kaicore.errors import EventsRetired, LogUnavailable
-from kaicore.ledger.bus import Limits, MemoryBus, Message, StreamState, Subscription
+from kaicore.ledger.bus import Limits, Message, StreamState, Subscription
 from kaicore.ledger.bus.wire import to_message
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter, Head
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
 from kaicore.rules.events.payloads import PodDeleted
+
+from tests.memory_bus import MemoryBus
 
 LIMITS = Limits()
 

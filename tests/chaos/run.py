@@ -24,7 +24,6 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.invariants import differences
 
 from tests.chaos.checker import NoChecker, Verdict, verdict_of
 from tests.chaos.faults import Kind
@@ -34,6 +33,7 @@ from tests.chaos.recording import Recorder
 from tests.chaos.rejections import rejections_of
 from tests.chaos.strikes import Step
 from tests.chaos.world import CLUSTER, World, WorldOptions
+from tests.invariants import differences
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kaicore.ledger.bus import Bus, MemoryBus, NatsBus
+from kaicore.ledger.bus import Bus, NatsBus
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.exported import ExportedLog
+from tests.memory_bus import MemoryBus
 from tests.relay_process import PATIENCE_S
 
 

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 from kaicore.errors import BusUnavailable, InvalidObject
-from kaicore.ledger.bus.leases import Lease, LeaseStore, Members, MemoryLeaseStore, NatsLeaseStore
+from kaicore.ledger.bus.leases import Lease, LeaseStore, Members, NatsLeaseStore
 
+from tests.memory_leases import MemoryLeaseStore
 from tests.relay_process import PATIENCE_S
 
 

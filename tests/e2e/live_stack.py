@@ -23,11 +23,11 @@ from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.runtime.fork_server import ForkedProcess
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
+from tests.invariants import differences
 from tests.kai_commands import forked, kai
 from tests.servers import lay_out_postgres
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from kai_watcher.optional_resources import served_version
+from kai_watcher.watcher import served_version
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.kinds.table import GROUP_KINDS, KINDS

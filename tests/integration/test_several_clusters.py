@@ -15,8 +15,7 @@ from kai_hub.hub import STATE, Hub, HubOptions
 from kai_hub.metrics import HubMetrics
 from kaicore.analysis.ask.hub_rows import HubInquiry
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.trial.dispatching.choices import replay_choices
-from kaicore.analysis.trial.dispatching.hub_log import HubLog
+from kaicore.analysis.trial.dispatching.hub_log import HubLog, replay_choices
 from kaicore.analysis.trial.dispatching.submitting import read_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.errors import ClusterUnavailable, ConfigurationError, InvalidObject, KaiError

@@ -11,7 +11,7 @@ from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kai_scheduler.shadowing import EVERY, Shadow
 from kaicore.analysis.ask.explanations import why_pod
-from kaicore.analysis.life.pod_evidence import PodEvidence
+from kaicore.analysis.life.pod_history import PodEvidence
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.analysis.trial.shadow.report import shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
@@ -19,7 +19,7 @@ from kaicore.errors import UnknownSubject
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.deciding.shadow_notes import shadow_notes
+from kaicore.rules.deciding.shadow import shadow_notes
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload

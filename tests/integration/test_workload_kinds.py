@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from kai_watcher.optional_resources import served_version
+from kai_watcher.watcher import served_version
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.kinds.table import GROUP_KINDS
 from kaicore.kube.wire.resources import OptionalResource

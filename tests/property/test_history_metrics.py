@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from kaicore.analysis.trial.history import results
-from kaicore.analysis.trial.history.samples import Sample
+from kaicore.analysis.trial.history.reading import Sample
 
 END = 10_000
 

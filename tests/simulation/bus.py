@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from kaicore.errors import BusUnavailable
-from kaicore.ledger.bus.memory import MemoryBus, MemorySubscription
 from kaicore.ledger.bus.port import Limits, Message, StreamState
 
+from tests.memory_bus import MemoryBus, MemorySubscription
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network, Server
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from kaicore.errors import BusUnavailable
-from kaicore.ledger.bus.leases import Entry, Members, MemoryLeaseStore
+from kaicore.ledger.bus.leases import Entry, Members
 
+from tests.memory_leases import MemoryLeaseStore
 from tests.simulation.loop import Process
 from tests.simulation.network import Network, Server
 

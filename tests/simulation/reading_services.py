@@ -15,7 +15,7 @@ from kai_webhook.main import KnownTopologies
 from kaicore.analysis.ask.projections.building import GenerationStore
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.dispatching.hub_log import HubLog
-from kaicore.analysis.trial.submission.submissions import Submissions
+from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service.health import Asgi
 from prometheus_client import CollectorRegistry

@@ -19,12 +19,12 @@ from kai_api import live
 from kai_binder import hub_side
 from kaicore.analysis.trial.dispatching import hub_log
 from kaicore.errors import KaiError
-from kaicore.ledger.bus.leases import MemoryLeaseStore
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
 from kaicore.rules.events.payloads import ClusterDrained, ClusterRegistered, ClusterResumed, HubPayload
 from kaicore.rules.hub.hub_state import HUB, cluster_stream, dispatch_stream
 
+from tests.memory_leases import MemoryLeaseStore
 from tests.simulation import load, services
 from tests.simulation.bus import BusServer, NetworkBus
 from tests.simulation.checker import Checker

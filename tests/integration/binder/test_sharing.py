@@ -3,11 +3,12 @@
 import asyncio
 
 from kai_binder.work_share import WorkShare
-from kaicore.ledger.bus.leases import Members, MemoryLeaseStore
+from kaicore.ledger.bus.leases import Members
 from kaicore.rules.events.payloads import PodBound
 
 from tests.integration.binder.conftest import RunningBinder, Scene
 from tests.kube import PODS
+from tests.memory_leases import MemoryLeaseStore
 from tests.service_task import PATIENCE_S
 
 NODES = tuple(f"n{number}" for number in range(12))

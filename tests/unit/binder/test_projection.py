@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from kai_binder.evictions import reason_on_pod
+from kai_binder.binder import reason_on_pod
 from kai_binder.projection import (
     SNAPSHOT_SCHEMA,
     BinderProjection,

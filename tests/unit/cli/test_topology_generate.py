@@ -5,9 +5,8 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from kai_cli.ibnetdiscover import parse_fabric, tiers
 from kai_cli.manifests import read_files
-from kai_cli.topology_generate import generate
+from kai_cli.topology_generate import generate, parse_fabric, tiers
 from kai_cli.topology_manifests import Dialect
 from kai_cli.topology_objects import read_topologies
 from kaicore.errors import ConfigurationError

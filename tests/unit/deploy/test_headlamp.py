@@ -8,7 +8,7 @@ import msgspec
 from kai_api.routes import make_router
 from kaicore.analysis.ask.answers import GroupRow, Listing, ReasonAnswer, Why
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.trial.submission.submissions import Submissions
+from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.ledger.log.memory import MemoryLog
 
 PLUGIN = Path(__file__).parents[3] / "deploy" / "headlamp"

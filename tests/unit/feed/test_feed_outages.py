@@ -5,13 +5,13 @@ import asyncio
 import msgspec
 import pytest
 from kaicore.errors import CorruptLog, EventsRetired, LogUnavailable
-from kaicore.ledger.bus import MemoryBus
 from kaicore.ledger.bus.wire import to_message
 from kaicore.ledger.feed import EventFeed, EventSource, Fallback, FeedMetrics
 from kaicore.ledger.log.chain import event_hash
 from prometheus_client import CollectorRegistry
 
 from tests.feeding import C, Recorder, feeding, live_feed, positions
+from tests.memory_bus import MemoryBus
 from tests.unreliable import RetiringLog, UnreliableBus, UnreliableLog, append, relay
 from tests.virtual_time import virtually
 

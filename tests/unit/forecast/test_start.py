@@ -7,7 +7,7 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
-from kaicore.rules.state.run_keys import Basis
+from kaicore.rules.state.run_times import Basis
 
 from tests.factory import GPU, amounts, pod
 from tests.groups import job

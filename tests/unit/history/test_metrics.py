@@ -2,8 +2,8 @@
 
 import pytest
 from kaicore.analysis.trial.history import results
+from kaicore.analysis.trial.history.reading import Sample
 from kaicore.analysis.trial.history.results import JobPlaces
-from kaicore.analysis.trial.history.samples import Sample
 
 HOUR = 3_600_000_000
 

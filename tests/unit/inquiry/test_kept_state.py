@@ -6,9 +6,8 @@ from functools import partial
 import pytest
 from kaicore.analysis.ask.answers import CycleRow, RowSelection
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.replay import last_events
-from kaicore.analysis.replay.kept_state import KeptState
-from kaicore.analysis.replay.questions_first import QuestionsFirst
+from kaicore.analysis.replay import log_states as last_events
+from kaicore.analysis.replay.kept_state import KeptState, QuestionsFirst
 from kaicore.errors import ConfigurationError, CorruptLog, LogUnavailable
 from kaicore.ledger.log import trail
 from kaicore.ledger.log.memory import MemoryLog

@@ -1,8 +1,8 @@
 """The last events of a kind are read from the end backwards, each once, and no farther back than is needed."""
 
 import pytest
-from kaicore.analysis.replay import last_events as module
-from kaicore.analysis.replay.last_events import last_events
+from kaicore.analysis.replay import log_states as module
+from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.events.envelope import Event
@@ -34,7 +34,7 @@ async def test_the_last_ones_are_returned_and_each_is_read_once(
     monkeypatch: pytest.MonkeyPatch, window: int, after: int, upto: int, enough: int
 ) -> None:
     monkeypatch.setattr(module, "_WINDOW", window)
-    monkeypatch.setattr(module, "_PAGE", 3)
+    monkeypatch.setattr(module, "_LAST_PAGE", 3)
     log = CountingLog(lambda: 1)
     await log.append(C, [unit(new_event("node/odd" if at in ODD else "node/even")) for at in range(1, 401)])
     events, begin = await last_events(log, C, MEANT, after=after, upto=upto, enough=enough)

@@ -7,7 +7,7 @@ from kai_api.pages.waiting import waiting_line
 from kaicore.analysis.ask.answers import PodRow, RowSelection
 from kaicore.analysis.ask.listing import list_rows
 from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, occupancy
-from kaicore.analysis.trial.history.samples import Sampler
+from kaicore.analysis.trial.history.reading import Sampler
 
 from tests.examples import examples
 from tests.factory import Cluster, amounts, pod

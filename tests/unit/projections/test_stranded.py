@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns, use_per_gpu
-from kaicore.analysis.trial.history.samples import Sampler
+from kaicore.analysis.trial.history.reading import Sampler
 from kaicore.rules.model.pod import Amounts
 
 from tests.factory import GI, amounts

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kaicore.errors import BusUnavailable, StaleExpectation
-from kaicore.ledger.bus.leases import Lease, MemoryLeaseStore
+from kaicore.ledger.bus.leases import Lease
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.runtime.service.leadership import ALONE_S, BLIND_S, Leadership
 
+from tests.memory_leases import MemoryLeaseStore
 from tests.virtual_time import virtually
 
 DURATION_S = 2.0

@@ -7,10 +7,10 @@ import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.state.invariants import differences
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import Cluster, amounts, pod, topology
+from tests.invariants import differences
 
 ZONE = amounts(cpu=4)
 

@@ -7,9 +7,9 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount
 from kaicore.rules.numa.masks import mask_table
 from kaicore.rules.numa.memory_manager import MemoryZones
-from kaicore.rules.state.invariants import differences
 
 from tests.factory import GI, Cluster, amounts, pod
+from tests.invariants import differences
 from tests.workloads import Workloads
 
 #: Zones and GiB of pods that a kubelet would not hold together.

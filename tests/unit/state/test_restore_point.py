@@ -2,7 +2,7 @@
 
 from kaicore.rules.events.payloads import NodeObserved, PodRejected
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.restore_point import RestorePoint
+from kaicore.rules.state.fork import RestorePoint
 
 from tests.factory import node, pod
 from tests.workloads import Workloads

@@ -8,7 +8,7 @@ from kaicore.analysis.ask.answers import CalibrationAnswer
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.submission.start_forecasts import MOST_WAITING, StartForecasts
-from kaicore.analysis.trial.submission.submissions import Submissions
+from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.errors import InvalidObject, TooManyQuestions
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.codec import decode_payload

@@ -1,7 +1,7 @@
 """When what waits already is likely to start."""
 
 import pytest
-from kaicore.analysis.trial.submission.waiting_starts import waiting_starts
+from kaicore.analysis.trial.submission.start_forecasts import waiting_starts
 from kaicore.errors import UnknownSubject
 from kaicore.rules.state.fork import fork
 

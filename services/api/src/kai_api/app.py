@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 from kaicore.analysis.ask.projections.questions import ReadModels
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.trial.submission.submissions import Submissions
+from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health

@@ -27,13 +27,14 @@ from kaicore.analysis.ask.answers import (
     ClusterSummary,
     DiffAnswer,
     DiffQuestion,
+    DispatchRow,
+    DispatchWhy,
     Listing,
     RowSelection,
     Why,
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.ask.hub_answers import DispatchRow, DispatchWhy
 from kaicore.analysis.ask.projections.answers import DecisionSeries, OccupancySeries, PodRecords, QueueSeries
 from kaicore.analysis.ask.projections.questions import ReadModels
 from kaicore.analysis.ask.queries import Inquiry
@@ -43,13 +44,13 @@ from kaicore.analysis.replay.replay import cycle_range
 from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.analysis.trial.history.page import page
 from kaicore.analysis.trial.history.patch import HistoryQuestion
-from kaicore.analysis.trial.shadow import page as shadow
+from kaicore.analysis.trial.shadow import report as shadow
 from kaicore.analysis.trial.shadow.report import ShadowReport
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.analysis.trial.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
-from kaicore.analysis.trial.submission.submissions import Submissions
+from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.errors import InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import HUB

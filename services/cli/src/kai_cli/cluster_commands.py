@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.ask.hub_answers import HubClusterRow
+from kaicore.analysis.ask.answers import HubClusterRow
 from kaicore.analysis.ask.hub_rows import hub_cluster_rows
 from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.trial.dispatching.hub_log import HubLog, hub_of

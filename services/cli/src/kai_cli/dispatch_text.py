@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from kaicore.analysis.ask.hub_answers import DispatchRow, DispatchWhy
+from kaicore.analysis.ask.answers import DispatchRow, DispatchWhy
 
 from kai_cli.printing import table
 

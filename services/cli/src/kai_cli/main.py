@@ -225,7 +225,7 @@ app.command(
     help="Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server.",
 )
 app.command(
-    "kai_cli.exporting:export",
+    "kai_cli.replaying:export",
     name="export",
     group=_FILES,
     help="Write a cluster's log, or a range of it, into one compressed file that can be verified and asked alone.",
@@ -234,12 +234,12 @@ importing = App(
     name="import", help="Take a log that was exported into a database; turn traces into manifests.", group=_FILES
 )
 importing.command(
-    "kai_cli.exporting:import_log",
+    "kai_cli.replaying:import_log",
     name="log",
     help="Take a file that `kai export` wrote into a database, with the same positions, hashes and ids.",
 )
 importing.command(
-    "kai_cli.openb:openb",
+    "kai_cli.job_traces:openb",
     name="openb",
     help="Turn the OpenB trace into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).",
 )

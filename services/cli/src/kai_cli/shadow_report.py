@@ -152,7 +152,7 @@ def _rejected(answer: ShadowReport) -> str:
 
 def _write(path: Path, answer: ShadowReport) -> None:
     # Templates take a while to load, and a table needs none.
-    from kaicore.analysis.trial.shadow.page import page  # noqa: PLC0415
+    from kaicore.analysis.trial.shadow.report import page  # noqa: PLC0415
 
     assert answer.trajectory is not None
     try:

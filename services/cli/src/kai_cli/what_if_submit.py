@@ -91,7 +91,7 @@ async def _by_api(answers: Answers, cluster: str, objects: Sequence[Located], at
 async def _by_log(answers: Answers, cluster: str, objects: Sequence[Located], at: str) -> SubmitAnswer:
     # Folding needs the engine, NumPy and the database's driver.
     from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
-    from kaicore.analysis.trial.submission.submissions import Submissions  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.submit import Submissions  # noqa: PLC0415
 
     assert isinstance(answers, Inquiry)
     return await Submissions(answers).submit(cluster, objects, at=at)

@@ -28,6 +28,8 @@ a watcher begins with an event on a stream of its own, and makes every append co
 Findings in watched objects: invalid parts, reported once for each object, and the age of topologies.
 
 Lines that were already logged about each object: a line is logged again only when it differs.
+
+Resources that a cluster may have in one version or another, not at all, or only from tomorrow on.
 """
 
 import asyncio
@@ -35,13 +37,14 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
-from kaicore.backoff import Backoff
+from kaicore.backoff import backoff
 from kaicore.errors import (
     ApiStatus,
     ClusterError,
+    ClusterUnavailable,
     ConfigurationError,
     InvalidObject,
     KaiError,
@@ -49,14 +52,14 @@ from kaicore.errors import (
     StaleExpectation,
 )
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.api.reflector import Reflector, ReflectorOptions
-from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen, Relist
+from kaicore.kube.api.reflector import Reflector, ReflectorObserver, ReflectorOptions
+from kaicore.kube.api.reflector_core import Backoff, Change, ObjectGone, ObjectKey, ObjectSeen, Relist
 from kaicore.kube.kinds.facts import ACTOR, Facts, KnownFact, restated
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import FACT_TYPES, KINDS, POD, TOPOLOGY
 from kaicore.kube.normalize.fields import changed_at
 from kaicore.kube.normalize.node import zone_usage
-from kaicore.kube.wire.objects import TopologyObject
+from kaicore.kube.wire.objects import ApiGroup, ApiResources, TopologyObject
 from kaicore.kube.wire.resources import ObjectT, OptionalResource, Resource
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
@@ -73,7 +76,92 @@ from kaicore.spelling import did_you_mean
 from pydantic import BaseModel, Field
 
 from kai_watcher.metrics import WatcherMetrics
-from kai_watcher.optional_resources import follow_optional
+
+_NOT_FOUND = 404
+_FIRST_DELAY_S = 0.25
+
+_group_decoder = msgspec.json.Decoder(ApiGroup)
+_resources_decoder = msgspec.json.Decoder(ApiResources)
+
+_T = TypeVar("_T")
+
+
+class WhenAbsent(Protocol):
+    """Is called when the cluster has no such resource; `sure` once it was so twice in a row."""
+
+    async def __call__(self, *, sure: bool) -> None:
+        """See the class."""
+        ...
+
+
+async def follow_optional(
+    client: KubeClient,
+    resource: OptionalResource[ObjectT],
+    follow: Callable[[Resource[ObjectT]], Awaitable[None]],
+    absent: WhenAbsent,
+    *,
+    observer: ReflectorObserver,
+    recheck_s: float,
+) -> None:
+    """Follow a resource whenever the cluster has it, until cancelled.
+
+    Args:
+        client: of the cluster's API server.
+        resource: to follow.
+        follow: follows it in a served version; raises `ApiStatus` 404 when it is no longer served.
+        absent: is called each time that it is not.
+        observer: is called with failures.
+        recheck_s: how long to wait before asking again.
+    """
+    missing = failures = 0
+    while True:
+        wait_s = recheck_s
+        try:
+            version = await served_version(client, resource)
+            observer.answered(resource.kind)
+            failures = 0
+            if version is not None:
+                missing = 0
+                await follow(resource.at(version))
+            missing += 1
+            await absent(sure=missing > 1)
+        except ClusterError as error:
+            if not (isinstance(error, ApiStatus) and error.code == _NOT_FOUND):
+                observer.failed(resource.kind, error)
+                failures += 1
+                wait_s = backoff(failures, first=_FIRST_DELAY_S, most=recheck_s)
+        await asyncio.sleep(wait_s)
+
+
+async def served_version(client: KubeClient, resource: OptionalResource[ObjectT]) -> str | None:
+    """Return the best version in which a resource is served; None when it is not.
+
+    Raises:
+        ClusterError: the API server does not say.
+    """
+    group = await _discovered(client, f"/apis/{resource.group}", _group_decoder)
+    versions = {entry.version for entry in group.versions or ()} if group is not None else set()
+    for version in resource.versions:
+        if version not in versions:
+            continue
+        # A group may have a version for the sake of another resource.
+        served = await _discovered(client, f"/apis/{resource.group}/{version}", _resources_decoder)
+        if served is not None and any(entry.name == resource.plural for entry in served.resources or ()):
+            return version
+    return None
+
+
+async def _discovered(client: KubeClient, path: str, decoder: msgspec.json.Decoder[_T]) -> _T | None:
+    try:
+        data = await client.get(path)
+    except ApiStatus as error:
+        if error.code == _NOT_FOUND:
+            return None
+        raise
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise ClusterUnavailable(f"{path}: not what discovery says: {error}") from error
 
 
 class ReportedLines:
@@ -354,8 +442,6 @@ async def claim(log: EventLog, cluster: str, *, instance: str, now: int) -> Clai
 LOG, API, LISTS = "log", "api", "lists"
 
 _GONE = 410
-
-_T = TypeVar("_T")
 
 
 #: How long the log is given, in the end, to take what it does not have yet.

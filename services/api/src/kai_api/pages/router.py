@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from kaicore.analysis.ask.answers import CycleRow, RowSelection
-from kaicore.analysis.ask.cycle_rows import list_cycles
+from kaicore.analysis.ask.listing import list_cycles
 from kaicore.analysis.ask.projections.answers import Decisions
 from kaicore.analysis.ask.projections.questions import ReadModels
 from kaicore.analysis.ask.queries import Inquiry

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kaicore.analysis.ask.listing import pod_message, pod_status
-from kaicore.rules.deciding.shadow_notes import shadow_notes
+from kaicore.rules.deciding.shadow import shadow_notes
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount

@@ -5,7 +5,7 @@ Questions about the hub. Its state is kept and folded further from question to q
 
 import asyncio
 
-from kaicore.analysis.ask.hub_answers import DispatchRow, DispatchWhy, HubClusterRow, HubStoryLine, OfferAnswer
+from kaicore.analysis.ask.answers import DispatchRow, DispatchWhy, HubClusterRow, HubStoryLine, OfferAnswer
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter

@@ -1,6 +1,10 @@
 """Rows of the objects in a cluster, from its state.
 
 Rows of NUMA zones: the amounts of each, the amounts that pods hold, and these pods.
+
+Names of objects that can be explained, for questions that misspell one.
+
+Rows of recorded cycles, from a cluster's log.
 """
 
 from collections import Counter, defaultdict
@@ -10,6 +14,7 @@ import msgspec
 
 from kaicore.analysis.ask.answers import (
     ClusterSummary,
+    CycleRow,
     GroupRow,
     NodeResource,
     NodeRow,
@@ -25,9 +30,13 @@ from kaicore.analysis.ask.answers import (
     ZoneRow,
 )
 from kaicore.analysis.json_spelling import spelled, time_text
-from kaicore.analysis.life.kubelet_models import kubelet_text
+from kaicore.analysis.life.placements import kubelet_text
+from kaicore.analysis.replay.log_states import last_events
+from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.why import pending_reasons
-from kaicore.rules.events.payloads import QueueFigures
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.group import Group
@@ -40,6 +49,34 @@ from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.pod_entry import PRESENT, PodEntry, Stage
 from kaicore.rules.state.queue_shares import figures
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView, WorkView
+
+_CYCLES = Filter(types=(CycleCompleted.__name__,))
+
+
+async def list_cycles(log: EventLog, cluster: str, wanted: RowSelection, *, head: int) -> list[Row]:
+    """Return the last cycles up to a position, the last one first: one more than `limit`, or all that there are."""
+    # One more than is shown tells that there are more; one of a name may be anywhere.
+    enough = wanted.skip + wanted.limit + 1 if wanted.limit and not wanted.name else head
+    events, _ = await last_events(log, cluster, _CYCLES, upto=head, enough=enough)
+    decoded = ((event, decode_payload(event)) for event in reversed(events))
+    rows = [_cycle(event, cycle) for event, cycle in decoded if isinstance(cycle, CycleCompleted)]
+    return [row for row in rows if wanted.name in ("", row.cycle)]
+
+
+def _cycle(event: Event, cycle: CycleCompleted) -> CycleRow:
+    return CycleRow(
+        cycle=cycle.cycle,
+        shard=cycle.shard,
+        position=event.position,
+        input_position=cycle.input_position,
+        recorded_at=time_text(event.recorded_at),
+        engine=cycle.engine_version,
+        config=cycle.config_digest,
+        pods=cycle.pods,
+        placed=cycle.placed,
+        nominated=cycle.nominated,
+        evicted=cycle.evicted,
+    )
 
 
 def list_zones(state: FleetView, wanted: RowSelection) -> Iterable[ZoneRow]:
@@ -441,3 +478,24 @@ _TIMES = {"until", "since", "retry_at"}
 
 #: Fields of reasons that are fields of their answers.
 _NAMED_FIELDS = set(ReasonAnswer.__struct_fields__) - {"message", "pods", "details", "fields"}
+
+
+def known_names(state: ClusterView, kind: str, namespace: str) -> set[str]:
+    """Return the objects of a kind that can be explained, by name: to be compared with an unknown name.
+
+    Args:
+        state: of the cluster.
+        kind: Pod (`namespace/name`, of all namespaces), Node, a queue's, or that of a group or an owner.
+        namespace: of groups and owners.
+    """
+    match kind:
+        case "Pod":
+            return {entry.pod.subject for entry in state.pods.values()}
+        case "Node":
+            return {name for name, row in state.columns.rows.items() if state.columns.facts[row] is not None}
+        case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
+            return {queue.name.rpartition("/")[2] if "/" in queue.name else queue.name for queue in queues_of(state)}
+        case _:
+            pods = (entry.pod for entry in state.pods.values() if entry.pod.namespace == namespace)
+            owners = {pod.owner.name for pod in pods if pod.owner is not None}
+            return owners | {group.name for group in state.groups.values() if group.namespace == namespace}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life.why_answers import AttemptChange, AttemptsAnswer
-from kaicore.analysis.replay.last_events import last_events
+from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
 from kaicore.rules.engine.placement.pod_class import base_key, class_identity, pod_class

@@ -1,19 +1,58 @@
-"""A state that is kept and folded further as its log grows, so that no question folds it from the beginning."""
+"""A state that is kept and folded further as its log grows, so that no question folds it from the beginning.
+
+Priority of questions over folding in advance.
+
+A process that starts folds the logs of all its clusters, so that later questions find their states. That may take long,
+and a question about one cluster must not wait for the logs of the others.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
 from functools import partial
 
 from kaicore.analysis.replay.log_states import fold_on, restored
-from kaicore.analysis.replay.questions_first import QuestionsFirst
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.snapshots import take_state
 from kaicore.ledger.log.trail import Trail
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
+
+
+class QuestionsFirst:
+    """The clusters that questions are about; folding without a question gives way to them.
+
+    Attributes:
+        unasked: held by the one cluster that is folded without a question.
+    """
+
+    def __init__(self) -> None:
+        self.unasked = asyncio.Lock()
+        self._asked: Counter[str] = Counter()
+        self._changed = asyncio.Event()
+
+    @contextmanager
+    def about(self, cluster: str) -> Iterator[None]:
+        """A question about a cluster is being answered."""
+        self._count(cluster, 1)
+        try:
+            yield
+        finally:
+            self._count(cluster, -1)
+
+    async def give_way(self, cluster: str) -> None:
+        """Wait while there are questions, and none about this cluster, which would wait for what is folded now."""
+        while self._asked.total() and not self._asked[cluster]:
+            await self._changed.wait()
+
+    def _count(self, cluster: str, change: int) -> None:
+        self._asked[cluster] += change
+        self._changed.set()
+        self._changed = asyncio.Event()
+
 
 _log = logging.getLogger(__name__)
 

@@ -1,17 +1,80 @@
-"""The state at a log's end, by way of the newest valid snapshot, and the state from which on the log has all events."""
+"""The state at a log's end, by way of the newest valid snapshot, and the state from which on the log has all events.
+
+The first and last position of a log, for questions about positions that it does not have.
+
+The last events of a type before a position, read backwards, each event once.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from functools import partial
 
-from kaicore.errors import CorruptLog, EventsRetired, UnfoldableEvent
-from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.analysis.json_spelling import time_text
+from kaicore.errors import CorruptLog, EventsRetired, UnfoldableEvent, UnknownMoment
+from kaicore.ledger.log.port import EventLog, Filter, Head
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest_kept, read_state
 from kaicore.ledger.log.trail import trail_of
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
+
+#: Events of the log that are looked through first.
+_WINDOW = 4000
+#: How many times as far back the next look goes at most; and how much farther than the density so far asks for.
+_MOST_GROWTH, _MARGIN = 16, 1.25
+_LAST_PAGE = 1000
+
+
+async def last_events(
+    log: EventLog, cluster: str, where: Filter, *, after: int = 0, upto: int, enough: int
+) -> tuple[list[Event], int]:
+    """Return the last events that a filter lets through, in order: so many at least, or all that there are.
+
+    Args:
+        log: the cluster's.
+        cluster: its name.
+        where: what is meant; it must be read along an index, as types and streams are.
+        after: nothing before this position is looked at, and not the event there either.
+        upto: the last position that is looked at.
+        enough: how many events are enough.
+
+    Returns:
+        The events, and the position after which they are; that is `after` where there are no more.
+    """
+    events: list[Event] = []
+    begin, window = upto, _WINDOW
+    while begin > after and len(events) < enough:
+        end, begin = begin, max(after, begin - window)
+        events = [*await _between(log, cluster, where, begin, end), *events]
+        looked_at = upto - begin
+        wanted = _MARGIN * looked_at * (enough - len(events)) / max(len(events), 1)
+        window = max(_WINDOW, min(int(wanted), looked_at * _MOST_GROWTH))
+    return events, begin
+
+
+async def _between(log: EventLog, cluster: str, where: Filter, after: int, upto: int) -> list[Event]:
+    events: list[Event] = []
+    while page := await log.read(cluster, after=after, upto=upto, limit=_LAST_PAGE, where=where):
+        events += page
+        if len(page) < _LAST_PAGE:
+            break
+        after = page[-1].position
+    return events
+
+
+def check_position(cluster: str, position: int, head: Head) -> None:
+    """Raise UnknownMoment unless a log that ends at `head` has a position; 0 is before its first event."""
+    if position < 0:
+        raise UnknownMoment(f"cluster {cluster}: position {position} is before the log begins: the first event is 1")
+    if position > head.position:
+        raise UnknownMoment(f"cluster {cluster}: position {position} is beyond the log's end, {end_text(head)}")
+
+
+def end_text(head: Head) -> str:
+    """Return where a log ends, in words."""
+    return f"position {head.position}, recorded at {time_text(head.recorded_at)}" if head.position else "position 0"
+
 
 #: Events read at once.
 _PAGE = 2000

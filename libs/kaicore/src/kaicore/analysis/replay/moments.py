@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.replay.log_bounds import check_position, end_text
+from kaicore.analysis.replay.log_states import check_position, end_text
 from kaicore.errors import EventsRetired, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog, Filter, Head
 from kaicore.rules.events.envelope import Event

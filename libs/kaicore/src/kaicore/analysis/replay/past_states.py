@@ -10,8 +10,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 
-from kaicore.analysis.replay.log_bounds import check_position
-from kaicore.analysis.replay.log_states import fold_on
+from kaicore.analysis.replay.log_states import check_position, fold_on
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, read_state, take_state

@@ -7,8 +7,8 @@ names the version of a stream (`cycle/<shard>`, `node/<name>`, `group/<key>`), a
 lease only spares the loser's work, and shows the others when to take over.
 
 A `LeaseStore` has names with small values, and writes that are conditional on the revision of the value that they
-replace. `NatsLeaseStore` keeps them in the bucket `kai-leases` of JetStream (one for all clusters), `MemoryLeaseStore`
-in memory. `tests/contract/test_leases.py` runs the same tests on both. Two things are built on a store:
+replace. `NatsLeaseStore` keeps them in the bucket `kai-leases` of JetStream (one for all clusters),
+`tests/memory_leases.py` in memory. `tests/contract/test_leases.py` runs the same tests on both. Two things are built on a store:
 
 - `Members`: a process announces itself under a role, renews that, and sees which others are live. Shards share groups
   by it, and binders share nodes (`kaicore.rules.sharing.replicas.owner(key, members.live())`).
@@ -379,65 +379,6 @@ class Members:
     def _sighting(self, entry: Entry) -> Sighting:
         member = entry.name.removeprefix(self._prefix)
         return Sighting(member, entry.revision, decode_record(entry.value).duration_s)
-
-
-class MemoryLeaseStore:
-    """Members and leases in memory, for tests; see `kaicore.ledger.bus.leases.LeaseStore`.
-
-    `disconnect`, `reconnect` and `wipe` are what a server does to its clients.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[tuple[str, str], Entry] = {}
-        self._revision = 0
-        self._connected = True
-
-    def disconnect(self) -> None:
-        """Answer nobody until `reconnect`."""
-        self._connected = False
-
-    def reconnect(self) -> None:
-        """Answer again; the entries are as they were."""
-        self._connected = True
-
-    def wipe(self) -> None:
-        """Lose all entries, as a server does after its store was deleted."""
-        self._entries.clear()
-
-    async def read(self, cluster: str, prefix: str) -> list[Entry]:
-        """See `LeaseStore.read`."""
-        self._check(cluster, prefix.rstrip("/."))
-        mine = (entry for (owner, name), entry in self._entries.items() if owner == cluster and name.startswith(prefix))
-        return sorted(mine)
-
-    async def write(self, cluster: str, name: str, value: bytes, *, expect: int) -> int | None:
-        """See `LeaseStore.write`."""
-        self._check(cluster, name)
-        assert value
-        return self._put(cluster, name, value, expect)
-
-    async def delete(self, cluster: str, name: str, *, expect: int) -> bool:
-        """See `LeaseStore.delete`."""
-        self._check(cluster, name)
-        return self._put(cluster, name, b"", expect) is not None
-
-    async def close(self) -> None:
-        """See `LeaseStore.close`."""
-        self.disconnect()
-
-    def _put(self, cluster: str, name: str, value: bytes, expect: int) -> int | None:
-        entry = self._entries.get((cluster, name))
-        if (entry.revision if entry is not None and (expect or entry.value) else 0) != expect:
-            return None
-        self._revision += 1
-        self._entries[cluster, name] = Entry(name, value, self._revision)
-        return self._revision
-
-    def _check(self, cluster: str, name: str) -> None:
-        check_cluster(cluster)
-        check_name(name)
-        if not self._connected:
-            raise BusUnavailable("not connected")
 
 
 _BUCKET = "KV_kai-leases"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kaicore.rules.forecast.runs import Run, RunHistory
-from kaicore.rules.state.run_keys import LEAST_RUNS, Basis, RunKeys
+from kaicore.rules.state.run_times import LEAST_RUNS, Basis, RunKeys
 
 #: Stands for the logarithm of zero, finite so that what comes after it can still be distinguished.
 _CERTAIN = -1e6

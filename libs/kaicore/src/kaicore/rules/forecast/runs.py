@@ -12,7 +12,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.pod_life import LifeEvent, PodLife
-from kaicore.rules.state.run_keys import Basis, RunKeys, run_keys
+from kaicore.rules.state.run_times import Basis, RunKeys, run_keys
 
 #: Types of the events that tell of runs.
 RUN_EVENTS = tuple(

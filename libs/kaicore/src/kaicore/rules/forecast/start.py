@@ -20,7 +20,7 @@ from kaicore.rules.engine.workload import Member
 from kaicore.rules.forecast.lifetimes import Lifetimes, PodRun
 from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.forecast.scenario import Allowance, Scenario, ScenarioStarts, WorkExhausted, pod_ends
-from kaicore.rules.state.run_keys import LEAST_RUNS, Basis, RunKeys, run_keys
+from kaicore.rules.state.run_times import LEAST_RUNS, Basis, RunKeys, run_keys
 from kaicore.rules.state.views import CycleView
 
 #: The number of scenarios, a prime number, and the least number for quantiles.

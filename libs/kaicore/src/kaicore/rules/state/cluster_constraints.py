@@ -36,8 +36,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.pod_rules import ClaimUse, PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement, Selection, meets
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kaicore.rules.state.claim_users import ClaimUsers
-from kaicore.rules.state.device_registry import DEVICE_FACTS, DeviceRegistry
+from kaicore.rules.state.device_registry import DEVICE_FACTS, ClaimUsers, DeviceRegistry
 from kaicore.rules.state.pod_entry import PodEntry
 
 

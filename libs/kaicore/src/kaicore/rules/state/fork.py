@@ -3,12 +3,21 @@
 Frozen objects, and the values in pods' entries, are replaced and never changed (`ClusterState` itself makes such a
 shallow copy of an entry before a change). Encoding a state as bytes and decoding it is a copy as well, but takes
 several times as long.
+
+Events without a log that are folded into a state: for trials on a copy, or for simulation.
+
+A restore point of a state: facts that are tried, and then taken back by other facts, leave no trace.
+
+The other facts restore what follows from the objects that there are. Times, counts of changes and the past of groups
+do not follow from them. Each part that keeps such figures copies them and puts them back.
+
+A copy of a state for trials. Events are folded into it that no log ever contains.
 """
 
 import gc
 import types
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import is_dataclass
 from enum import Enum
@@ -18,10 +27,61 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kaicore.rules.events.codec import unhashed_event
+from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from kaicore.rules.numa.row_memory import RowMemory
 from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
+
+
+class RestorePoint:
+    """The figures of a state that facts change for good, as they were when it was taken.
+
+    Counters are not among them: no decision depends on these.
+    """
+
+    def __init__(self, state: ClusterState, group: str) -> None:
+        """Args:
+        state: as it is now.
+        group: key of the group that the facts may be about, with those that it starts together with.
+        """
+        index, known = state.workload_index, state.groups.get(group)
+        together = () if known is None else known.together
+        self._state = state
+        self._clock = state.context.clock
+        self._rejections = state.rejections.copy()
+        self._readiness = state.node_readiness.copy()
+        self._workloads = index.records({group, *together, *index.needed_by.get(group, ())})
+
+    def restore(self) -> None:
+        """Put the figures back, after facts that take back all others; once."""
+        state = self._state
+        state.context.turn_back(self._clock)
+        state.rejections.restore(self._rejections)
+        state.node_readiness.restore(self._readiness)
+        there = state.workload_index.workloads
+        state.workload_index.restore([record for record in self._workloads if record.key in there])
+
+
+def fold_unlogged(state: ClusterState, new: NewEvent, *, recorded_at: int) -> Event:
+    """Fold an event as if it had been appended right behind the last one, and return it.
+
+    Args:
+        state: changed.
+        new: the event.
+        recorded_at: microseconds since the epoch; not before the state's last event.
+    """
+    event = unhashed_event(
+        new,
+        cluster=state.cluster,
+        position=state.position + 1,
+        version=state.versions.get(new.stream, 0) + 1,
+        recorded_at=recorded_at,
+    )
+    state.fold(event)
+    return event
+
 
 _Copy = Callable[[Any], Any]
 _T = TypeVar("_T")
@@ -133,3 +193,26 @@ def _same(original: Any) -> Any:
 
 def _blank(original: Any) -> Any:
     return object.__new__(type(original))
+
+
+class CopiedState:
+    """A copy of a state.
+
+    Attributes:
+        state: the copy.
+        now: recorded time of what is folded to it, microseconds since the epoch.
+    """
+
+    def __init__(self, state: ClusterState, *, now: int) -> None:
+        """Args:
+        state: the copy; changed.
+        now: see above; not before the state's last event.
+        """
+        self.state = state
+        self.now = max(now, state.recorded_at)
+
+    def record(self, units: Iterable[Unit | None]) -> None:
+        """Fold units as if they had been appended."""
+        for unit in units:
+            for new in unit.events if unit is not None else ():
+                fold_unlogged(self.state, new, recorded_at=self.now)

@@ -2,7 +2,7 @@
 
 `PodIndexes.update` gets an entry as it was before an event and as it is after it, and brings every index up to date:
 classes, charges of nodes and zones, groups, workloads, waiting and nominated pods, queue usage. No other code does.
-`kaicore.rules.state.invariants` rebuilds the indexes from the entries and compares.
+`tests.invariants` rebuilds the indexes from the entries and compares.
 
 The classes of the existing pods.
 """
@@ -32,8 +32,7 @@ from kaicore.rules.state.recorded_reasons import RecordedReasons
 from kaicore.rules.state.rejections import RejectionIndex
 from kaicore.rules.state.repairs import RepairLedger
 from kaicore.rules.state.resolve import zone_charge
-from kaicore.rules.state.run_keys import run_keys
-from kaicore.rules.state.run_times import RunTimes
+from kaicore.rules.state.run_times import RunTimes, run_keys
 from kaicore.rules.state.shadow_book import ShadowBook
 from kaicore.rules.state.transitions import FoldContext, Release
 from kaicore.rules.state.workload_index import WorkloadIndex

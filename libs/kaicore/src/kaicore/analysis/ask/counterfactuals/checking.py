@@ -27,9 +27,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import Payload, PodDeleted
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.fork import fork
-from kaicore.rules.state.restore_point import RestorePoint
-from kaicore.rules.state.unlogged import fold_unlogged
+from kaicore.rules.state.fork import RestorePoint, fold_unlogged, fork
 from kaicore.rules.state.views import CycleView
 
 #: What the rehearsal's own events are called; streams of this name have no version that any decision depends on.

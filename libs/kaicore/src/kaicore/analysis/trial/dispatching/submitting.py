@@ -13,7 +13,6 @@ import msgspec
 
 from kaicore.analysis.trial.dispatching.hub_log import OPERATOR, HubLog
 from kaicore.analysis.trial.simulation import Located
-from kaicore.analysis.trial.submission.copied_state import CopiedState
 from kaicore.analysis.trial.submission.submitted_world import submit_objects
 from kaicore.errors import ConfigurationError, Conflict, InvalidObject, UnknownSubject
 from kaicore.rules.engine.config import EngineConfig
@@ -23,6 +22,7 @@ from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.fork import CopiedState
 from kaicore.spelling import did_you_mean
 
 #: The binder carries out this owner's decisions, and asks the hub before the first one.

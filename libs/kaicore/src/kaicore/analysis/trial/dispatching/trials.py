@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.analysis.trial.simulation import Located
-from kaicore.analysis.trial.submission.copied_state import CopiedState
 from kaicore.analysis.trial.submission.submitted_world import submit_objects
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.deciding.why import pending_reasons
@@ -29,6 +28,7 @@ from kaicore.rules.queues.resources import counted
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.fork import CopiedState
 from kaicore.rules.state.pod_entry import PodEntry
 from kaicore.rules.state.queue_shares import ready_amounts
 from kaicore.rules.state.views import QueuesView, WorkView

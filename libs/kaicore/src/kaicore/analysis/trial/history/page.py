@@ -15,8 +15,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from kaicore.analysis.trial.history.comparison import AlternativeAnswer, Fares, HistoryComparison, QueueComparison
-from kaicore.analysis.trial.history.figures import FIGURES, Figure, duration_text, signed_duration_text
-from kaicore.analysis.trial.history.results import RunResult
+from kaicore.analysis.trial.history.results import FIGURES, Figure, RunResult, duration_text, signed_duration_text
 
 #: Size of a plot in its own units, and what is kept free around its area.
 WIDTH, HEIGHT = 480, 240

@@ -6,7 +6,6 @@ Questions about history.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -191,20 +190,6 @@ class Patch(_PatchPart, frozen=True, kw_only=True):
     nodes: NodesPatch = NodesPatch()
     queues: dict[str, QueuePatch] = {}
     priorities: dict[str, int] = {}
-
-
-def read_patch(path: Path) -> Patch:
-    """Read a patch from a YAML or JSON file.
-
-    Raises:
-        ConfigurationError: naming the file, the field, and what is wrong.
-    """
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        problem = error.strerror if isinstance(error, OSError) else "is no text"
-        raise ConfigurationError(f"{path}: {problem}") from error
-    return patch_of(text, where=str(path), name=path.stem)
 
 
 def patch_of(text: str, *, where: str, name: str) -> Patch:

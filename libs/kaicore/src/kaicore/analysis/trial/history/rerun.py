@@ -15,8 +15,7 @@ from heapq import heappop, heappush
 
 from kaicore.analysis.trial.history.alternative import Changes
 from kaicore.analysis.trial.history.pod_stories import PodStories
-from kaicore.analysis.trial.history.reading import Fact, History
-from kaicore.analysis.trial.history.samples import Sampler
+from kaicore.analysis.trial.history.reading import Fact, History, Sampler
 from kaicore.analysis.trial.history.simulated_kubelets import SimulatedKubelets
 from kaicore.analysis.trial.history.simulated_pods import COLLECTED_US, SimulatedPods
 from kaicore.analysis.trial.simulation.kubelets import Kubelets
@@ -29,8 +28,8 @@ from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.fork import fold_unlogged
 from kaicore.rules.state.snapshot import decode_state
-from kaicore.rules.state.unlogged import fold_unlogged
 
 _ACTOR = "what-if"
 #: No event of a simulation is looked for by its id.

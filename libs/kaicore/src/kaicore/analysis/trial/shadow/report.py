@@ -4,6 +4,8 @@ Another scheduler's bindings, one by one, compared with a shadow's decisions abo
 
 The log is folded again. Right before each binding, the kubelet's answer for the node that the other scheduler took is
 predicted. The shadow's decision is read from its records, and the pod's outcome from the later log.
+
+A shadow's report as one HTML file: no script, no other file.
 """
 
 from bisect import bisect_left
@@ -11,13 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
 
 import msgspec
 import numpy as np
+from jinja2 import Environment, StrictUndefined, Template
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.moments import END, parse_moment, position_of, state_at
+from kaicore.analysis.trial.history import page as history
 from kaicore.analysis.trial.history.comparison import (
     STAND_IN,
     HistoryComparison,
@@ -510,3 +516,19 @@ def _notes(bound: Sequence[ForeignBinding], *, simulate: bool) -> tuple[str, ...
             f"evicts nothing. Compare {STAND_IN} with recorded to see how far to believe it"
         )
     return tuple(notes)
+
+
+#: Rejected pods that the page names.
+_PAGE_PODS = 50
+
+
+def page(report: ShadowReport, trajectory: HistoryComparison) -> str:
+    """Return the report, with all that a what-if over history shows of the simulated window."""
+    lead = _template().render(report=report, rejected=report.rejected[:_PAGE_PODS])
+    return history.page(trajectory, title=f"Shadow of {report.scheduler}", lead=lead)
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    return environment.from_string((files(__package__) / "report.html.j2").read_text())

@@ -12,7 +12,7 @@ from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart, StartAns
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.trial.submission.answers import SubmittedGroup
 from kaicore.rules.forecast.start import StartForecast
-from kaicore.rules.state.run_keys import Basis
+from kaicore.rules.state.run_times import Basis
 
 _RUNS_OF = {
     Basis.OWNER: "of their owners",

@@ -2,9 +2,13 @@
 
 One cycle runs on the copy, as the scheduler's next cycle would. For pods that do not start in it, the answer gives the
 reasons of `kai why` and tries remedies in the same way. Past runs give the time at which they are likely to start.
+
+Answers questions about manifests to submit, from the states that an inquiry keeps.
 """
 
 from collections.abc import Sequence
+
+import msgspec
 
 from kaicore.analysis.ask.listing import pod_status, pod_zones, reason_answer
 from kaicore.analysis.json_spelling import time_text
@@ -16,9 +20,10 @@ from kaicore.analysis.trial.submission.answers import (
     SubmittedGroup,
     SubmittedPod,
 )
-from kaicore.analysis.trial.submission.copied_state import CopiedState
-from kaicore.analysis.trial.submission.starts import start_answer
+from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
+from kaicore.analysis.trial.submission.starts import checked_group, start_answer
 from kaicore.analysis.trial.submission.submitted_world import submit_objects
+from kaicore.errors import InvalidObject
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.deciding.remedies import StateRemedies
 from kaicore.rules.deciding.why import one_by_one, pending_reasons
@@ -34,6 +39,7 @@ from kaicore.rules.reasons.group import GangDoesNotFit
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.fork import CopiedState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import CycleView
 
@@ -219,3 +225,37 @@ def _message(verdict: Prospect, members: Sequence[PodEntry], evictions: int) -> 
             return f"waits for another scheduler: {members[0].pod.scheduler_name}"
         case _:
             return f"its {pods} would wait" if len(members) > 1 else "it would wait"
+
+
+#: Most objects of one question.
+MOST_OBJECTS = 1000
+
+
+class Submissions(StartForecasts):
+    """One for a process, so that what was read once is kept."""
+
+    async def submit(self, cluster: str, objects: Sequence[Located], *, at: str = "") -> SubmitAnswer:
+        """Say what would become of manifests; see `kaicore.analysis.trial.submission.submit`.
+
+        Args:
+            cluster: the name of the cluster.
+            objects: in any order, with apiVersion and kind.
+            at: as of which moment (`kaicore.analysis.replay.moments`); empty for now. In the past the time is that of
+                the last event.
+
+        Raises:
+            InvalidObject: there are no objects, or too many.
+            UnknownMoment: there is no such moment.
+            EventsRetired: its events are gone.
+            LogUnavailable: the log does not answer.
+            TooManyQuestions: about this cluster wait already.
+        """
+        if not 0 < len(objects) <= MOST_OBJECTS:
+            raise InvalidObject("manifests", "objects", len(objects), f"must be from 1 to {MOST_OBJECTS}")
+        answer = await self.of_state(
+            cluster, at, lambda copied, history, now: submit(copied, objects, history, now=now)
+        )
+        forecast = any(group.start is not None for group in answer.groups)
+        calibration = await self.calibration(cluster) if forecast else None
+        groups = [checked_group(group, calibration) for group in answer.groups]
+        return msgspec.structs.replace(answer, groups=groups, calibration=calibration)

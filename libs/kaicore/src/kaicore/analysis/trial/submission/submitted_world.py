@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.trial.simulation import Located, World, read_world
-from kaicore.analysis.trial.submission.copied_state import CopiedState
 from kaicore.errors import InvalidObject
 from kaicore.kube.api.reflector_core import ObjectSeen
 from kaicore.kube.kinds import table
@@ -24,6 +23,7 @@ from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.node import Node
 from kaicore.rules.objects.mappings import Object
 from kaicore.rules.objects.wire import KubernetesObject, subject_of
+from kaicore.rules.state.fork import CopiedState
 from kaicore.rules.state.views import CycleView, WorkView
 
 #: Most pods of one question: what a cycle over them costs is some seconds.

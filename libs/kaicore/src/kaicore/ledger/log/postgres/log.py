@@ -6,14 +6,20 @@ Waking readers: one connection that listens for the log's notifications, for all
 
 A notification is only a hint. A waiting reader looks at the log itself, after each hint, when the connection has come
 back, and at least once a second; so a lost notification costs a moment and never an event.
+
+Trails in Postgres: the table `state_trail`.
+
+A cluster's log as it lies in the tables, for `kaicore.ledger.log.audit`. Nothing is assumed about its validity.
 """
 
 import asyncio
 import logging
+import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,20 +29,204 @@ from psycopg import sql
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
 from kaicore.ledger.log import archiving, partitions
 from kaicore.ledger.log.appending import draft
+from kaicore.ledger.log.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
 from kaicore.ledger.log.postgres import erasing
 from kaicore.ledger.log.postgres.append import CHANNEL, Appender
-from kaicore.ledger.log.postgres.audit_view import PostgresAuditView
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
-from kaicore.ledger.log.postgres.trail import PostgresTrail
-from kaicore.ledger.log.snapshots import discard, snapshot_digest
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, discard, snapshot_digest
+from kaicore.ledger.log.trail import TrailPlace
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
+from kaicore.rules.events.payloads import FieldsErased
+
+#: Events fetched at a time.
+_PAGE = 2000
+
+_EVENTS = sql.SQL("SELECT {} FROM event WHERE cluster = %s ORDER BY position").format(sql.SQL(COLUMNS))
+
+_ERASURES = "SELECT position, body::text FROM event WHERE cluster = %s AND type = %s ORDER BY position"
+
+_WRONG_IDS = """
+    SELECT event.position, found.position
+    FROM event LEFT JOIN event_id AS found ON found.cluster = event.cluster AND found.id = event.id
+    WHERE event.cluster = %(cluster)s AND (
+        found.position IS DISTINCT FROM event.position
+        OR found.fingerprint <> substring(sha256(convert_to(event.stream || chr(10) || event.type, 'UTF8')) FOR 8)
+    )
+    ORDER BY event.position LIMIT %(limit)s
+"""
+
+_STRAY_IDS = """
+    SELECT stray.position, stray.id FROM event_id AS stray
+    WHERE stray.cluster = %(cluster)s AND stray.position > %(after)s AND NOT EXISTS (
+        SELECT FROM event WHERE event.cluster = stray.cluster AND event.id = stray.id
+        AND event.position = stray.position
+    )
+    ORDER BY stray.position LIMIT %(limit)s
+"""
+
+
+class PostgresAuditView:
+    """The view of a log in Postgres that an audit reads (`kaicore.ledger.log.audit.AuditView`).
+
+    Its connection sees one state of the database.
+    """
+
+    def __init__(self, connection: Connection, cluster: str) -> None:
+        self._connection = connection
+        self._cluster = cluster
+
+    async def head(self) -> Head:
+        """See `AuditView.head`."""
+        rows = await self._connection.execute(
+            "SELECT position, hash, recorded_at FROM log_head WHERE cluster = %s", [self._cluster]
+        )
+        row = await rows.fetchone()
+        return Head(*row) if row else Head(0, GENESIS, 0)
+
+    async def seals(self) -> list[Seal]:
+        """See `AuditView.seals`."""
+        return await partitions.seals(self._connection, self._cluster)
+
+    @property
+    def whole(self) -> bool:
+        """See `AuditView.whole`."""
+        return True
+
+    async def erasures(self) -> dict[int, RecordedErasure]:
+        """See `AuditView.erasures`."""
+        rows = await self._connection.execute(_ERASURES, [self._cluster, FieldsErased.__name__])
+        return recorded_erasures((position, text.encode()) for position, text in await rows.fetchall())
+
+    async def pages(self) -> AsyncIterator[list[Event]]:
+        """See `AuditView.pages`."""
+        async with self._connection.cursor("audit_events") as cursor:
+            await cursor.execute(_EVENTS, [self._cluster], binary=True)
+            while rows := await cursor.fetchmany(_PAGE):
+                yield to_events(self._cluster, rows)
+
+    async def differences(self, *, after: int, versions: Mapping[str, tuple[int, int]]) -> list[Finding]:
+        """See `AuditView.differences`."""
+        findings = await self._differing_versions(versions, retired=after > 0)
+        scope = {"cluster": self._cluster, "after": after, "limit": MOST_FINDINGS}
+        wrong = await self._connection.execute(_WRONG_IDS, scope)
+        for position, noted in await wrong.fetchall():
+            if noted is None:
+                findings.append(Finding(position, "its id is not in the table of ids"))
+            elif noted != position:
+                findings.append(Finding(position, f"its id stands for event {noted} in the table of ids"))
+            else:
+                findings.append(Finding(position, "its id has another fingerprint in the table of ids"))
+        stray = await self._connection.execute(_STRAY_IDS, scope)
+        for position, event_id in await stray.fetchall():
+            findings.append(Finding(position, f"has not the id {event_id} that the table of ids has for it"))
+        return findings
+
+    async def _differing_versions(self, versions: Mapping[str, tuple[int, int]], *, retired: bool) -> list[Finding]:
+        # They show in no event: where an event is missing, that is found where it was.
+        findings: list[Finding] = []
+        unseen = set(versions)
+        async with self._connection.cursor("audit_streams") as cursor:
+            await cursor.execute("SELECT stream, version FROM stream WHERE cluster = %s", [self._cluster])
+            while rows := await cursor.fetchmany(_PAGE):
+                for stream, version in rows:
+                    unseen.discard(stream)
+                    if stream not in versions and retired:
+                        continue
+                    if version != versions.get(stream, (0, 0))[0]:
+                        findings.append(_differing(stream, versions, version))
+        findings += [_differing(stream, versions, 0) for stream in unseen]
+        return sorted(findings, key=str)[:MOST_FINDINGS]
+
+
+def _differing(stream: str, versions: Mapping[str, tuple[int, int]], version: int) -> Finding:
+    last, position = versions.get(stream, (0, 0))
+    where = f"version {last} at event {position}" if position else "no event"
+    return Finding(0, f"stream {stream} ends with {where}, and the table of streams says {version}")
+
+
+class PostgresTrail:
+    """Trails in Postgres; see `kaicore.ledger.log.trail.TrailStore`."""
+
+    def __init__(self, connections: Connections) -> None:
+        """Args: connections: of the log."""
+        self._connections = connections
+
+    async def places(self, cluster: str) -> list[TrailPlace]:
+        """See `TrailStore.places`."""
+        rows = await self._rows(
+            "SELECT position, schema, size FROM state_trail WHERE cluster = %s ORDER BY position", [cluster]
+        )
+        return [TrailPlace(*row) for row in rows]
+
+    async def load(self, cluster: str, *, schema: str, upto: int) -> Snapshot | None:
+        """See `TrailStore.load`."""
+        while rows := await self._rows(
+            "SELECT position, body, digest FROM state_trail WHERE cluster = %s AND schema = %s AND position <= %s "
+            "ORDER BY position DESC LIMIT 1",
+            [cluster, schema, upto],
+        ):
+            ((position, packed, digest),) = rows
+            try:
+                snapshot = Snapshot(STATE_SNAPSHOT, position, schema, zlib.decompress(packed))
+            except zlib.error as error:
+                discard(cluster, Snapshot(STATE_SNAPSHOT, position, schema, b""), why="unreadable", error=str(error))
+            else:
+                if snapshot_digest(cluster, snapshot) == digest:
+                    return snapshot
+                discard(cluster, snapshot, why="digest")
+            # A role that only reads leaves it there.
+            with suppress(KaiError):
+                await self._connections.run(partial(_drop, cluster, [TrailPlace(position, schema, 0)]))
+            upto = position - 1
+        return None
+
+    async def save(self, cluster: str, snapshot: Snapshot, packed: bytes, *, drop: Sequence[TrailPlace] = ()) -> None:
+        """See `TrailStore.save`."""
+
+        async def save(connection: Connection) -> None:
+            async with connection.transaction():
+                await _drop(cluster, drop, connection)
+                await connection.execute(
+                    "INSERT INTO state_trail (cluster, schema, position, size, body, digest) "
+                    "VALUES (%s, %s, %s, %s, %b, %b) ON CONFLICT (cluster, schema, position) "
+                    # What is there already may not be what was saved.
+                    "DO UPDATE SET size = excluded.size, body = excluded.body, digest = excluded.digest",
+                    [
+                        cluster,
+                        snapshot.schema,
+                        snapshot.position,
+                        len(packed),
+                        packed,
+                        snapshot_digest(cluster, snapshot),
+                    ],
+                )
+
+        await self._connections.run(save)
+
+    async def _rows(self, query: Any, parameters: Any) -> list[tuple[Any, ...]]:
+        async def fetch(connection: Connection) -> list[tuple[Any, ...]]:
+            async with connection.cursor(binary=True) as cursor:
+                await cursor.execute(query, parameters)
+                return await cursor.fetchall()
+
+        return await self._connections.run(fetch)
+
+
+async def _drop(cluster: str, places: Sequence[TrailPlace], connection: Connection) -> None:
+    if places:
+        await connection.execute(
+            "DELETE FROM state_trail USING unnest(%s::text[], %s::bigint[]) AS gone (schema, position) "
+            "WHERE cluster = %s AND state_trail.schema = gone.schema AND state_trail.position = gone.position",
+            [[place.schema for place in places], [place.position for place in places], cluster],
+        )
+
 
 _COLUMNS = sql.SQL(COLUMNS)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 
 import numpy as np
-
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.columns import Ints
 from kaicore.rules.numa.masks import zones_of
