@@ -167,7 +167,7 @@ def test_repair_that_is_switched_off_evicts_no_pod() -> None:
     fleet.run("a", 0, 1)
     off = EngineConfig(heal=False)
     assert fleet.healed(fleet.after(60, off)) == []
-    assert "healing is switched off" in fleet.notes("a")
+    assert "repair is switched off (setting heal)" in fleet.notes("a")
 
 
 def test_alike_pods_of_one_owner_are_evicted_one_after_another() -> None:

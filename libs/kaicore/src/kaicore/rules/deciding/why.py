@@ -219,7 +219,7 @@ def notes(entry: PodEntry, state: ClusterState) -> list[str]:
         if borne is not None and borne.left <= 0:
             reason = reason or "its Job counts evictions as failures and bears no more"
         if not config.heal:
-            reason = "healing is switched off"
+            reason = "repair is switched off (setting heal)"
         due = state.repairs.due_at(entry, config)
         if reason or due is None:
             lines.append(f"it stays where it is: {reason or 'it is not ours'}")
