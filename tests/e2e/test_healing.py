@@ -74,6 +74,6 @@ async def test_a_pod_that_missed_its_zone_is_placed_anew_once(cluster: Cluster, 
     assert any(f"own NUMA policy was missed: {GPU} on node-0+node-1" in text for text in story)
     assert "evicted from gpu-0" in story
     assert stack.ask("why", successor.pod.subject)["notes"] == [
-        "stands for a pod that was evicted from gpu-0, and will not be evicted itself"
+        "replaces a pod that was evicted from gpu-0, and will not be repaired itself"
     ]
     await stack.check()

@@ -143,7 +143,7 @@ class Servers:
 
     @property
     def postgres_cpu_s(self) -> float:
-        """CPU seconds that Postgres has used so far; 0 where it is not ours to measure."""
+        """CPU seconds that Postgres has used so far; 0 where another scheduler placed it to measure."""
         return 0.0 if self.postgres_pid is None else cpu_seconds(self.postgres_pid)
 
 

@@ -68,7 +68,7 @@ def test_a_running_pod_that_cannot_be_so_is_warned_of(tmp_path: Path) -> None:
     world = world_of(text, tmp_path)
     document_of(world, kubelets=OfflineKubelets())
     assert world.warnings == [
-        "pod default/a runs on n1: the simulated kubelet there could not have taken it so; no zones"
+        "pod default/a runs on n1; the simulated kubelet there could not have taken it so: no zones"
     ]
 
 

@@ -64,7 +64,7 @@ def test_placements_are_told_apart_by_cause() -> None:
     start = report.index("placements of 28 pods, as observed:")
     assert report[start:].splitlines()[1:8] == [
         "    11 as predicted, to the amount",
-        "     2 as predicted, but for what the prediction left open",
+        "     2 as predicted, except for amounts that it left open",
         "     1 on other zones",
         "     2 with other amounts on the predicted zones",
         "     3 on other zones: the kubelet released pods before the API reported their end",

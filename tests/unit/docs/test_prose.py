@@ -1,4 +1,4 @@
-"""The documents stay short: few words, sentences of at most 25 words, how-to pages that begin with a command."""
+"""Documents have few words, short sentences and commands first in how-to pages; code and documents use plain words."""
 
 import re
 import subprocess
@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted(
-    ROOT / name
-    for name in subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    if (ROOT / name).exists()
-)
+
+
+def _files(*patterns: str) -> list[Path]:
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return sorted(ROOT / name for name in names if (ROOT / name).exists())
+
+
+PAGES = _files("*.md")
+#: Source with prose: docstrings, comments and printed texts.
+SOURCES = _files("libs/*.py", "services/*.py", "tools/*.py", "tools/*.go", "deploy/*.yaml", "deploy/*.tpl")
 #: Words of all pages in the repository, as `wc -w` counts them.
 MOST_WORDS = 98_700
 MOST_WORDS_OF_DECISIONS = 19_000
@@ -31,6 +31,10 @@ _CODE = re.compile(r"`[^`]*`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 #: Where a paragraph ends, or an item of a list begins.
 _BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+\.) )|\n(?=#)")
+#: Words of sentences that have to be read twice.
+_TWISTED = re.compile(r"\b(?:foretold|whose|told|said to be|what there is of)\b", re.IGNORECASE)
+#: A docstring names its thing first; one that begins with such a word is a riddle.
+_RIDDLE = re.compile(r'^\s*r?"""(?:What|Which|How|Where|Whether|Whence|Whose|Who|When|Why)\b(?!-)', re.MULTILINE)
 _END = re.compile(r"(?<=[.!?])[\"*)]*\s+(?=[A-Z(*\"]|code)|(?<=[;:])\s")
 
 
@@ -65,3 +69,28 @@ def test_sentences_of_a_page_are_short(page: Path) -> None:
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/how-to").glob("*.md")), ids=lambda page: page.stem)
 def test_how_to_page_begins_with_a_command(page: Path) -> None:
     assert re.match(r"# [^\n]+\n\n```\n", page.read_text())
+
+
+def test_sources_and_pages_have_no_twisted_words() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}: {match[0]}"
+        for file in (*SOURCES, *PAGES)
+        for match in _TWISTED.finditer(_without_code(file))
+    ]
+    assert found == []
+
+
+def test_docstrings_begin_with_the_name_of_a_thing() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}: {match[0].strip()}"
+        for file in SOURCES
+        if file.suffix == ".py"
+        for match in _RIDDLE.finditer(file.read_text())
+    ]
+    assert found == []
+
+
+def _without_code(file: Path) -> str:
+    """The text of a file; of a page without code, tables of tests' names and quoted words."""
+    text = file.read_text()
+    return _CODE.sub("", _FENCED.sub("", text)) if file.suffix == ".md" else text

@@ -84,7 +84,7 @@ def test_group_that_fits_nowhere_else_is_named() -> None:
     assert not cluster.cycle().evictions
     (reason,) = reasons_for(cluster, "whole").values()
     assert str(reason) == (
-        "nothing was moved for it: 2 groups in the way fit nowhere else (such as Pod default/half-n0)"
+        "no pods were moved for it: 2 groups in the way fit nowhere else (such as Pod default/half-n0)"
     )
 
 
@@ -95,7 +95,7 @@ def test_more_groups_than_may_be_moved_are_counted() -> None:
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     assert not cluster.cycle(EngineConfig(consolidate_groups=1)).evictions
     (reason,) = reasons_for(cluster, "whole").values()
-    assert str(reason) == "nothing was moved for it: 2 groups would have to be, 1 may be"
+    assert str(reason) == "no pods were moved for it: 2 groups would have to be, 1 may be"
 
 
 def test_where_there_is_not_room_enough_in_all_nothing_is_said_of_moves() -> None:
@@ -153,7 +153,7 @@ def test_what_a_move_would_cost_and_gain_is_said() -> None:
     cluster.add_pod(pod("wants", cpu=1, gpu=8))
     cluster.cycle()
     assert str(reasons_for(cluster, "wants")["NotWorthMoving"]) == (
-        "nothing was moved for it: that would cost as much as 100 % of the largest node, and gain 100 %"
+        "no pods were moved for it: that would cost as much as 100 % of the largest node, and gain 100 %"
     )
 
 

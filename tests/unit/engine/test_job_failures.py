@@ -63,7 +63,7 @@ def test_pods_whose_job_would_fail_are_not_moved(spec: dict[str, Any], failed: i
         reasons = pending_reasons(cluster.state.pods["uid-whole"], cluster.state)
         (annotations,) = [reason for reason in reasons if reason.code == "JobWouldFail"]
         assert str(annotations) == (
-            "2 groups stay, for their Jobs count evictions as failures and bear no more (such as Job.batch "
+            "2 groups stay, because their Jobs count evictions as failures and allow no more (such as Job.batch "
             "default/other): a podFailurePolicy that ignores DisruptionTarget would let them be moved"
         )
 

@@ -86,7 +86,7 @@ def test_preemptor_without_victims_says_so() -> None:
     other = cluster.add_pod(pod("other", cpu=63, gpu=8, priority=9))
     firm = cluster.add_pod(pod("firm", cpu=2, gpu=0, priority=10, node_name="n0", phase="Running"))
     cluster.cycle(NO_PROMISES)
-    assert texts(cluster, other) == ["Preempted: evicting what may be evicted would not make it fit"]
+    assert texts(cluster, other) == ["Preempted: evicting all allowed victims would not make room"]
     assert "NodeTooSmall" in {reason.code for reason in why(cluster, one)}, "and no victims are looked for"
     assert not why(cluster, firm)
 

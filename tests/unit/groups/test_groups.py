@@ -192,12 +192,12 @@ def test_pod_belongs_to_the_expected_group_and_set(
         (
             pod("p", annotations="gang.scheduling.koordinator.sh/name: g"),
             "Malformed",
-            "asks for what is not valid: annotation gang.scheduling.koordinator.sh/min-available is missing",
+            "has an invalid request: annotation gang.scheduling.koordinator.sh/min-available is missing",
         ),
         (
             pod("p", annotations="kai.scheduler/preemption-delay: soon"),
             "Malformed",
-            "asks for what is not valid: default/p: "
+            "has an invalid request: default/p: "
             "metadata.annotations[kai.scheduler/preemption-delay]: is no duration such as 90s or 1h30m: 'soon'",
         ),
         (

@@ -103,9 +103,9 @@ def test_a_pod_that_missed_its_zone_is_evicted_once_and_its_successor_goes_elsew
     assert fleet.cycle().placements[0].node != node, "not where its predecessor missed, if there is another"
     fleet.start(successor, 0, 1)
     assert fleet.healed(fleet.after(7200)) == []
-    assert "it stays where it is: it stands for a pod that was evicted from n0 already" in fleet.notes("b")
+    assert "it stays where it is: it replaces a pod that was evicted from n0 already" in fleet.notes("b")
     story = [line.text for line in story_of([event for event in fleet if event.stream == entry_stream("a")])]
-    assert any("has it evicted, for its own NUMA policy was missed" in text for text in story)
+    assert any("decided to repair it: its own NUMA policy was missed" in text for text in story)
     assert "evicted from n0" in story
 
 
@@ -148,7 +148,7 @@ def test_no_pod_is_repaired_whose_job_would_fail_by_it(limit: int, healed: list[
     fleet = Fleet()
     fleet.run("a", 0, 1, owner=job(fleet, spec={"backoffLimit": limit}))
     assert fleet.healed(fleet.after(10)) == healed
-    assert ("its Job counts evictions as failures and bears no more" in fleet.notes("a")) is not bool(healed)
+    assert ("its Job counts evictions as failures and allows no more" in fleet.notes("a")) is not bool(healed)
 
 
 def test_waiting_pods_come_first() -> None:
@@ -167,7 +167,7 @@ def test_repair_that_is_switched_off_evicts_no_pod() -> None:
     fleet.run("a", 0, 1)
     off = EngineConfig(heal=False)
     assert fleet.healed(fleet.after(60, off)) == []
-    assert "healing is switched off" in fleet.notes("a")
+    assert "repair is switched off (setting heal)" in fleet.notes("a")
 
 
 def test_alike_pods_of_one_owner_are_evicted_one_after_another() -> None:

@@ -64,7 +64,7 @@ def test_a_pod_unobserved_for_long_points_at_its_exporter() -> None:
     cluster.now += 180_000_000
     cluster.add_pod(msgspec.structs.replace(theirs, resource_version="2"))
     assert notes(entry, cluster.state) == [
-        "runs for 180 s and no exporter observed its zones: is that of n1 well?",
+        "runs for 180 s and no exporter observed its zones: check the exporter on n1",
     ]
     observe(cluster, theirs)
     assert notes(entry, cluster.state) == []

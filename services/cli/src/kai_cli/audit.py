@@ -27,7 +27,7 @@ Anchors = Mapping[str, Mapping[int, bytes]]
 
 #: What it means that a fact brought more to a zone or node than it has.
 _MEANINGS = {
-    OverCommitOrigin.OBSERVED: "its kubelet gave the pod what another one held, mostly freed before the API said so",
+    OverCommitOrigin.OBSERVED: "its kubelet gave the pod another pod's resources, mostly freed before the API said so",
     OverCommitOrigin.FOREIGN: "a pod came there without a decision",
     OverCommitOrigin.SHRUNK: "the node has less than before",
 }

@@ -54,7 +54,7 @@ def submit(
         wait_s: seconds to wait for what the hub decides, which is then shown; not with --hub-url.
     """
     if not files:
-        raise ConfigurationError("submit what? Name files or folders, or - for standard input")
+        raise ConfigurationError("nothing to submit: name files or folders, or - for standard input")
     for file in files:
         if str(file).startswith("-") and file != STDIN:
             raise ConfigurationError(f"no such option: {file}")

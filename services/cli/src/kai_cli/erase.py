@@ -35,7 +35,7 @@ def erase_pod(
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
     if pod.count("/") > 1 or not pod.strip("/") or pod.startswith("/") or pod.endswith("/"):
-        raise ConfigurationError(f"{pod!r}: is no pod: NAMESPACE/NAME, or a uid")
+        raise ConfigurationError(f"{pod!r}: is not a pod: write NAMESPACE/NAME, or a uid")
     request = ErasureRequest(pod, all_labels=all_labels, reason=reason, dry_run=dry_run)
     return asyncio.run(_erase(source or LogSource(), request))
 
@@ -45,7 +45,7 @@ async def _erase(source: LogSource, request: ErasureRequest) -> int:
         clusters = source.clusters(without_hub(await log.clusters()))
         if len(clusters) != 1:
             raise ConfigurationError(
-                f"--cluster: which one? What is erased is gone. There are: {', '.join(clusters) or '-'}"
+                f"--cluster: which one? An erasure cannot be undone. There are: {', '.join(clusters) or '-'}"
             )
         report = await log.erase(clusters[0], request)
     print(_text(report, dry_run=request.dry_run))
@@ -61,7 +61,7 @@ def _text(report: ErasureReport, *, dry_run: bool) -> str:
     if report.recorded and not dry_run:
         lines.append(f"recorded at {_positions(report.recorded)}")
     if report.left:
-        lines.append(f"the name still stands in {len(report.left)} events about others: {_positions(report.left)}")
+        lines.append(f"the name remains in {len(report.left)} events about others: {_positions(report.left)}")
     if report.retired:
         lines.append(f"events up to {report.retired} are in files of retired months, which were not touched")
     if dry_run:

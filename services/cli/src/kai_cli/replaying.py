@@ -243,7 +243,7 @@ def replay(
         output: table, json or yaml.
     """
     if cycle is not None and (begin or to):
-        raise ConfigurationError("--cycle means one cycle: it goes without --from and --to")
+        raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")
     moments = moments_of(begin, to)
     return asyncio.run(_replay_here(source or LogSource(), cycle, moments, processes, output))
 

@@ -154,8 +154,8 @@ _CAUSES: dict[str, str] = {
     MissCause.INIT_KEPT: "with other CPUs kept by an init container",
     MissCause.RELEASED_EARLIER: "on other zones: the kubelet released pods before the API reported their end",
     MissCause.HALF_READ: "half of an admission was read first; the whole is as predicted",
-    MissCause.OLDEST_FIRST: "on other zones, for the kubelet admitted pods that came together oldest first",
-    MissCause.NOT_OBSERVED_YET: "on other zones, for pods before it were not observed yet",
+    MissCause.OLDEST_FIRST: "on other zones: of pods that came together, the kubelet admitted the oldest first",
+    MissCause.NOT_OBSERVED_YET: "on other zones: earlier pods were not observed yet",
 }
 
 
@@ -401,7 +401,7 @@ def _agreement(cluster: ClusterReport) -> list[str]:
         return []
     exact = cluster.agreement[Agreement.EXACT]
     left_open = max(observed - exact - sum(cluster.misses.values()), 0)
-    rows = [(exact, "as predicted, to the amount"), (left_open, "as predicted, but for what the prediction left open")]
+    rows = [(exact, "as predicted, to the amount"), (left_open, "as predicted, except for amounts that it left open")]
     rows += [(count, _CAUSES.get(cause, cause)) for cause, count in cluster.misses.items()]
     return [
         "",

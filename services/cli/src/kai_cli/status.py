@@ -92,7 +92,7 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
 
 async def _status(source: AnswerSource) -> StackStatus:
     if source.file is not None:
-        raise ConfigurationError("--file: status is of what runs; an exported log does not")
+        raise ConfigurationError("--file: status is about running services; an exported log has none")
     directory = data_directory(source.data_dir)
     local = not source.api_named and source.database() is None
     running = directory.running() if local else None
@@ -198,7 +198,7 @@ def _print(status: StackStatus) -> None:
         print(f"nothing runs in {status.data_dir}")
     else:
         where = f"{status.data_dir}, process {status.pid}" if status.pid else status.api
-        print(f"{where}: {'all ready' if status.ready else 'not all is ready'}")
+        print(f"{where}: {'all ready' if status.ready else 'something is not ready'}")
     if not status.services:
         return
     if status.starting:

@@ -47,7 +47,7 @@ def submit_command(
         output: table, json or yaml.
     """
     if not files:
-        raise ConfigurationError("submit what? Name files or folders, or - for standard input")
+        raise ConfigurationError("nothing to submit: name files or folders, or - for standard input")
     for file in files:
         if str(file).startswith("-") and file != STDIN:
             raise ConfigurationError(f"no such option: {file}")

@@ -74,12 +74,12 @@ def _head(why: Why) -> list[str]:
 
 def _attempts(attempts: AttemptsAnswer) -> list[str]:
     if not attempts.last_cycle:
-        return ["  no cycle has been run since"]
+        return ["  no cycle has run since"]
     looked_at = attempts.tried + attempts.skipped
     cycles = f"{attempts.cycles} cycle{'' if attempts.cycles == 1 else 's'} since"
     if attempts.looked_from:
         cycles += f" (looked at: the {looked_at} from position {attempts.looked_from} on)"
-    held = f"; in {attempts.skipped} it might not be placed at all" if attempts.skipped else ""
+    held = f"; in {attempts.skipped} it was not allowed to start" if attempts.skipped else ""
     lines = [
         f"  tried in {attempts.tried} of {cycles}{held}",
         f"  last cycle: {attempts.last_cycle}, position {attempts.last_position}, {attempts.last_at}",

@@ -320,7 +320,7 @@ class OfflineKubelets:
         record = {index[item["zone"]]: dict(item["amount"]) for item in zones if item["zone"] in index}
         if _take_up(kubelet, converted, record):
             return []
-        return [f"{wire} runs on {name}: the simulated kubelet there could not have taken it so; no zones"]
+        return [f"{wire} runs on {name}; the simulated kubelet there could not have taken it so: no zones"]
 
     def held(self, pod: Json) -> Json:
         """Return what the containers of a running pod hold by zone; nothing of one that it takes no account of."""

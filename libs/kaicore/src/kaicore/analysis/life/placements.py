@@ -152,8 +152,8 @@ def _because(nodes: list[NodeScore], decision: PodPlaced, scores: PlacementScore
         first, *others = scores.doubtful
         more = f" and {len(others)} more" if others else ""
         return (
-            f"it fits here whatever is not observed yet; {first}{more} ranked higher, but may refuse such a pod, "
-            "by what pods there hold that are just starting or ending"
+            f"it fits here in every open case; {first}{more} ranked higher, but may refuse such a pod, "
+            "because pods there are just starting or ending"
         )
     able = scores.able
     if able == 1:
@@ -169,7 +169,7 @@ def _because(nodes: list[NodeScore], decision: PodPlaced, scores: PlacementScore
             return (
                 f"{words}: {_text(part, mine)} against {_text(part, theirs)} on {second.node}, the next of {able} nodes"
             )
-    return f"{able} nodes could take it and the first of them were alike: of such the first by name is taken"
+    return f"{able} nodes could take it, the best of them equal: the first by name was taken"
 
 
 def _text(part: str, value: int) -> str:

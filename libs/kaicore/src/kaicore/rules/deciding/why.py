@@ -97,11 +97,11 @@ def _story_text(payload: payloads.Payload, life: PodLife) -> str:  # long: one c
             text += failures_text(payload.failures_left) + choice_text(payload)
         case payloads.PodNominated():
             where = f"{payload.node}{zones_text(payload.placement)}"
-            text = f"cycle {payload.cycle} keeps room for it on {where} until those who hold it are gone"
+            text = f"cycle {payload.cycle} keeps room for it on {where} until the pods on it are gone"
         case payloads.NominationCleared():
             text = f"cycle {payload.cycle} keeps no more room for it on {payload.node}: {payload.reason}"
         case payloads.HealRequested():
-            text = f"cycle {payload.cycle} has it evicted, for its own NUMA policy was missed: {payload.missed}"
+            text = f"cycle {payload.cycle} decided to repair it: its own NUMA policy was missed: {payload.missed}"
         case payloads.PodEvicted():
             text = f"evicted from {payload.node}"
         case payloads.EvictionFailed():
@@ -210,31 +210,31 @@ def notes(entry: PodEntry, state: CycleView) -> list[str]:
     if unnamed := without_queue(entry, state):
         lines.append(unnamed)
     if entry.replaces_on:
-        lines.append(f"stands for a pod that was evicted from {entry.replaces_on}, and will not be evicted itself")
+        lines.append(f"replaces a pod that was evicted from {entry.replaces_on}, and will not be repaired itself")
     if entry.misaligned:
         own = state.classes[entry.class_key].numa_policy
         lines.append(f"its own NUMA policy ({own}) was missed: {entry.misaligned}")
         reason = why_not(entry)
         borne = state.failures_left(entry.pod)
         if borne is not None and borne.left <= 0:
-            reason = reason or "its Job counts evictions as failures and bears no more"
+            reason = reason or "its Job counts evictions as failures and allows no more"
         if not config.heal:
-            reason = "healing is switched off"
+            reason = "repair is switched off (setting heal)"
         due = state.repairs.due_at(entry, config)
         if reason or due is None:
-            lines.append(f"it stays where it is: {reason or 'it is not ours'}")
+            lines.append(f"it stays where it is: {reason or 'another scheduler placed it'}")
         elif due > state.recorded_at:
-            lines.append(f"it is to be placed anew in {-(-(due - state.recorded_at) // 1_000_000)} s")
+            lines.append(f"it will be evicted and placed again in {-(-(due - state.recorded_at) // 1_000_000)} s")
         else:
-            lines.append("it is to be placed anew as soon as another node would keep its policy")
-    unsure = f"{entry.node} turned out to hold other zones after it was decided on, and both count until it is observed"
+            lines.append("it will be evicted and placed again once another node would keep its policy")
+    unsure = f"{entry.node} turned out to hold other zones after the decision; both count until it is observed"
     lines += [f"it may be on{zones_text(other)} as well: {unsure}" for other in entry.alternatives]
     if entry.implausible:
         lines.append(f"its last observation is not believed: {entry.implausible}")
     silent = state.recorded_at - entry.started_at
     if silent > config.unobserved_after_us and is_unobserved(state, entry):
         lines.append(
-            f"runs for {silent // 1_000_000} s and no exporter observed its zones: is that of {entry.node} well?"
+            f"runs for {silent // 1_000_000} s and no exporter observed its zones: check the exporter on {entry.node}"
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""Room that is reserved for nominated pods until the pods that hold it are gone.
+"""Room that is reserved for nominated pods until the pods on it are gone.
 
 A reservation is charged to the nodes and to its queue, so that no other pod gets the room. A group with a higher place
 may still take it: the reservation is suspended while the group is tried, and reconciled with what the group got. For

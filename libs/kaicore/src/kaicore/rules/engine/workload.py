@@ -19,7 +19,7 @@ from kaicore.rules.numa.zone_charge import ZoneCharge
 
 
 class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Room that is reserved for a waiting pod until the pods that hold it are gone.
+    """Room that is reserved for a waiting pod until the pods on it are gone.
 
     Attributes:
         node: where.

@@ -135,7 +135,7 @@ class Erasure:
         return self._path.sub(rf"\g<1>{self.pseudonym}", document) if isinstance(document, str) else document
 
     def names(self, text: str) -> bool:
-        """Tell whether the name still stands in a text, as a word of its own."""
+        """Tell whether the name remains in a text, as a word of its own."""
         return self._word.search(text) is not None
 
     def _object(self, document: Document, *, own: bool) -> Document:

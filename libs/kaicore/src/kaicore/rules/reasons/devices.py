@@ -33,7 +33,7 @@ class NoMatchingDevices(NodeReason, frozen=True, kw_only=True):
     wanted: str = field(name="detail")
 
     def __str__(self) -> str:
-        return self._nodes(f"without devices that its resource claims could have: {self.wanted}")
+        return self._nodes(f"without devices for its resource claims: {self.wanted}")
 
 
 class DevicesTaken(NodeReason, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class DevicesTaken(NodeReason, frozen=True, kw_only=True):
     wanted: str = field(name="detail")
 
     def __str__(self) -> str:
-        return self._nodes(f"where other claims have the devices that its resource claims ask for: {self.wanted}")
+        return self._nodes(f"where other claims hold the devices for its resource claims: {self.wanted}")
 
 
 class ResourceClaimOutOfReach(NodeReason, frozen=True, kw_only=True):

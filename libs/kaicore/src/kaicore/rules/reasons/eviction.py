@@ -24,7 +24,7 @@ class WaitsForVictims(CodedReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         where = f" (such as {self.example})" if self.example else ""
-        return f"room is kept for {self.pods} of its pods until the pods that hold it are gone{where}"
+        return f"room is kept for {self.pods} of its pods until the pods on it are gone{where}"
 
 
 class RoomKeptForOthers(CodedReason, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class NoVictimsWouldHelp(CodedReason, frozen=True, kw_only=True):
     action: str = field(name="detail", default="")
 
     def __str__(self) -> str:
-        return f"{self.action}: evicting what may be evicted would not make it fit"
+        return f"{self.action}: evicting all allowed victims would not make room"
 
 
 class ProtectedByDisruptionBudget(CodedReason, frozen=True, kw_only=True):
@@ -135,14 +135,14 @@ class VictimSearchEnded(CodedReason, frozen=True, kw_only=True):
     """The cycle ended its search for victims before this group."""
 
     def __str__(self) -> str:
-        return "the search for victims was ended for this cycle"
+        return "the search for victims reached its limit in this cycle"
 
 
 class NoMoveWouldHelp(CodedReason, frozen=True, kw_only=True):
     """Moving all pods that may be moved would not make the group fit."""
 
     def __str__(self) -> str:
-        return "nothing was moved for it: moving what may be moved would not make it fit"
+        return "no pods were moved for it: moving all movable pods would not make room"
 
 
 class ObstacleReason(CodedReason, frozen=True, kw_only=True):
@@ -200,7 +200,7 @@ class NoOtherPlaceForThem(CodedReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         groups = plural(self.groups, "group")
-        return f"nothing was moved for it: {groups} in the way fit nowhere else (such as {self.example_group})"
+        return f"no pods were moved for it: {groups} in the way fit nowhere else (such as {self.example_group})"
 
 
 class TooManyToMove(CodedReason, frozen=True, kw_only=True):
@@ -215,7 +215,7 @@ class TooManyToMove(CodedReason, frozen=True, kw_only=True):
     max_groups: int = field(name="free", default=0)
 
     def __str__(self) -> str:
-        return f"nothing was moved for it: {plural(self.groups, 'group')} would have to be, {self.max_groups} may be"
+        return f"no pods were moved for it: {plural(self.groups, 'group')} would have to be, {self.max_groups} may be"
 
 
 class NotWorthMoving(CodedReason, frozen=True, kw_only=True):
@@ -231,7 +231,7 @@ class NotWorthMoving(CodedReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         cost, gain = _percent(self.cost), _percent(self.gain)
-        return f"nothing was moved for it: that would cost as much as {cost} of the largest node, and gain {gain}"
+        return f"no pods were moved for it: that would cost as much as {cost} of the largest node, and gain {gain}"
 
 
 class LosesTooMuchWork(CodedReason, frozen=True, kw_only=True):
@@ -247,7 +247,7 @@ class LosesTooMuchWork(CodedReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return (
-            f"nothing was moved for it: that would lose {gpu_hours_text(self.lost)} of work, "
+            f"no pods were moved for it: that would lose {gpu_hours_text(self.lost)} of work, "
             f"and its start wins {gpu_hours_text(self.won)}"
         )
 
@@ -265,7 +265,7 @@ class JobWouldFail(CodedReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return (
-            f"{plural(self.groups, 'group')} stay, for their Jobs count evictions as failures and bear no more "
+            f"{plural(self.groups, 'group')} stay, because their Jobs count evictions as failures and allow no more "
             f"(such as {self.example_group}): a podFailurePolicy that ignores DisruptionTarget would let them be moved"
         )
 

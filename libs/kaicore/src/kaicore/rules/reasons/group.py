@@ -37,7 +37,7 @@ class Unsupported(CodedReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         of_group = f" of {self.group}" if self.group else ""
-        return f"asks for what kai-ledger does not support: {self.features}{of_group}"
+        return f"asks for features that kai-ledger does not support: {self.features}{of_group}"
 
 
 class Malformed(CodedReason, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Malformed(CodedReason, frozen=True, kw_only=True):
     problem: str = field(name="detail", default="")
 
     def __str__(self) -> str:
-        return f"asks for what is not valid: {self.problem}"
+        return f"has an invalid request: {self.problem}"
 
 
 class FlavorNotFound(CodedReason, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class GangIncomplete(CodedReason, frozen=True, kw_only=True):
     ready_pods: int = field(name="free", default=0)
 
     def __str__(self) -> str:
-        return f"the group needs {self.min_pods} pods to start, {self.ready_pods} of them are there to be placed"
+        return f"the group needs {self.min_pods} pods to start, {self.ready_pods} of them are ready to be placed"
 
 
 class GangDoesNotFit(CodedReason, frozen=True, kw_only=True):

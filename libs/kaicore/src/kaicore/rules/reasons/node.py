@@ -107,14 +107,14 @@ class HistoryIncomplete(NodeReason, frozen=True, kw_only=True):
     gap: str = field(name="detail", default="")
 
     def __str__(self) -> str:
-        return self._nodes(f"where it is not known what some pods hold: {self.gap}")
+        return self._nodes(f"with pods of unknown holdings: {self.gap}")
 
 
 class NotObservedYet(NodeReason, frozen=True, kw_only=True):
     """Nodes that may refuse the pod, by what pods there hold that have just started or are about to end."""
 
     def __str__(self) -> str:
-        return self._nodes("that may refuse the pod, by what pods there hold that are just starting or ending")
+        return self._nodes("that may refuse the pod, because pods there are just starting or ending")
 
 
 class NodeTooSmall(NodeReason, frozen=True, kw_only=True):

@@ -181,7 +181,7 @@ class OverFairShare(BoundReason, frozen=True, kw_only=True):
 
 
 class VictimWithinShare(CodedReason, frozen=True, kw_only=True):
-    """The queue that would have to make way uses no more than it is owed.
+    """The queue that would have to make way uses no more than its fair share.
 
     Attributes:
         queue: its name.
@@ -190,7 +190,7 @@ class VictimWithinShare(CodedReason, frozen=True, kw_only=True):
     queue: str = ""
 
     def __str__(self) -> str:
-        return f"queue {self.queue} uses no more than it is owed"
+        return f"queue {self.queue} uses no more than its fair share"
 
 
 class QueueMayNotReclaim(CodedReason, frozen=True, kw_only=True):
@@ -207,7 +207,7 @@ class QueueMayNotReclaim(CodedReason, frozen=True, kw_only=True):
 
 
 class QueueMayNotPreempt(CodedReason, frozen=True, kw_only=True):
-    """The queue has none of its own work evicted for other work of it.
+    """The queue allows no preemption among its own work.
 
     Attributes:
         queue: its name.
@@ -216,4 +216,4 @@ class QueueMayNotPreempt(CodedReason, frozen=True, kw_only=True):
     queue: str = ""
 
     def __str__(self) -> str:
-        return f"queue {self.queue} has none of its own work evicted for other work of it"
+        return f"queue {self.queue} allows no preemption among its own work"

@@ -103,7 +103,7 @@ def why_not(entry: PodEntry) -> str:
     if entry.pod.owner is None:
         return "it has no controller that would make another"
     if entry.replaces_on:
-        return f"it stands for a pod that was evicted from {entry.replaces_on} already"
+        return f"it replaces a pod that was evicted from {entry.replaces_on} already"
     if entry.repairing or entry.pod.deletion_at is not None or entry.stage is not Stage.BOUND:
         return "it is on its way out"
     return ""

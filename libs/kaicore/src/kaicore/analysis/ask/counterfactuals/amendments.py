@@ -238,13 +238,13 @@ def _of_itself(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             yield asked.edit_pods("ungate", words, lambda one: edited(one, scheduling_gates=()))
         case Malformed():
             count = len(asked.fellows)
-            words = f"correct what is not valid of pod {pod.subject}: {reason.problem}"
+            words = f"correct the invalid request of pod {pod.subject}: {reason.problem}"
             yield asked.edit_pods("correct", words, lambda one: _corrected(one, reason.problem, count))
         case Unsupported(group="") if any(feature.startswith(GPU_SHARE) for feature in pod.unsupported):
             words = f"request a whole GPU ({_GPU}: 1) instead of a share of one in {pod.subject}"
             yield asked.edit_pods("whole-gpu", words, _whole_gpu)
         case Unsupported(group=""):
-            words = f"take from pod {pod.subject} what is not supported: {reason.features}"
+            words = f"take from pod {pod.subject} its unsupported features: {reason.features}"
             yield asked.edit_pods("do-without", words, lambda one: edited(one, unsupported=()))
         case NonPreemptibleOverQuota():
             words = f"let pod {pod.subject} be preempted: label {PREEMPTIBILITY_LABEL}=preemptible"
@@ -338,7 +338,7 @@ def _of_pods_nearby(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             words = f"take the required pod anti-affinity by {reason.topology_key} off pod {subject}"
             yield asked.edit_pods("relax", words, lambda one: _with_rules(one, anti_affinity=()))
         case HostPortTaken():
-            words = f"do without host port {reason.port} in pod {subject}"
+            words = f"drop host port {reason.port} in pod {subject}"
             yield asked.edit_pods("relax", words, lambda one: _with_rules(one, host_ports=()))
         case _:
             pass
@@ -387,7 +387,7 @@ def _of_reason(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             namespaces = () if queue is None else (*queue.namespaces, asked.pod.namespace)
             yield from _edited(asked, reason.queue, words, namespaces=tuple(sorted(namespaces)))
         case QueueUnsupported():
-            words = f"take from queue {reason.queue} what is not supported: {reason.features}"
+            words = f"take from queue {reason.queue} its unsupported features: {reason.features}"
             yield from _edited(asked, reason.queue, words, unsupported=())
         case ResourceNotCovered():
             yield from _covered(asked, reason)

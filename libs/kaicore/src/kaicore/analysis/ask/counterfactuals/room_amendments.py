@@ -213,7 +213,7 @@ def _after_rejection(asked: Asked) -> Iterator[Amendment]:
         node = asked.node(obstacles.row).name
         held = sorted(asked.state.charges.held_on(node), key=lambda one: (one.pod.priority, one.pod.subject))
         for one in held[:1]:
-            words = f"end pod {one.pod.subject} on {node}: such a pod is offered to its kubelet again then"
+            words = f"end pod {one.pod.subject} on {node}: then its kubelet gets such pods again"
             yield end_of([one], words)
 
 

@@ -231,7 +231,7 @@ class EvictionDecided(Payload, frozen=True):
 
 
 class PodNominated(Payload, frozen=True, gc=False):
-    """A cycle decided to keep room for a waiting pod until those who hold it are gone.
+    """A cycle decided to keep room for a waiting pod until the pods on it are gone.
 
     Attributes:
         group: key of its group.
