@@ -246,7 +246,7 @@ def serve(control: socket.socket, modules: Iterable[str], listening: socket.sock
     running: dict[int, socket.socket] = {}
     askers = [control]
     while True:
-        awaited = [woken, *askers, *([listening] if listening is not None else [])]
+        awaited: list[Any] = [woken, *askers, *([listening] if listening is not None else [])]
         ready, _, _ = select.select(awaited, [], [])
         if woken in ready:
             with suppress(BlockingIOError):
