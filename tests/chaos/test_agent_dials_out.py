@@ -80,6 +80,8 @@ def descendants(pid: int) -> Iterator[int]:
 async def test_agent_runs_what_the_hub_gives_its_cluster_and_its_kubeconfig_stays_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # `/proc` is looked through for command lines and environments.
+    monkeypatch.setenv("KAI_FORK_SERVICES", "no")
     with scratch_directory() as root, scratch_directory() as west:
         kubeconfig = west / "kubeconfig"
         stack = LiveStack(root, schedulers=2)

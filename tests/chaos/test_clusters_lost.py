@@ -35,6 +35,8 @@ pytestmark = [
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveStack]:
     monkeypatch.setenv("KAI_HUB_LEASE_S", str(LEASE_S))
+    # `processes_of` looks for command lines and environments.
+    monkeypatch.setenv("KAI_FORK_SERVICES", "no")
     with scratch_directory() as root, running(LiveStack(root, clusters=3)) as live:
         yield live
 

@@ -99,11 +99,11 @@ class LiveStack:
             self.directory.claim()
             lay_out_postgres(self.directory.postgres)
         reading, writing = os.pipe()
-        with Path(os.devnull).open("rb") as empty, open(writing, "wb") as output:
+        with Path(os.devnull).open("rb") as empty, os.fdopen(writing, "wb") as output:
             streams = (empty.fileno(), output.fileno(), output.fileno())
             command = ("up", "--data-dir", str(self.directory.root), *self._cluster, "--cluster", "e2e")
             self._process = forked("kai_cli.main", *command, streams=streams)
-        self._output = open(reading)  # noqa: SIM115
+        self._output = os.fdopen(reading)
         self.said = []
         for line in self._output:
             self.said.append(line.rstrip("\n"))

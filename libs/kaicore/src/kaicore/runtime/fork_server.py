@@ -246,7 +246,7 @@ def serve(control: socket.socket, modules: Iterable[str], listening: socket.sock
     running: dict[int, socket.socket] = {}
     askers = [control]
     while True:
-        awaited = [woken, *askers, *([listening] if listening is not None else [])]
+        awaited: list[Any] = [woken, *askers, *([listening] if listening is not None else [])]
         ready, _, _ = select.select(awaited, [], [])
         if woken in ready:
             with suppress(BlockingIOError):
@@ -305,8 +305,9 @@ def _become(program: Program, descriptors: list[int], server: int) -> NoReturn:
             os.environ["KAI_PARENT_PID"] = str(server)
         gc.set_threshold(*_GC_THRESHOLDS)
         sys.argv = [program.module, *program.arguments]
-        sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
-        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
+        # Not to be closed with the object: a program that is a fork server itself gives its programs others.
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
         code = _code_of(program.module)
         sys.stdout.flush()
         sys.stderr.flush()
