@@ -241,6 +241,7 @@ async def test_nodes_are_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
 
 
 async def test_imperative_commands_work_for_every_kind(kubectl: Kubectl) -> None:
+    planned = []
     for arguments in (
         ("namespace", "team"),
         ("configmap", "c", "--from-literal=a=b"),
@@ -256,8 +257,11 @@ async def test_imperative_commands_work_for_every_kind(kubectl: Kubectl) -> None
         ("clusterrolebinding", "crb", "--clusterrole=cr", "--group=g"),
         ("service", "clusterip", "svc", "--tcp=80:8080"),
     ):
-        planned = json.loads(await kubectl("create", *arguments, "--dry-run=client", "-o", "json"))
-        _contains(await kubectl.json("create", *arguments), planned)
+        planned.append(json.loads(await kubectl("create", *arguments, "--dry-run=client", "-o", "json")))
+    objects = {"apiVersion": "v1", "kind": "List", "items": planned}
+    await kubectl("create", "-f", "-", given=objects)
+    for stored, one in zip((await kubectl.json("get", "-f", "-", given=objects))["items"], planned, strict=True):
+        _contains(stored, one)
     await kubectl("run", "p", "--image=x")
     await kubectl("label", "pod", "p", "a=b")
     await kubectl("annotate", "pod", "p", "k=v")
