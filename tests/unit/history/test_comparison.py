@@ -86,35 +86,27 @@ async def test_the_same_question_has_the_same_bytes(storm: VirtualStorm, unchang
     assert msgspec.json.encode(again) == msgspec.json.encode(unchanged)
 
 
-async def test_a_scheduler_blind_to_zones_has_pods_rejected_and_loses(storm: VirtualStorm) -> None:
-    answer = await ask(await log_of(storm.cluster.events), settings=("numa=false",))
-    (blind,) = answer.alternatives
-    assert answer.baseline.rejections == 0
-    # What it places three at a time on a node of two zones comes back, again and again.
-    assert blind.result.rejections > 10
-    assert blind.result.pods == answer.baseline.pods
-    assert blind.result.started <= answer.baseline.started
-
-
-async def test_more_nodes_start_more_pods_and_fewer_start_fewer(storm: VirtualStorm) -> None:
+async def test_alternatives_are_simulated_beside_one_baseline(storm: VirtualStorm) -> None:
+    unaligned = "{settings: {numa: false}, nodes: {change: [{nodes: ['gpu-*'], topologyPolicy: none}]}}"
     answer = await ask(
         await log_of(storm.cluster.events),
         "nodes: {add: [{like: gpu-0, count: 2}]}",
         "nodes: {add: [{profile: mini, count: 3}]}",
         "nodes: {remove: [gpu-1]}",
+        unaligned,
+        "settings: {numa: false}",
     )
-    baseline = answer.baseline.started
-    more, other, fewer = (alternative.result.started for alternative in answer.alternatives)
-    assert more > baseline > fewer > 0
-    assert other >= baseline
-    assert answer.alternatives[0].queues[0].fares is Fares.GAINS
-    assert max(answer.alternatives[0].result.series.gpus) == 2 * max(answer.baseline.series.gpus)
-
-
-async def test_a_kubelet_that_aligns_nothing_rejects_nothing(storm: VirtualStorm) -> None:
-    patch = "{settings: {numa: false}, nodes: {change: [{nodes: ['gpu-*'], topologyPolicy: none}]}}"
-    answer = await ask(await log_of(storm.cluster.events), patch)
-    assert answer.alternatives[0].result.rejections == 0
+    baseline, (more, other, fewer, rejects_nothing, blind) = answer.baseline, answer.alternatives
+    assert baseline.rejections == 0
+    assert more.result.started > baseline.started > fewer.result.started > 0
+    assert other.result.started >= baseline.started
+    assert more.queues[0].fares is Fares.GAINS
+    assert max(more.result.series.gpus) == 2 * max(baseline.series.gpus)
+    assert rejects_nothing.result.rejections == 0, "a kubelet that aligns nothing rejects nothing"
+    # What a scheduler blind to zones places three at a time on a node of two comes back, again and again.
+    assert blind.result.rejections > 10
+    assert blind.result.pods == baseline.pods
+    assert blind.result.started <= baseline.started
 
 
 async def test_a_window_goes_on_with_what_runs_when_it_begins(storm: VirtualStorm) -> None:
