@@ -29,6 +29,7 @@ from kaicore.analysis.inquiry.pod_evidence import PodEvidence
 from kaicore.analysis.inquiry.pod_history import OBSERVED, evictions, rejections, timeline
 from kaicore.analysis.inquiry.why_answers import StoryAnswer, SubGroupAnswer
 from kaicore.analysis.inquiry.why_waiting import why_waiting
+from kaicore.rules.deciding.cycle_run import recorded_left_out
 from kaicore.rules.deciding.shadow_notes import shadow_notes, shadow_reasons
 from kaicore.rules.deciding.why import (
     default_queue_text,
@@ -332,8 +333,9 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
 
 
 def _is_decided_on(state: ClusterState, entry: PodEntry) -> bool:
-    """Tell whether cycles decide on a pod: it waits, and for our scheduler."""
-    return entry.pod.uid in state.waiting and entry.pod.scheduler_name == state.config().scheduler_name
+    """Tell whether cycles decide on a pod: it waits, for our scheduler, and they do not leave its group out."""
+    ours = entry.pod.uid in state.waiting and entry.pod.scheduler_name == state.config().scheduler_name
+    return ours and entry.group not in recorded_left_out(state)["group"]
 
 
 def _verdict_of(pods: Sequence[PodEntry]) -> str:

@@ -22,8 +22,7 @@ from kaicore.analysis.inquiry.log_states import events_of
 from kaicore.analysis.inquiry.moments import END, parse_moment, position_of, state_at
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.deciding.cycle_input import cycle_input
-from kaicore.rules.deciding.cycle_run import run_on
+from kaicore.rules.deciding.cycle_run import input_to_explain, run_on
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter
 from kaicore.rules.engine.session import Session
@@ -167,7 +166,7 @@ class ShadowComparison:
         row = state.columns.rows.get(node)
         if row is None or state.columns.facts[row] is None:
             return
-        session = Session(cycle_input(state, self._config, now=state.recorded_at), self._config)
+        session = Session(input_to_explain(state, self._config, now=state.recorded_at), self._config)
         feasible = session.nodes.now.feasible_nodes(state.class_of(entry))
         for one in feasible.filters.in_order():
             if isinstance(one, AdmissionFilter) and one.failing(np.array([row]))[0]:
