@@ -148,6 +148,7 @@ async def running_ingest(
         logger=logger,
         clock=lambda: time.time_ns() // 1000,
         snapshot_events=snapshot_events,
+        health=health,
     )
     routes = ReportRoutes(
         ingest,

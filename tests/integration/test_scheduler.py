@@ -14,6 +14,7 @@ from kai_cli.main import main
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kaicore.analysis.replay.log_states import fold_through, restored
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.ledger.log import trail
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
@@ -178,6 +179,11 @@ async def test_event_that_no_state_can_take_in_stops_its_node_until_the_owner_se
     anew, upto = ClusterState(cluster_name), scheduler.state.position
     await fold_through(postgres_log, anew, await postgres_log.read(cluster_name, upto=upto, limit=100_000))
     assert encode_state(anew) == encode_state(scheduler.state)
+    # As a worker of a parallel replay begins.
+    monkeypatch.setattr(unfoldable, "_problems", {})
+    report = await replay_log(postgres_log, cluster_name)
+    assert report.cycles > 1
+    assert report.differences == []
     assert (await check_replay(postgres_log, cluster_name)).quarantined == {}
 
 

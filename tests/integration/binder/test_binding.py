@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from kai_binder.attempt import outcome_unit
-from kai_binder.projection import SNAPSHOT_SCHEMA, BinderProjection
+from kai_binder.projection import SNAPSHOT_SCHEMA, BinderProjection, PodTerms
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
-from kaicore.rules.events.payloads import BindFailed, PodBound, PodPlaced
+from kaicore.rules.events.payloads import BindFailed, Payload, PodBound, PodPlaced
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
+from kaicore.rules.state import unfoldable
 
 from tests.integration.binder.conftest import Scene, placement
 from tests.kube import PODS, Api, Json, simulated
@@ -56,6 +57,34 @@ async def test_placement_that_no_cycle_decided_is_not_carried_out(scene: Scene) 
     assert list(await scene.outcomes(1)) == ["decided"]
     assert "nodeName" not in (await scene.api.get(f"{PODS}/forged"))["spec"]
     assert binder.metric("refused_decisions_total") == 1
+
+
+async def test_decision_that_makes_the_fold_raise_is_passed_over_and_the_rest_is_carried_out(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fold = PodTerms.fold
+
+    def folded(self: PodTerms, payload: Payload) -> None:
+        if isinstance(payload, PodPlaced) and payload.name == "poison":
+            raise ZeroDivisionError("terms")
+        fold(self, payload)
+
+    monkeypatch.setattr(PodTerms, "fold", folded)
+    a, poison, b, c = await pods(scene, "a", "poison", "b", "c")
+    for process, decisions in enumerate((((a, "n1"), (poison, "n1"), (b, "n1")), ((c, "n1"),))):
+        # The next process knows nothing of it, and meets it in the log.
+        monkeypatch.setattr(unfoldable, "_of_readers", {})
+        binder = scene.start()
+        await scene.decide(*decisions)
+        assert set(await scene.outcomes(2 + process)) == {"a", "b", "c"} - ({"c"} if not process else set())
+        assert binder.health.ready
+        report = binder.health.report()
+        assert "[!]quarantine: cluster" in report
+        assert "cannot be folded: PodPlaced on pod/" in report
+        assert "by test: ZeroDivisionError: terms: it counts for nothing here" in report
+        assert binder.registry.get_sample_value("kai_quarantined_events") == 1
+        await binder.kill()
+    assert "nodeName" not in (await scene.api.get(f"{PODS}/poison"))["spec"]
 
 
 async def test_decisions_made_before_the_binder_started_are_carried_out(scene: Scene) -> None:

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 from kai_ingest.authentication import NODE_NAME, KubernetesTokens, ReviewedToken
+from kai_ingest.projection import IngestProjection
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
-from kaicore.rules.events.envelope import Unit, UnitOutcome
+from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, ZoneAmount
+from kaicore.rules.state import unfoldable
 
 from tests.factory import amounts, pod, topology
 from tests.ingest_facts import annotated, decided, gone, seen
@@ -224,3 +226,35 @@ async def test_report_with_a_reviewed_token_is_taken(log: PostgresLog, cluster_n
     async with running_ingest(log, cluster_name, authenticator=authenticator) as ingest:
         answers = [(await ingest.post(report(), token=token))[0] for token in ("n1", "n2", "bad", "down")]
     assert answers == [200, 403, 401, 503]
+
+
+async def test_event_that_makes_the_fold_raise_is_passed_over_and_reports_are_taken(
+    log: PostgresLog,
+    cluster_name: str,
+    facts: Facts,
+    observed: Observations,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    observe = IngestProjection._observed
+
+    def observing(self: IngestProjection, payload: payloads.PodObserved, event: Event) -> None:
+        observe(self, payload, event)
+        if payload.pod.name == "poison":
+            raise ZeroDivisionError("pods")
+
+    monkeypatch.setattr(IngestProjection, "_observed", observing)
+    await facts.append(seen("a"))
+    for process, name in enumerate("ab"):
+        monkeypatch.setattr(unfoldable, "_of_readers", {})
+        async with running_ingest(log, cluster_name) as ingest:
+            if not process:
+                await facts.append(seen("poison"), seen("b"))
+            _, answer = await ingest.post(report(pod_report(name, node_0={"cpu": 1000}), sequence=1 + process))
+            assert answer["unknown"] == []
+            assert list(ingest.ingest.projection.pods) == ["uid-a", "uid-b"]
+            status, said = await ingest.get("/readyz")
+            assert status == 200
+            # The first one's snapshot is beyond it.
+            assert ("cannot be folded: PodObserved on pod/uid-poison" in said) == (process == 0)
+            assert f"kai_quarantined_events {1 - process}.0" in (await ingest.get("/metrics"))[1]
+    assert len(await observed.summary()) == 2

@@ -29,6 +29,7 @@ from kaicore.errors import (
     IdempotencyConflict,
     InvalidObject,
     KaiError,
+    UnfoldableEvent,
 )
 from kaicore.kube.api.client import STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.wire.objects import PodObject
@@ -39,8 +40,9 @@ from kaicore.ledger.feed.observer import FeedObserver
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import newest
 from kaicore.rules.engine.victims.eviction_cost import failures_text
-from kaicore.rules.events.envelope import Unit
+from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.events.payloads import BindFailed, EvictionDecided, EvictionFailed, PodBound
+from kaicore.rules.events.quarantine import passed_over_text
 from kaicore.rules.hub.cluster_side import Term
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
@@ -252,6 +254,7 @@ class Binder:
         self._observer = observer
         self._jitter = jitter
         self._projection = BinderProjection()
+        self._passed_over: dict[int, str] = {}
         self._snapshot_at = 0
         self._lanes = Lanes()
         self._turns: asyncio.PriorityQueue[tuple[int, PodBinding]] = asyncio.PriorityQueue()
@@ -329,8 +332,16 @@ class Binder:
 
     # From the log to the lanes.
 
-    async def _recall(self) -> BinderProjection:
-        head = (await self._log.head(self._cluster)).position
+    async def _recall(self, upto: int | None = None) -> BinderProjection:
+        """Return what the log says up to a position, by default its end, without the events that cannot be folded."""
+        head = (await self._log.head(self._cluster)).position if upto is None else upto
+        while True:
+            try:
+                return await self._recalled(head)
+            except UnfoldableEvent as failed:
+                self._pass_over(failed)
+
+    async def _recalled(self, head: int) -> BinderProjection:
         empty_groups = self._options.empty_groups
         remembered = await newest(
             self._log,
@@ -355,7 +366,7 @@ class Binder:
         try:
             async for events in feed:
                 for event in events:
-                    self._take(self._projection.fold(event))
+                    self._take(await self._folded(event))
                 self._tell_refused()
                 self._hub_side.pods_ended(self._projection.terms.ended())
                 self._write_statuses()
@@ -363,6 +374,22 @@ class Binder:
                     await self._save_snapshot()
         finally:
             await feed.close()
+
+    async def _folded(self, event: Event) -> Work | None:
+        try:
+            return self._projection.fold(event)
+        except UnfoldableEvent as failed:
+            self._pass_over(failed)
+        recall = partial(self._recall, event.position)
+        self._projection = await until_answered(self._context, LOG, recall, retry_s=self._retry_s) or self._projection
+        return None
+
+    def _pass_over(self, failed: UnfoldableEvent) -> None:
+        """Say that an event makes the fold raise: it counts for nothing here, until this process ends."""
+        self._passed_over[failed.position] = str(failed)
+        self._context.health.warn("quarantine", passed_over_text(self._passed_over))
+        self._metrics.quarantined(len(self._passed_over))
+        self._context.log.error("event quarantined", position=failed.position, error=str(failed), exc_info=failed)
 
     def _tell_refused(self) -> None:
         """Say which decisions are not carried out, for no recorded cycle made them: somebody forged them."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from kaicore.rules.events.quarantine import QUARANTINED
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -37,6 +38,7 @@ class BinderMetrics:
         )
         self._disputed = counter("disputed_outcomes", "Outcomes of which the log has another one already")
         self._refused = counter("refused_decisions", "Decisions that no recorded cycle made; they are not carried out")
+        self._quarantined = Gauge("kai_quarantined_events", QUARANTINED, registry=registry)
         self._waiting = gauge("open_decisions", "Decisions that are not carried out yet")
         self._left = counter("left_decisions", "Decisions left to another binder that has taken over their node")
         self._binders = gauge("live", "Binders that share the cluster's work, as this one sees it")
@@ -49,6 +51,10 @@ class BinderMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
+
+    def quarantined(self, count: int) -> None:
+        """Set how many events are passed over because they cannot be folded."""
+        self._quarantined.set(count)
 
     def bind(self, outcome: str) -> None:
         """Count a decision that is done with."""

@@ -19,6 +19,7 @@ from kaicore.rules.events.payloads import Payload
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.model.placement import encode_annotation
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.unfoldable import folding, is_passed_over
 from kaicore.rules.topology.book import EVENT_TYPES as TOPOLOGY_EVENTS
 
 from kai_binder import group_statuses, topology_statuses, waiting_pods
@@ -266,10 +267,18 @@ class BinderProjection:
         self.position = 0
 
     def fold(self, event: Event) -> Task[Decision] | NominatedNode | Observation | None:
-        """Take in an event; return what it gives to do, if anything."""
+        """Take in an event; return what it gives to do, if anything.
+
+        Raises:
+            UnfoldableEvent: it is half taken in; this is to be made anew, and the event is passed over then.
+        """
         self.position = event.position
-        if event.type not in EVENT_TYPES:
+        if event.type not in EVENT_TYPES or is_passed_over(event, SNAPSHOT_NAME):
             return None
+        with folding(event, SNAPSHOT_NAME):
+            return self._take(event)
+
+    def _take(self, event: Event) -> Task[Decision] | NominatedNode | Observation | None:
         payload = decode_payload(event)
         if isinstance(payload, payloads.Undecodable) or not self._is_decided(event, payload):
             return None
@@ -343,13 +352,13 @@ class BinderProjection:
 
     def is_open(self, task: Task[Decision]) -> bool:
         """True if a task has no outcome yet, its pod is there, and no later task replaces it."""
-        return task is self.tasks.get(task.key)
+        return task == self.tasks.get(task.key)
 
     def is_last(self, written: Observation | NominatedNode) -> bool:
         """True if an observation or nomination is its pod's last one, and may not be written on the pod yet."""
         if isinstance(written, NominatedNode):
-            return self.nominations.get(written.uid) is written
-        return self.observations.get(written.uid) is written
+            return self.nominations.get(written.uid) == written
+        return self.observations.get(written.uid) == written
 
     def written(self, written: Observation | NominatedNode) -> None:
         """Take note that an observation or nomination is on its pod, or never will be."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from kaicore.rules.events.quarantine import QUARANTINED
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 
@@ -16,7 +17,7 @@ class HubMetrics:
         self._round = Histogram("kai_hub_round_seconds", "Time to choose clusters in one round", registry=registry)
         self._quarantined = Gauge(
             "kai_quarantined_events",
-            "Events that cannot be decoded or folded and were not set aside; nothing is decided about their subjects",
+            QUARANTINED,
             registry=registry,
         )
         self._silent = Gauge("kai_hub_silent_seconds", "Time since a lease was renewed", ["cluster"], registry=registry)

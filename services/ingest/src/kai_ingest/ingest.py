@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterab
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from kaicore.errors import InvalidObject, LogError
+from kaicore.errors import InvalidObject, LogError, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
 from kaicore.ledger.log.snapshots import newest
@@ -23,7 +23,9 @@ from kaicore.rules.events.observation import (
     zones_of,
 )
 from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
+from kaicore.rules.events.quarantine import passed_over_text
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, decode_annotation
+from kaicore.runtime.process_context import Health
 from kaicore.runtime.service.logs import Logger
 
 from kai_ingest.judging import Judge, Judged, News
@@ -148,6 +150,7 @@ class Ingest:
         logger: Logger,
         clock: Callable[[], int],
         snapshot_events: int = 50_000,
+        health: Health | None = None,
     ) -> None:
         """Args:
         log: where observations are appended, and what the projection is made of.
@@ -156,7 +159,10 @@ class Ingest:
         logger: where refusals are written.
         clock: microseconds since the epoch; for ages and for what has been said before, never for a rule.
         snapshot_events: how many events lie between two snapshots of the projection.
+        health: says which events cannot be folded; None where nobody asks for it.
         """
+        self._health = health
+        self._passed_over: dict[int, str] = {}
         self.projection = IngestProjection()
         self._log = log
         self._cluster = cluster
@@ -182,7 +188,19 @@ class Ingest:
         Raises:
             LogError: the log does not answer, or contradicts itself.
         """
-        head = (await self._log.head(self._cluster)).position
+        await self._load((await self._log.head(self._cluster)).position)
+
+    async def _load(self, head: int) -> None:
+        """Read the projection up to a position, without the events that cannot be folded."""
+        while True:
+            try:
+                await self._loaded(head)
+            except UnfoldableEvent as failed:
+                self._pass_over(failed)
+            else:
+                return
+
+    async def _loaded(self, head: int) -> None:
         remembered = await newest(
             self._log,
             self._cluster,
@@ -191,8 +209,7 @@ class Ingest:
             read=lambda snapshot: IngestProjection.load(snapshot.body, position=snapshot.position),
             upto=head,
         )
-        if remembered is not None:
-            self.projection = remembered
+        self.projection = remembered or IngestProjection()
         while True:
             events = await self._log.read(
                 self._cluster,
@@ -226,16 +243,28 @@ class Ingest:
             if not events and not waiting:
                 return
             for event in events:
-                self._apply(event)
+                await self._apply(event)
             self._progress.set()
             self._progress = asyncio.Event()
             if self.projection.position - self._snapshot_at >= self._snapshot_events:
                 await self.save_snapshot()
 
-    def _apply(self, event: Event) -> None:
-        self.projection.apply(event)
+    async def _apply(self, event: Event) -> None:
+        try:
+            self.projection.apply(event)
+        except UnfoldableEvent as failed:
+            self._pass_over(failed)
+            await self._load(event.position)
         if event.type == "NodeDeleted":
             self._reporters.forget(event.stream.removeprefix("node/"))
+
+    def _pass_over(self, failed: UnfoldableEvent) -> None:
+        """Say that an event makes the fold raise: it counts for nothing here, until this process ends."""
+        self._passed_over[failed.position] = str(failed)
+        self._metrics.quarantined.set(len(self._passed_over))
+        self._logger.error("event quarantined", position=failed.position, error=str(failed), exc_info=failed)
+        if self._health is not None:
+            self._health.warn("quarantine", passed_over_text(self._passed_over))
 
     async def save_snapshot(self) -> None:
         """Keep the projection for the next start; a log that does not answer is no matter."""

@@ -81,6 +81,7 @@ async def _take_reports(
             logger=context.log,
             clock=lambda: time.time_ns() // 1000,
             snapshot_events=settings.snapshot_events,
+            health=context.health,
         )
         routes = ReportRoutes(
             ingest,

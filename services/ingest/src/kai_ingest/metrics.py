@@ -1,5 +1,6 @@
 """Metrics of ingest."""
 
+from kaicore.rules.events.quarantine import QUARANTINED
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300)
@@ -37,6 +38,7 @@ class IngestMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
+        self.quarantined = Gauge("kai_quarantined_events", QUARANTINED, registry=registry)
         self.position = Gauge("kai_ingest_position", "Position that the projection has reached", registry=registry)
         self.pods = Gauge("kai_ingest_projection_pods", "Pods with a node that are known", registry=registry)
         self.unobserved = Gauge(

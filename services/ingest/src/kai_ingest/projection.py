@@ -19,6 +19,7 @@ from kaicore.rules.model.placement import OBSERVED_ANNOTATION, Placement
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.held import impossible_holding, zone_limits
 from kaicore.rules.state.agreement import observation_charges
+from kaicore.rules.state.unfoldable import folding, is_passed_over
 
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved, is_empty, record_of
 
@@ -77,10 +78,15 @@ class IngestProjection:
         self._gone: dict[tuple[str, str, str], int] = {}
 
     def apply(self, event: Event) -> None:
-        """Take an event; those of other types only move the position on."""
+        """Take an event; those of other types only move the position on.
+
+        Raises:
+            UnfoldableEvent: it is half taken in; this is to be made anew, and the event is passed over then.
+        """
         self.position = event.position
-        if event.type in EVENT_TYPES:
-            self._take(event)
+        if event.type in EVENT_TYPES and not is_passed_over(event, "ingest"):
+            with folding(event, "ingest"):
+                self._take(event)
         if event.stream.startswith("pod/"):
             pod = self.pods.get(event.stream.removeprefix("pod/"))
             if pod is not None:

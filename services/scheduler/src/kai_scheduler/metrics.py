@@ -7,6 +7,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import Stale
 from kaicore.rules.events.payloads import ShadowDecided
+from kaicore.rules.events.quarantine import QUARANTINED
 from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.pod_entry import PRESENT, Stage
 from kaicore.rules.state.views import FleetView
@@ -119,7 +120,7 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily("kai_state_position", "Position that is folded", self._state.position)
         yield GaugeMetricFamily(
             "kai_quarantined_events",
-            "Events that cannot be decoded or folded and were not set aside; nothing is decided about their subjects",
+            QUARANTINED,
             len(self._state.quarantined),
         )
         yield from self._stages()

@@ -45,6 +45,7 @@ from kaicore.analysis.life.why_answers import (
     SubGroupAnswer,
     ZoneShortfall,
 )
+from kaicore.rules.deciding.cycle_run import recorded_left_out
 from kaicore.rules.deciding.shadow import shadow_notes, shadow_reasons
 from kaicore.rules.deciding.why import (
     default_queue_text,
@@ -68,7 +69,7 @@ from kaicore.rules.reasons.queue import BoundReason
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.views import ClusterView, CycleView, PodsView, WorkView
+from kaicore.rules.state.views import ClusterView, CycleView, WorkView
 from kaicore.rules.topology.resolve import Resolved
 
 #: Nodes that are shown, the closest first.
@@ -520,9 +521,10 @@ def _about_pods(state: CycleView, kind: str, namespace: str, name: str, pods: Se
     )
 
 
-def _is_decided_on(state: PodsView, entry: PodEntry) -> bool:
-    """Tell whether cycles decide on a pod: it waits, and for our scheduler."""
-    return entry.pod.uid in state.waiting and entry.pod.scheduler_name == state.config().scheduler_name
+def _is_decided_on(state: CycleView, entry: PodEntry) -> bool:
+    """Tell whether cycles decide on a pod: it waits, for our scheduler, and they do not leave its group out."""
+    ours = entry.pod.uid in state.waiting and entry.pod.scheduler_name == state.config().scheduler_name
+    return ours and entry.group not in recorded_left_out(state)["group"]
 
 
 def _verdict_of(pods: Sequence[PodEntry]) -> str:

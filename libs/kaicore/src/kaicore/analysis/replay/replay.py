@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from kaicore.analysis.replay.log_states import events_of, first_state, pages_of
 from kaicore.analysis.replay.moments import Range, state_at
-from kaicore.errors import EventsRetired, UnknownMoment, UnknownSubject
+from kaicore.errors import EventsRetired, UnfoldableEvent, UnknownMoment, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.decide import cycle_stream
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
@@ -48,6 +48,17 @@ async def replay_log(
     # One end for all passes: what is appended meanwhile is no part of it.
     head = (await log.head(cluster)).position
     wanted = wanted or Range((await log.retired(cluster)) + 1, head)
+    while True:
+        try:
+            return await _replayed(log, cluster, wanted, head=head, progress=progress)
+        except UnfoldableEvent:
+            # Known from now on in this process, and quarantined.
+            continue
+
+
+async def _replayed(
+    log: EventLog, cluster: str, wanted: Range, *, head: int, progress: Callable[[int, int], None]
+) -> ReplayReport:
     state = await _beginning(log, cluster, wanted)
     known = await _known_beforehand(log, cluster, after=state.position, upto=wanted.last)
     # Cycles that were decided on what is before the state that is left cannot be run again.

@@ -352,21 +352,21 @@ FACT_TYPES = (*_OBSERVED, *_DELETED)
 def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | None:
     """Return which object a fact is about, kind and key, and what it says of it: None when it is gone.
 
-    None altogether for a payload that is no fact of a kind.
+    None altogether for a payload that is no fact of a kind, or of a kind that this program does not watch.
     """
     fact = type(payload).__name__
-    if fact in _OBSERVED:
-        model: Model = getattr(payload, payload.__struct_fields__[0])
-        return *_named(model, _OBSERVED[fact]), model
-    if fact in _DELETED:
-        return *_named(payload, _DELETED[fact]), None
-    return None
+    model: Model | None = getattr(payload, payload.__struct_fields__[0]) if fact in _OBSERVED else None
+    kinds = _OBSERVED.get(fact) or _DELETED.get(fact)
+    named = None if kinds is None else _named(payload if model is None else model, kinds)
+    return None if named is None else (*named, model)
 
 
-def _named(about: Any, kinds: list[str]) -> tuple[str, ObjectKey]:
-    """Return the kind and the key of an object, from a model or from the fact of its end."""
+def _named(about: Any, kinds: list[str]) -> tuple[str, ObjectKey] | None:
+    """Return the kind and the key of an object, from a model or from the fact of its end; None for an unknown kind."""
     name = about.node if hasattr(about, "node") else about.name
     kind = kinds[0] if len(kinds) == 1 else getattr(about, "kind", "") or queue_kind_of(name)
+    if kind not in _BY_NAME:
+        return None
     if _BY_NAME[kind].called != "{name}":
         namespace, _, name = name.rpartition("/")
         return kind, ObjectKey(namespace if _BY_NAME[kind].resource.namespaced else "", name)

@@ -26,7 +26,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.placer import PlacingObserver
 from kaicore.rules.engine.workload import Member
-from kaicore.rules.events.payloads import ClassPending, GroupPending
+from kaicore.rules.events.payloads import GroupPending
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.reasons.group import Unsupported
 from kaicore.rules.reasons.node import HistoryIncomplete
@@ -142,20 +142,34 @@ def without(given: CycleInput, left_out: LeftOut) -> CycleInput:
     return given
 
 
-def left_out_of_cycles(state: ClusterState) -> list[str]:
-    """Say which groups and nodes the last cycles left out, and why, as far as it is recorded; sorted."""
-    found = set()
+def recorded_left_out(state: ClusterState) -> dict[str, dict[str, str]]:
+    """Return what the last cycles left out, as far as it is recorded: why, by the keys of groups and names of nodes."""
+    found: dict[str, dict[str, str]] = {"group": {}, "node": {}}
     for key, by_shard in state.reasons.by_group.items():
         for pending in by_shard.values():
             for reason in pending.reasons:
                 if isinstance(reason, Unsupported) and reason.features.startswith(_RAISES):
-                    found.add(f"group {display_key(key)}: {reason.features}")
+                    found["group"][key] = reason.features
     for classes in state.reasons.by_class.values():
         for of_class in classes.values():
             for reason in of_class.reasons:
                 if isinstance(reason, HistoryIncomplete) and reason.gap.startswith(_RAISES):
-                    found.add(f"node {reason.example}: {reason.gap}")
-    return sorted(found)
+                    found["node"][reason.example] = reason.gap
+    return found
+
+
+def left_out_of_cycles(state: ClusterState) -> list[str]:
+    """Say what the last cycles left out, and why, as far as it is recorded; sorted."""
+    found = recorded_left_out(state)
+    groups = (f"group {display_key(key)}: {why}" for key, why in found["group"].items())
+    return sorted((*groups, *(f"node {name}: {why}" for name, why in found["node"].items())))
+
+
+def input_to_explain(state: ClusterState, config: EngineConfig, *, now: int) -> CycleInput:
+    """Return the input of a cycle for explanations: without what the last cycles left out, for it would raise."""
+    found = recorded_left_out(state)
+    nodes = tuple(name for name in found["node"] if name in state.columns.rows)
+    return without(cycle_input(state, config, now=now), LeftOut(tuple(found["group"]), nodes))
 
 
 class _LastTakenUp:
@@ -248,12 +262,8 @@ def _explained(result: CycleResult, left_out: LeftOut, everything: CycleInput) -
     waiting = {key: len(everything.workloads[key].waiting) for key in left_out.groups}
     groups = [GroupPending(group=key, pods=count, reasons=why) for key, count in waiting.items() if count]
     if left_out.nodes:
-        reason = HistoryIncomplete(nodes=len(left_out.nodes), example=left_out.nodes[0], gap=left_out.why)
-        pending = tuple(_with_reason(one, reason) for one in pending)
+        reasons = [HistoryIncomplete(nodes=1, example=name, gap=left_out.why) for name in left_out.nodes]
+        pending = tuple(msgspec.structs.replace(one, reasons=(*one.reasons, *reasons)) for one in pending)
     return msgspec.structs.replace(
         result, pending=pending, groups=tuple(sorted((*result.groups, *groups), key=lambda item: item.group))
     )
-
-
-def _with_reason(pending: ClassPending, reason: HistoryIncomplete) -> ClassPending:
-    return msgspec.structs.replace(pending, reasons=(*pending.reasons, reason))

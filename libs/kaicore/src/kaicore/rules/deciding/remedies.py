@@ -2,7 +2,7 @@
 
 from functools import cached_property
 
-from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.reasons.reason import Reason
@@ -43,7 +43,7 @@ class StateRemedies:
 
     @cached_property
     def _remedies(self) -> Remedies:
-        return Remedies(cycle_input(self._state, self.config, now=self._state.recorded_at), self.config)
+        return Remedies(input_to_explain(self._state, self.config, now=self._state.recorded_at), self.config)
 
     def _work_out(self, group: str) -> Remedy:
         shape = self._remedies.shape(group)

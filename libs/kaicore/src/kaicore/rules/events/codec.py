@@ -4,7 +4,6 @@ An event type has a current schema version (1 unless listed in `_SCHEMAS`). For 
 that version's document into the next one's. A type that was renamed keeps an entry under its old name.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,8 +49,9 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in Payload.__subclasses__() if cls not in _PARTS}
 _DECODERS = {name: msgspec.json.Decoder(cls) for name, cls in _TYPES.items()}
-#: Finds what may be a number of 64 bits or more, or a string of such digits: 2**63 has 19 digits.
-_LONG_NUMBER = re.compile(rb"[0-9]{19}").search
+#: Makes all digits alike: a number of 64 bits or more has 19 of them in a row. A pattern takes ten times as long.
+_ALIKE = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else 0 for byte in range(256))
+_LONG_NUMBER = b"0" * 19
 _encoder = msgspec.json.Encoder(order="deterministic")
 _envelope_decoder = msgspec.json.Decoder(Event)
 
@@ -118,7 +118,7 @@ def decode_payload(event: Event) -> Payload:
             "was written by a newer kai-ledger"
         )
     try:
-        if _LONG_NUMBER(event.body) and (problem := _beyond_64_bits(event.body)):
+        if _LONG_NUMBER in bytes(event.body).translate(_ALIKE) and (problem := _beyond_64_bits(event.body)):
             return payloads.Undecodable(error=problem)
         if event.schema == current:
             return decoder.decode(event.body)

@@ -1,10 +1,13 @@
 """Quarantined events cannot be decoded or folded, and say nothing until the owner sets them aside."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from kaicore.rules.events.envelope import Event
+
+#: The meaning of the metric `kai_quarantined_events`.
+QUARANTINED = "Events that cannot be decoded or folded and were not set aside; nothing is decided about their subjects"
 
 
 class QuarantinedEvent(msgspec.Struct, frozen=True):
@@ -51,3 +54,10 @@ def quarantine_text(events: Sequence[QuarantinedEvent], *, cluster: str = "") ->
         f"{'folded' if first.decoded else 'decoded'}{others}: {first.error}: nothing is decided about it until "
         f"`kai audit set-aside {first.position} --reason REASON{flag}`"
     )
+
+
+def passed_over_text(events: Mapping[int, str]) -> str:
+    """Return what a reader other than the state cannot fold: what is wrong, by position."""
+    others = f" and {len(events) - 1} more" if len(events) > 1 else ""
+    first = min(events)
+    return f"{events[first]}{others}: it counts for nothing here"

@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.deciding.limits import limit_us
 from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
@@ -137,7 +137,7 @@ class _Outlook:
     ) -> None:
         self._state, self._config, self._now, self._limits = state, config, now, limits
         # Whatever is not known of nodes yet, and what failed to be bound a moment ago, is past by then.
-        given = cycle_input(state, config, now=now)
+        given = input_to_explain(state, config, now=now)
         self._given: CycleInput = replace(given, matters=None, in_backoff=frozenset())
         self._seed = f"{state.cluster}/{state.position}"
         workloads = self._given.workloads.values()

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
-from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
@@ -80,14 +80,14 @@ class Asked:
     @cached_property
     def session(self) -> Session:
         """A cycle on the state as it is, in which nothing is decided."""
-        session = Session(cycle_input(self.state, self.config, now=self.state.recorded_at), self.config)
+        session = Session(input_to_explain(self.state, self.config, now=self.state.recorded_at), self.config)
         session.reservations.restore()
         return session
 
     @cached_property
     def remedies(self) -> Remedies:
         """Search for the time when groups would fit, on another copy of the nodes."""
-        return Remedies(cycle_input(self.state, self.config, now=self.state.recorded_at), self.config)
+        return Remedies(input_to_explain(self.state, self.config, now=self.state.recorded_at), self.config)
 
     @cached_property
     def remedy(self) -> Remedy:

@@ -34,8 +34,7 @@ from kaicore.analysis.trial.history.comparison import (
 from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.deciding.cycle_input import cycle_input
-from kaicore.rules.deciding.cycle_run import run_on
+from kaicore.rules.deciding.cycle_run import input_to_explain, run_on
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter
 from kaicore.rules.engine.session import Session
@@ -180,7 +179,7 @@ class ShadowComparison:
         row = state.columns.rows.get(node)
         if row is None or state.columns.facts[row] is None:
             return
-        session = Session(cycle_input(state, self._config, now=state.recorded_at), self._config)
+        session = Session(input_to_explain(state, self._config, now=state.recorded_at), self._config)
         feasible = session.nodes.now.feasible_nodes(state.class_of(entry))
         for one in feasible.filters.in_order():
             if isinstance(one, AdmissionFilter) and one.failing(np.array([row]))[0]:
