@@ -1,7 +1,11 @@
-"""What `kai status` says of work that several share."""
+"""What `kai status` says of work that several share, and of reserved starts."""
 
 import pytest
-from kai_cli.status import share_of
+from kai_cli.status import promises_of, share_of
+from kai_scheduler.metrics import SchedulerMetrics
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.state.cluster_state import ClusterState
+from prometheus_client import CollectorRegistry, generate_latest
 
 
 @pytest.mark.parametrize(
@@ -18,3 +22,22 @@ from kai_cli.status import share_of
 )
 def test_a_service_tells_its_part_of_the_work(metrics: str, share: str) -> None:
     assert share_of(metrics) == share
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({}, ""),
+        ({"made": 2, "untimed": 1}, "reserved starts: 2 promised, none with a time has come to its start, 0 given up"),
+        (
+            {"made": 9, "kept": 5, "late": 1, "given up/nodes are gone": 1, "given up/queue": 1},
+            "reserved starts: 9 promised, 5 of 6 started in time, 2 given up",
+        ),
+    ],
+)
+def test_reserved_starts_are_summed_up_from_what_a_scheduler_exports(counts: dict[str, int], text: str) -> None:
+    state = ClusterState("test")
+    state.counters.promises.update(counts)
+    registry = CollectorRegistry()
+    SchedulerMetrics(registry).watch(state, EngineConfig(), lambda: 0)
+    assert promises_of(generate_latest(registry).decode()) == text

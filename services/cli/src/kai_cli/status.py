@@ -7,6 +7,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import Counter
 
 from kaicore.analysis.ask.answers import Answer, ClusterRow
 from kaicore.errors import ConfigurationError, KaiError
@@ -32,6 +33,11 @@ _SHARE = re.compile(
     re.MULTILINE,
 )
 
+#: Of schedulers: reserved starts of the cluster, by what became of them.
+_PROMISES = re.compile(
+    r'^kai_promised_starts_total\{outcome="(?P<outcome>[^"]*)",reason="[^"]*"\} (?P<value>[0-9.e+]+)$', re.MULTILINE
+)
+
 
 class ServiceStatus(Answer, frozen=True, kw_only=True):
     """A service's status.
@@ -41,6 +47,7 @@ class ServiceStatus(Answer, frozen=True, kw_only=True):
         lag: by cluster, how many events of the log it has not read yet.
         details: what it waits for.
         share: which part of the work it has, where several share it; empty where it has all of it.
+        promises: of a scheduler, how well reserved starts of its cluster were kept; empty where none was promised.
     """
 
     name: str
@@ -49,6 +56,7 @@ class ServiceStatus(Answer, frozen=True, kw_only=True):
     lag: dict[str, int]
     details: str
     share: str = ""
+    promises: str = ""
 
 
 class StackStatus(Answer, frozen=True, kw_only=True):
@@ -162,7 +170,15 @@ def _service(name: str, address: str, heads: dict[str, int]) -> ServiceStatus:
     unmet = [line.removeprefix("[-]") for line in report.splitlines() if line.startswith("[-]")]
     status = "ready" if code == 200 else "not ready"
     details = "; ".join(unmet)
-    return ServiceStatus(name=name, status=status, address=address, lag=lag, details=details, share=share_of(metrics))
+    return ServiceStatus(
+        name=name,
+        status=status,
+        address=address,
+        lag=lag,
+        details=details,
+        share=share_of(metrics),
+        promises=promises_of(metrics),
+    )
 
 
 def share_of(metrics: str) -> str:
@@ -175,6 +191,18 @@ def share_of(metrics: str) -> str:
         if name == "kai_binder_live" and value > 1:
             return f"of {value} binders"
     return ""
+
+
+def promises_of(metrics: str) -> str:
+    """Return how well reserved starts were kept, by the metrics of a scheduler; empty where none was promised."""
+    counts = Counter[str]()
+    for one in _PROMISES.finditer(metrics):
+        counts[one["outcome"]] += int(float(one["value"]))
+    if not counts["made"]:
+        return ""
+    timed = counts["kept"] + counts["late"]
+    kept = f"{counts['kept']} of {timed} started in time" if timed else "none with a time has come to its start"
+    return f"reserved starts: {counts['made']} promised, {kept}, {counts['given up']} given up"
 
 
 def _read(url: str) -> tuple[int, str]:
@@ -208,6 +236,10 @@ def _print(status: StackStatus) -> None:
         for item in status.services
     ]
     print(table(("SERVICE", "STATUS", "LAG", "ADDRESS", "WAITS FOR"), rows))
+    # Each scheduler has the figures of its whole cluster.
+    promises = {item.name.partition("-scheduler")[0]: item.promises for item in status.services if item.promises}
+    for name, text in sorted(promises.items()):
+        print(f"{name}: {text}")
     if status.clusters:
         print(rows_text("clusters", status.clusters))
 

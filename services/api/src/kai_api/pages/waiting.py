@@ -67,6 +67,8 @@ class WaitingLine:
         pods: that wait.
         reasons: the first reason of each waiting pod, by kind, over all of them.
         page, pages: which page of rows this is, from 1.
+        promised, kept: groups of the cluster that started after a start with a time was reserved for them, and how many
+            of them no later than that; 0 for a caller who sees some namespaces only.
     """
 
     rows: tuple[WaitingRow, ...]
@@ -76,6 +78,8 @@ class WaitingLine:
     page: int = 1
     pages: int = 1
     queue: str = ""
+    promised: int = 0
+    kept: int = 0
 
 
 def waiting_line(
@@ -108,6 +112,8 @@ def waiting_line(
     ordered = sorted(by_group.values(), key=lambda entries: min(map(_age, entries)))
     pages = max(1, -(-len(ordered) // limit))
     number = min(max(1, number), pages)
+    promises = state.counters.promises if namespaces is None else {}
+    kept = promises.get("kept", 0)
     return WaitingLine(
         rows=tuple(_row(state, entries) for entries in ordered[(number - 1) * limit : number * limit]),
         total=len(ordered),
@@ -116,6 +122,8 @@ def waiting_line(
         page=number,
         pages=pages,
         queue=queue,
+        promised=kept + promises.get("late", 0),
+        kept=kept,
     )
 
 

@@ -57,13 +57,21 @@ class _End:
     charge: PodCharge
 
 
-@dataclass(frozen=True, slots=True)
 class _Moment:
-    """Pods that end at the same time, and what queues are rid of with them."""
+    """Pods that end at the same time."""
 
-    at: int
-    ends: tuple[_End, ...]
-    released: GroupRequests
+    def __init__(self, session: Session, at: int, ends: tuple[_End, ...]) -> None:
+        self._session, self.at, self.ends = session, at, ends
+
+    @cached_property
+    def released(self) -> GroupRequests:
+        """What queues are rid of with them."""
+        by_group: dict[str, list[Member]] = {}
+        for end in self.ends:
+            if end.group:
+                by_group.setdefault(end.group, []).append(end.member)
+        workloads, requests_of = self._session.cycle_input.workloads, self._session.pods.requests_of
+        return [(workloads[key].group, requests_of(members)) for key, members in by_group.items()]
 
 
 class Promise:
@@ -390,8 +398,7 @@ def _moments(session: Session) -> Iterable[_Moment]:
 
 def _in_order(session: Session, unordered: Iterable[_End]) -> Iterator[_Moment]:
     for at, ends in groupby(sorted(unordered, key=lambda end: (end.at, end.group, end.charge.uid)), attrgetter("at")):
-        together = tuple(ends)
-        yield _Moment(at, together, _released(session, together))
+        yield _Moment(session, at, tuple(ends))
 
 
 def _ends(session: Session) -> Iterable[_End]:
@@ -418,15 +425,6 @@ def _end(session: Session, member: Member, charge: PodCharge, group: str, *, sin
     if remaining >= 0:
         return _End(now + remaining, False, True, group, member, charge)
     return _End(now + max(age, _LEAST_US), False, False, group, member, charge)
-
-
-def _released(session: Session, ends: Sequence[_End]) -> list[tuple[Group, dict[str, int]]]:
-    by_group: dict[str, list[Member]] = {}
-    for end in ends:
-        if end.group:
-            by_group.setdefault(end.group, []).append(end.member)
-    workloads = session.cycle_input.workloads
-    return [(workloads[key].group, session.pods.requests_of(members)) for key, members in by_group.items()]
 
 
 def _by_queue(session: Session, passed: Sequence[_Moment]) -> GroupRequests:
