@@ -55,6 +55,8 @@ def test_gangs_wait_no_longer_than_with_easy_and_are_closer_together() -> None:
     assert (found.never, round(found.gar, 1), round(found.worst_h, 2)) == (0, 75.5, 0.4)
     assert found.worst_h <= 1.5 * easy.worst_h
     assert found.gar >= easy.gar - 0.5
+    assert found.jtted_domains is not None
+    assert easy.jtted_domains is not None
     assert found.jtted_domains <= easy.jtted_domains
 
 
