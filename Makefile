@@ -71,7 +71,7 @@ bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
 storm: $(INSTALLED)  ## churning pods on kubelets that are ahead of the API, in virtual time or on real processes: denied pods, causes of misses; ARGS="--live --pods 2000"
 	@$(BIN)/python -m tests.storms $(ARGS)
 
-league: $(INSTALLED)  ## public traces through this engine and through published policies; ARGS="--list multigpu50 --seeds 42 43"
+league: $(INSTALLED)  ## public traces through this engine and through published policies; ARGS="--seeds 42 43" or ARGS=over-time
 	@$(BIN)/python -m tests.league $(ARGS)
 
 beside: $(INSTALLED)  ## beside the real kube-scheduler on a real API server, built with Go: figures, guides; ARGS=--simulated

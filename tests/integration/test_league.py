@@ -4,15 +4,17 @@ from kaicore.rules.engine.config import EngineConfig
 
 from tests.league import ours
 from tests.league.baselines import Fgd, allocated, best_fit
-from tests.league.openb import MILLI, Nodes, Task, arrivals, nodes, tasks
+from tests.league.jobs import setting
+from tests.league.openb import MILLI, Nodes, Task, arrivals, nodes, published, tasks
+from tests.league.over_time import POLICIES
+from tests.league.records import Figures, figures
 from tests.shared_data import require_shared
 
 
 def _tenth(listed: str = "default", percent: int = 130) -> tuple[Nodes, list[Task], int]:
     """Every tenth of OpenB's nodes, tasks that share no GPU until so many GPUs are asked for, and the GPUs."""
     require_shared("data/traces/fgd")
-    some = nodes()
-    some = Nodes(some.cpu[::10], some.memory[::10], some.gpus[::10], some.model[::10])
+    some = nodes().every(10)
     total = int(some.gpus.sum())
     return some, arrivals(tasks(listed, whole=True), total=total, percent=percent, seed=42), total
 
@@ -39,3 +41,31 @@ def test_gpus_of_claims_are_allocated_as_those_of_kubelets_are() -> None:
     some, arriving, _ = _tenth(percent=30)
     by_claims, by_kubelets = (list(ours.allocated(some, arriving, EngineConfig(), claims=one)) for one in (True, False))
     assert by_claims == by_kubelets
+
+
+def _over_time(name: str, policy: str, *, hours: int) -> Figures:
+    """Eight nodes, or about so many of OpenB, for some hours."""
+    require_shared("data/traces/lingjun")
+    given = setting(name, size=8, days=hours / 24, load=1.05, seed=1)
+    return figures(POLICIES[policy](given, 1), given)
+
+
+def test_gangs_wait_no_longer_than_with_easy_and_are_closer_together() -> None:
+    found, easy = (_over_time("gangs", policy, hours=6) for policy in ("ours-easy", "easy-limits"))
+    assert (found.never, round(found.gar, 1), round(found.worst_h, 2)) == (0, 75.5, 0.4)
+    assert found.worst_h <= 1.5 * easy.worst_h
+    assert found.gar >= easy.gar - 0.5
+    assert found.jtted_domains is not None
+    assert easy.jtted_domains is not None
+    assert found.jtted_domains <= easy.jtted_domains
+
+
+def test_engine_holds_as_many_gpus_of_a_trace_over_time_as_before() -> None:
+    found = _over_time("philly", "ours-off", hours=2)
+    assert (round(found.gar, 1), round(found.gfr, 1), round(found.mean_h, 3), found.never) == (92.6, 15.0, 0.065, 3)
+
+
+def test_published_curve_is_the_mean_that_its_authors_print() -> None:
+    require_shared("data/traces/fgd")
+    lists = "default", "multigpu50", "gpushare100", "gpuspec33"
+    assert [round(published(name)[130], 2) for name in lists] == [95.39, 97.18, 86.90, 94.55]

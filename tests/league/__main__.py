@@ -21,7 +21,7 @@ from tests.league.baselines import (
     most_allocated,
     packing,
 )
-from tests.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, tasks
+from tests.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, published, tasks
 
 #: How much has arrived when figures are taken, in per cent of all GPUs.
 _MARKS = (100, 130)
@@ -77,39 +77,21 @@ def figures(
     return found
 
 
-def main() -> None:
-    """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
-    if sys.argv[1:2] == ["over-time"]:
-        over_time.main(sys.argv[2:])
-        return
-    parser = argparse.ArgumentParser(description=__doc__)
-    lists = ("default", "multigpu50", "gpushare100", "gpuspec33")
-    parser.add_argument("--list", default="default", choices=lists, help="of tasks")
-    parser.add_argument("--shared", action="store_true", help="tasks that share a GPU, too")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[42])
-    parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
-    parser.add_argument("--part", type=int, default=1, help="take one node in so many")
-    parser.add_argument("--checkpoints", type=int, default=3_600, help="seconds between those of running pods")
-    parser.add_argument("--plot", type=Path, help="also write a plot of the means to this SVG file")
-    given = parser.parse_args()
-    if not folder().exists():
-        parser.error(
-            f"{folder()} is absent (or KAI_SHARED names another folder): its README says where the lists are from"
-        )
-    listed = tasks(given.list, whole=not given.shared)
-    if not any(task.demand for task in listed):
-        parser.error(f"--list {given.list}: all of its tasks share a GPU: say --shared")
-    if given.shared and any(name.startswith("ours") for name in given.policies):
-        parser.error("--shared: the engine does not place parts of a GPU yet: name other --policies")
-    print(f"{given.list}, {'all' if given.shared else 'whole-GPU'} tasks: per cent of the GPUs allocated")
+def _league(name: str, given: argparse.Namespace) -> None:
+    """Print a row for each policy over one list."""
+    listed = tasks(name, whole=not given.shared)
+    title = f"{name}, {'all' if given.shared else 'whole-GPU'} tasks"
+    print(f"{title}: per cent of the GPUs allocated")
+    if given.shared:
+        print(f"{'published':15} {'  '.join(f'{published(name)[mark]:6.2f} at {mark} %' for mark in _MARKS)}, FGD")
     curves: dict[str, list[float]] = {}
-    for name in given.policies:
+    for policy in given.policies:
         began = time.process_time()
         moves = ours.Moves(given.checkpoints)
-        run = policies(listed, moves)[name]
+        run = policies(listed, moves)[policy]
         marks = sorted({*_MARKS, *plot.POINTS})
         found = [figures(run, listed, seed, marks, every=given.part) for seed in given.seeds]
-        curves[name] = [mean(one[mark] for one in found) for mark in plot.POINTS]
+        curves[policy] = [mean(one[mark] for one in found) for mark in plot.POINTS]
         parts = []
         for mark in _MARKS:
             at = [one[mark] for one in found]
@@ -117,9 +99,37 @@ def main() -> None:
         if moves.pods:
             share, lost = moves.pods * 100 / moves.placed, moves.lost_gpu_s / 3600
             parts.append(f"{share:.2f} % of {moves.placed} pods moved, {lost:.0f} GPU-hours lost")
-        print(f"{name:12} {'  '.join(parts)}  {(time.process_time() - began) / len(found):6.1f} s", flush=True)
+        print(f"{policy:15} {'  '.join(parts)}  {(time.process_time() - began) / len(found):6.1f} s", flush=True)
     if given.plot:
-        plot.write(given.plot, f"{given.list}, {'all' if given.shared else 'whole-GPU'} tasks", curves)
+        plot.write(given.plot / f"league-{name}.svg", title, curves)
+
+
+def main() -> None:
+    """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
+    if sys.argv[1:2] == ["over-time"]:
+        over_time.main(sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    lists = ("default", "multigpu50", "gpushare100", "gpuspec33")
+    whole = ("default", "multigpu50", "gpuspec33")
+    parser.add_argument("--list", nargs="+", default=whole, choices=lists, help="of tasks")
+    parser.add_argument("--shared", action="store_true", help="tasks that share a GPU, too")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[42])
+    parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
+    parser.add_argument("--part", type=int, default=1, help="take one node in so many")
+    parser.add_argument("--checkpoints", type=int, default=3_600, help="seconds between those of running pods")
+    parser.add_argument("--plot", type=Path, help="also write plots of the means, FOLDER/league-LIST.svg")
+    given = parser.parse_args()
+    if not folder().exists():
+        parser.error(
+            f"{folder()} is absent (or KAI_SHARED names another folder): its README says where the lists are from"
+        )
+    if not given.shared and "gpushare100" in given.list:
+        parser.error("--list gpushare100: all of its tasks share a GPU: say --shared")
+    if given.shared and any(name.startswith(("ours", "moves", "in-time")) for name in given.policies):
+        parser.error("--shared: the engine does not place parts of a GPU yet: name other --policies")
+    for name in given.list:
+        _league(name, given)
 
 
 if __name__ == "__main__":

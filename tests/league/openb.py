@@ -5,6 +5,7 @@ import gzip
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import numpy.typing as npt
@@ -96,3 +97,13 @@ def arrivals(listed: list[Task], *, total: int, percent: int, seed: int) -> list
         arriving.append(chance.choice(listed))
         demand += arriving[-1].demand
     return arriving
+
+
+def published(name: str, policy: str = "06-FGD") -> dict[int, float]:
+    """Return what FGD's authors publish: per cent of GPUs allocated, by per cent that arrived, mean of their seeds."""
+    rows = [
+        row
+        for row in _rows("published-allocation")
+        if (row["workload"], row["sc_policy"]) == (f"openb_pod_list_{name}", policy)
+    ]
+    return {mark: mean(float(row[str(mark)]) for row in rows) for mark in range(131)}

@@ -7,7 +7,7 @@ Baselines only start. The engine does what its settings say: what it evicts runs
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -81,6 +81,11 @@ def _spread(found: Sequence[Figures], value: Callable[[Figures], float]) -> str:
     return f"{mean(values):.2f} ±{stdev(values) if len(values) > 1 else 0:.2f}"
 
 
+def _known(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{mean(known):.2f}" if known else "-"
+
+
 def _row(name: str, found: Sequence[Figures], seconds: float) -> Iterator[str]:
     """Yield the figures of a policy as text, and its waits by size below them."""
     columns: tuple[tuple[int, Callable[[Figures], float]], ...] = (
@@ -96,7 +101,7 @@ def _row(name: str, found: Sequence[Figures], seconds: float) -> Iterator[str]:
     text = "".join(f"{_spread(found, value):>{width}}" for width, value in columns)
     never, evicted = sum(one.never for one in found), sum(one.evicted for one in found)
     lost = sum(one.lost_h for one in found)
-    near = f"{mean(one.jtted_nodes for one in found):9.2f} {mean(one.jtted_domains for one in found):5.2f}"
+    near = f"{_known(one.jtted_nodes for one in found):>9} {_known(one.jtted_domains for one in found):>5}"
     yield f"{name:17}{text}{never:8}{evicted:9}{lost:12.0f}{near}{seconds:18.1f}"
     sizes = sorted({size for one in found for size in one.by_size}, key=lambda size: int(size.split("-")[0].strip("+")))
     waits = (f"{size}: {mean(one.by_size[size] for one in found if size in one.by_size):.2f}" for size in sizes)

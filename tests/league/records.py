@@ -64,7 +64,7 @@ class Figures:
         slowdown: mean of wait and run, divided by the run.
         evicted: pods.
         lost_h: GPU-hours of work that evictions cost.
-        jtted_nodes, jtted_domains: nodes and access switches of jobs of several pods, divided by the fewest; 0: none.
+        jtted_nodes, jtted_domains: nodes and access switches of jobs of several pods, by the fewest; None of none.
         worst_h: the worst wait of jobs of at least a quarter of the largest, hours.
         never: jobs that arrived early enough and never started.
     """
@@ -79,8 +79,8 @@ class Figures:
     slowdown: float
     evicted: int
     lost_h: float
-    jtted_nodes: float
-    jtted_domains: float
+    jtted_nodes: float | None
+    jtted_domains: float | None
     worst_h: float
     never: int
 
@@ -160,7 +160,7 @@ def _from(samples: Sequence[Sample], begin: int) -> list[Sample]:
     ]
 
 
-def _jtted(records: Iterable[Record], given: Setting) -> tuple[float, float]:
+def _jtted(records: Iterable[Record], given: Setting) -> tuple[float | None, float | None]:
     """Return the mean deviations in nodes and in access switches, of jobs of several pods that started."""
     most, of_domain = int(given.nodes.gpus.max()), Counter[str]()
     for domain, gpus in zip(given.domains, given.nodes.gpus.tolist(), strict=False):
@@ -173,4 +173,4 @@ def _jtted(records: Iterable[Record], given: Setting) -> tuple[float, float]:
             by_nodes.append(results.node_deviation(places, most_gpus=most))
             if domains:
                 by_domains.append(results.domain_deviation(places, most_gpus=max(of_domain.values())))
-    return mean(by_nodes or [0.0]), mean(by_domains or [0.0])
+    return mean(by_nodes) if by_nodes else None, mean(by_domains) if by_domains else None
