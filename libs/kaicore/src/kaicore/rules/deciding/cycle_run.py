@@ -30,7 +30,7 @@ from kaicore.rules.events.payloads import GroupPending
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.reasons.group import Unsupported
 from kaicore.rules.reasons.node import HistoryIncomplete
-from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.views import CycleView
 
 #: What the reasons begin with that say why something is left out.
 _RAISES = "no cycle with it comes to an end: "
@@ -86,7 +86,7 @@ class CycleRun:
 
 
 def run_on(
-    state: ClusterState,
+    state: CycleView,
     config: EngineConfig,
     *,
     now: int,
@@ -142,7 +142,7 @@ def without(given: CycleInput, left_out: LeftOut) -> CycleInput:
     return given
 
 
-def recorded_left_out(state: ClusterState) -> dict[str, dict[str, str]]:
+def recorded_left_out(state: CycleView) -> dict[str, dict[str, str]]:
     """Return what the last cycles left out, as far as it is recorded: why, by the keys of groups and names of nodes."""
     found: dict[str, dict[str, str]] = {"group": {}, "node": {}}
     for key, by_shard in state.reasons.by_group.items():
@@ -158,14 +158,14 @@ def recorded_left_out(state: ClusterState) -> dict[str, dict[str, str]]:
     return found
 
 
-def left_out_of_cycles(state: ClusterState) -> list[str]:
+def left_out_of_cycles(state: CycleView) -> list[str]:
     """Say what the last cycles left out, and why, as far as it is recorded; sorted."""
     found = recorded_left_out(state)
     groups = (f"group {display_key(key)}: {why}" for key, why in found["group"].items())
     return sorted((*groups, *(f"node {name}: {why}" for name, why in found["node"].items())))
 
 
-def input_to_explain(state: ClusterState, config: EngineConfig, *, now: int) -> CycleInput:
+def input_to_explain(state: CycleView, config: EngineConfig, *, now: int) -> CycleInput:
     """Return the input of a cycle for explanations: without what the last cycles left out, for it would raise."""
     found = recorded_left_out(state)
     nodes = tuple(name for name in found["node"] if name in state.columns.rows)
