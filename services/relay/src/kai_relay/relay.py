@@ -167,18 +167,22 @@ _RETRY_S, _RETRY_MAX_S = 0.1, 2.0
 class RelayOptions(BaseModel):
     """Settings of relaying, apart from addresses and seals."""
 
-    batch: int = Field(500, ge=1, le=5000, description="events per batch at most")
-    refill: int = Field(10_000, ge=0, description="events put into a stream that had to be made anew")
-    stream_max_age_s: int = Field(48 * 3600, ge=0, description="how long a stream keeps an event; 0: for ever")
+    batch: int = Field(default=500, ge=1, le=5000, description="events per batch at most")
+    refill: int = Field(default=10_000, ge=0, description="events put into a stream that had to be made anew")
+    stream_max_age_s: int = Field(default=48 * 3600, ge=0, description="how long a stream keeps an event; 0: for ever")
     stream_max_bytes: int | None = Field(
-        None, ge=-1, description="size of a stream; -1: unlimited; default: what there is room for, 1 GiB at most"
+        default=None,
+        ge=-1,
+        description="size of a stream; -1: unlimited; default: what there is room for, 1 GiB at most",
     )
     nats_store_dir: Path | None = Field(
-        None,
+        default=None,
         description="folder of NATS' store, if it is on this machine: a stream gets a tenth of its disk",
     )
-    stream_replicas: int = Field(1, ge=1, le=5, description="NATS servers that hold a stream")
-    takeover_ms: int = Field(1500, ge=100, description="how long another relay may stand still before we take over")
+    stream_replicas: int = Field(default=1, ge=1, le=5, description="NATS servers that hold a stream")
+    takeover_ms: int = Field(
+        default=1500, ge=100, description="how long another relay may stand still before we take over"
+    )
 
     @property
     def limits(self) -> Limits:

@@ -452,15 +452,17 @@ class WatcherOptions(BaseModel):
     """Settings of watching, apart from addresses."""
 
     leave_out: str = Field(
-        "",
+        default="",
         description="API groups that are not read (GROUP,GROUP), such as kueue.x-k8s.io where Kueue keeps the "
         "quotas; only of kinds that a cluster need not serve",
     )
-    batch: int = Field(1000, ge=1, le=10_000, description="facts per append at most")
-    buffer: int = Field(20_000, ge=1, description="facts that may wait for the log before reading stops")
-    page: int = Field(500, ge=1, le=10_000, description="objects per page of a list")
-    snapshot_events: int = Field(50_000, ge=1, description="facts between two snapshots of what is known")
-    recheck_s: float = Field(30, gt=0, description="how often to look for kinds that the cluster does not serve yet")
+    batch: int = Field(default=1000, ge=1, le=10_000, description="facts per append at most")
+    buffer: int = Field(default=20_000, ge=1, description="facts that may wait for the log before reading stops")
+    page: int = Field(default=500, ge=1, le=10_000, description="objects per page of a list")
+    snapshot_events: int = Field(default=50_000, ge=1, description="facts between two snapshots of what is known")
+    recheck_s: float = Field(
+        default=30, gt=0, description="how often to look for kinds that the cluster does not serve yet"
+    )
 
     @property
     def left_out(self) -> frozenset[str]:

@@ -68,6 +68,7 @@ from kaicore.rules.model.quantity import PODS, exact_amount, format_amount
 from kaicore.rules.reasons.queue import BoundReason
 from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.topology import TopologyHasNoRoom
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import ClusterView, CycleView, WorkView
 from kaicore.rules.topology.resolve import Resolved
@@ -319,7 +320,7 @@ _MOST_REASONS = 20
 _TEMPLATE_HASH = "pod-template-hash"
 
 
-def why_pod(state: CycleView, namespace: str, name: str, evidence: PodEvidence) -> Why | None:
+def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidence) -> Why | None:
     """Explain the pod that has, or last had, a name; None when there is nothing of it in state and log.
 
     Args:
@@ -380,7 +381,7 @@ def why_pod(state: CycleView, namespace: str, name: str, evidence: PodEvidence) 
     )
 
 
-def why_owner(state: CycleView, kind: str, namespace: str, name: str) -> Why | None:
+def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why | None:
     """Explain what has pods: a workload of any kind, such as a Job, a Deployment or a PodGroup; None without trace.
 
     Args:
@@ -430,7 +431,7 @@ def why_owner(state: CycleView, kind: str, namespace: str, name: str) -> Why | N
     )
 
 
-def why_queue(state: CycleView, name: str) -> Why | None:
+def why_queue(state: ClusterState, name: str) -> Why | None:
     """Explain a queue: its account, and why what waits in it waits; None when there is none of that name."""
     rows = list_rows(state, "queues", RowSelection(name=name))
     if not rows:
@@ -494,7 +495,7 @@ def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
     return f"{row.status}, holds {pods}" + (f", {leaving} of them on their way out" if leaving else "")
 
 
-def _about_pods(state: CycleView, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
+def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
     """Explain something by its pods."""
     waiting = [entry for entry in pods if entry.waiting]
     counts: Counter[Reason] = Counter()

@@ -26,8 +26,8 @@ from kaicore.rules.numa.columns import Ints
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.reasons.base import NodeReason
 from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.views import CycleView
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class NodeObstacles:
 class Asked:
     """A waiting pod, with the pods that it starts with."""
 
-    def __init__(self, state: CycleView, config: EngineConfig, entry: PodEntry) -> None:
+    def __init__(self, state: ClusterState, config: EngineConfig, entry: PodEntry) -> None:
         """Args:
         state: not changed, and not to be changed while this is asked.
         config: the shard's settings.
