@@ -54,7 +54,7 @@ def test_what_another_engine_decided_is_summed_up() -> None:
 
 
 def test_a_range_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="--cycle means one cycle"):
+    with pytest.raises(ConfigurationError, match="--cycle selects one cycle"):
         replay(cycle="3", begin="5")
     with pytest.raises(UnknownMoment, match="is no moment"):
         replay(begin="yesterday")

@@ -111,8 +111,8 @@ async def test_a_pod_that_went_where_it_fits_for_certain_is_said_to() -> None:
     answer = await Inquiry(await stored(made)).why(made.cluster, "Pod", "default", "late")
     assert answer.placement is not None
     assert answer.placement.because == (
-        "it fits here in every open case; n1 ranked higher, but may refuse such a pod, by what pods there "
-        "hold that are just starting or ending"
+        "it fits here in every open case; n1 ranked higher, but may refuse such a pod, because pods "
+        "there are just starting or ending"
     )
 
 

@@ -138,7 +138,7 @@ def test_no_pod_is_repaired_without_a_better_node() -> None:
     fleet = Fleet(nodes=1)
     fleet.run("a", 0, 1)
     assert fleet.healed(fleet.after(60)) == []
-    assert "as soon as another node would keep its policy" in fleet.notes("a")
+    assert "once another node would keep its policy" in fleet.notes("a")
     fleet.add_node("n9", ZONE, policy="best-effort")
     assert fleet.healed(fleet.cycle()) == ["a"]
 
