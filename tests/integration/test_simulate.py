@@ -39,9 +39,7 @@ def document(*arguments: str | Path, stdin: str = "") -> dict[str, Any]:
 
 
 def test_simulation_has_the_same_bytes_in_every_process() -> None:
-    runs = [
-        by_itself(EXAMPLES, "--profile", "demo24", "--kubelet", "-o", "json", seed=seed) for seed in ("0", "1", "7")
-    ]
+    runs = [by_itself(EXAMPLES, "--profile", "demo24", "--kubelet", "-o", "json", seed=seed) for seed in ("0", "7")]
     assert {run.stdout for run in runs} == {runs[0].stdout}
     assert not any(run.stderr for run in runs)
     pods = json.loads(runs[0].stdout)["pods"]
