@@ -1,5 +1,5 @@
-"""The action Promise: reserves a start for the first group that waits for room and is owed it, one for each shard.
-With conservative backfilling it does so for the first `most_promises` groups, none before the start of one before it.
+"""The action Promise: reserves a start for the first gang that waits for room and is owed it, one for each shard.
+With conservative backfilling it does so for the first `most_promises` gangs, none before the start of one before it.
 
 What is promised is recorded with the group's reasons (`RoomPromised`), and worked out anew in each cycle from what runs
 by then. It stays with its group until that has started or has no right to it any more. Only a group of higher priority
@@ -178,7 +178,7 @@ class PromiseStart(CycleAction):
             steps, _ = session.gangs.joint_steps(pending_group)
             members = members_of(steps)
             classes = {session.pods.key_of(member) for member in members}
-            # A pod alone needs no two places at once: what ends anywhere may be its room.
+            # A pod alone waits for one place only, and did not starve where it was measured (decision 0660).
             if len(members) > 1 and not any(map(session.never_fits, classes)):
                 yield pending_group, steps
 
