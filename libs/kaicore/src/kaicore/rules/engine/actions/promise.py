@@ -157,8 +157,11 @@ class PromiseStart(CycleAction):
                 if kind in tried:
                     continue
                 outlook = outlook or stack.enter_context(Outlook(session, [*kept, *found]))
+                too_soon = self._is_too_soon(pending_group)
+                if too_soon and not outlook.knows_ends:
+                    continue
                 promise = outlook.promise(steps)
-                if isinstance(promise, Promise) and not promise.fits and not self._is_too_soon(promise):
+                if isinstance(promise, Promise) and not promise.fits and not (too_soon and promise.unlimited):
                     found.append(promise)
                     # What comes next is after this one, on nodes and accounts of its own.
                     stack.close()
@@ -182,14 +185,12 @@ class PromiseStart(CycleAction):
             if len(members) > 1 and not any(map(session.never_fits, classes)):
                 yield pending_group, steps
 
-    def _is_too_soon(self, promise: Promise) -> bool:
+    def _is_too_soon(self, pending_group: PendingGroup) -> bool:
         """Tell whether room without known limits is not held for a group yet, or not again yet."""
-        if not promise.unlimited:
-            return False
-        now, group = self.session.cycle_input.now, promise.pending_group.group
+        now, group = self.session.cycle_input.now, pending_group.group
         given_up = self._causes.get(group.key) or self._given_up.get(group.key)
-        since = max(group.created_at * 1_000_000 + self.session.config.hold_after_us, given_up.until if given_up else 0)
-        return now < since
+        held_from = group.created_at * 1_000_000 + self.session.config.hold_after_us
+        return now < max(held_from, given_up.until if given_up else 0)
 
     def _record(self, promise: Promise) -> None:
         """Leave what is promised with the group's reasons."""
