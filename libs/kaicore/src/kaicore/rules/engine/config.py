@@ -101,8 +101,8 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 class Backfill(StrEnum):
     """The work that may start before a group that came first and does not fit (decision 0660).
 
-    `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room. `CONSERVATIVE`: what
-    delays none of the first such groups (`most_promises`).
+    `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room, of groups of several
+    pods. `CONSERVATIVE`: what delays none of the first such groups (`most_promises`).
     """
 
     OFF = "off"

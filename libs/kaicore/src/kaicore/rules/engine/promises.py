@@ -280,6 +280,12 @@ class Outlook:
     def __exit__(self, *_: object) -> None:
         self._session.accounts.undo(self._accounts)
 
+    @cached_property
+    def knows_ends(self) -> bool:
+        """Whether anything ends later at a time that limits or runs of like pods say."""
+        later = (moment for moment in self._moments if moment.at > self._session.cycle_input.now)
+        return any(end.known or end.expected for moment in later for end in moment.ends)
+
     def promise(self, steps: Steps) -> Promise | GiveUpReason:
         """Return what can be promised to what does not start now, or why nothing can.
 

@@ -1,5 +1,5 @@
-"""The action Promise: reserves a start for the first group that waits for room and is owed it, one for each shard.
-With conservative backfilling it does so for the first `most_promises` groups, none before the start of one before it.
+"""The action Promise: reserves a start for the first gang that waits for room and is owed it, one for each shard.
+With conservative backfilling it does so for the first `most_promises` gangs, none before the start of one before it.
 
 What is promised is recorded with the group's reasons (`RoomPromised`), and worked out anew in each cycle from what runs
 by then. It stays with its group until that has started or has no right to it any more. Only a group of higher priority
@@ -157,8 +157,11 @@ class PromiseStart(CycleAction):
                 if kind in tried:
                     continue
                 outlook = outlook or stack.enter_context(Outlook(session, [*kept, *found]))
+                too_soon = self._is_too_soon(pending_group)
+                if too_soon and not outlook.knows_ends:
+                    continue
                 promise = outlook.promise(steps)
-                if isinstance(promise, Promise) and not promise.fits and not self._is_too_soon(promise):
+                if isinstance(promise, Promise) and not promise.fits and not (too_soon and promise.unlimited):
                     found.append(promise)
                     # What comes next is after this one, on nodes and accounts of its own.
                     stack.close()
@@ -178,18 +181,16 @@ class PromiseStart(CycleAction):
             steps, _ = session.gangs.joint_steps(pending_group)
             members = members_of(steps)
             classes = {session.pods.key_of(member) for member in members}
-            # A pod alone needs no two places at once: what ends anywhere may be its room.
+            # A pod alone waits for one place only, and did not starve where it was measured (decision 0660).
             if len(members) > 1 and not any(map(session.never_fits, classes)):
                 yield pending_group, steps
 
-    def _is_too_soon(self, promise: Promise) -> bool:
+    def _is_too_soon(self, pending_group: PendingGroup) -> bool:
         """Tell whether room without known limits is not held for a group yet, or not again yet."""
-        if not promise.unlimited:
-            return False
-        now, group = self.session.cycle_input.now, promise.pending_group.group
+        now, group = self.session.cycle_input.now, pending_group.group
         given_up = self._causes.get(group.key) or self._given_up.get(group.key)
-        since = max(group.created_at * 1_000_000 + self.session.config.hold_after_us, given_up.until if given_up else 0)
-        return now < since
+        held_from = group.created_at * 1_000_000 + self.session.config.hold_after_us
+        return now < max(held_from, given_up.until if given_up else 0)
 
     def _record(self, promise: Promise) -> None:
         """Leave what is promised with the group's reasons."""
