@@ -150,14 +150,8 @@ async def running_ingest(
         snapshot_events=snapshot_events,
         health=health,
     )
-    routes = ReportRoutes(
-        ingest,
-        authenticator or SharedSecret(SECRET, cluster=cluster),
-        cluster=cluster,
-        health=health,
-        metrics=metrics,
-        logger=logger,
-    )
+    shared = authenticator or SharedSecret(SECRET, cluster=cluster)
+    routes = ReportRoutes(ingest, shared, cluster=cluster, health=health, metrics=metrics, logger=logger)
     server = HttpServer(
         create_app(routes, health, registry=registry),
         host="127.0.0.1",
