@@ -135,8 +135,8 @@ async def test_a_postgres_that_is_there_and_says_nothing_makes_services_unready_
         while not took_s or (took_s[-1] > TOLD_IN_S and len(took_s) < 3):
             with stopped(server):
                 began = asyncio.get_running_loop().time()
-                for service, problem in (await client.until(503)).items():
-                    assert "[-]log failed: " in problem, service
+                # A watcher that has just begun to lead is not ready either: what it says tells the two apart.
+                await client.until(503, saying="[-]log failed: ")
                 took_s.append(asyncio.get_running_loop().time() - began)
                 for service in SERVICES:
                     assert (await client.get(service, "/healthz"))[0] == 200, service
