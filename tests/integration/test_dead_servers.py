@@ -133,6 +133,7 @@ async def test_services_wait_until_postgres_speaks_is_there_and_is_migrated_and_
         while not took_s or (took_s[-1] > TOLD_IN_S and len(took_s) < 3):
             with stopped(server):
                 began = asyncio.get_running_loop().time()
+                # A watcher that has just begun to lead is not ready either: what it says tells the two apart.
                 await client.until(503, saying="[-]log failed: ")
                 took_s.append(asyncio.get_running_loop().time() - began)
                 await client.alive()
