@@ -266,7 +266,7 @@ class VirtualStorm:
 
 
 def placement_of(kubelet: Kubelet, pod: Pod) -> Placement:
-    """What a pod holds, as the kubelet's state files tell it."""
+    """A pod's holdings, in the form of the kubelet's state files."""
     seen, containers, inits = 0, [], []
     zone_cpus = kubelet.machine.zone_cpus
     devices_seen: dict[str, int] = {}
@@ -299,7 +299,7 @@ def placement_of(kubelet: Kubelet, pod: Pod) -> Placement:
 
 
 def mixed_pods(chance: random.Random, number: int) -> Iterator[dict[str, Any]]:
-    """What comes at once: a pod, one with init container and sidecar, pods of a Job, or a gang."""
+    """The work that comes at once: a pod, one with init container and sidecar, pods of a Job, or a gang."""
     name = f"s{number}"
     cpus, memory = str(chance.choice([1, 2, 3, 4, 7, 12])), f"{chance.choice([1, 8, 40])}Gi"
     held = {"cpu": cpus, "memory": memory}
@@ -397,8 +397,8 @@ def main() -> None:
             storm.cluster.state.misses.expire(1 << 62)
             causes.update(str(miss.cause) for miss in storm.cluster.state.misses.explained.values())
             seed += 1
-        told = ", ".join(f"{cause} {count}" for cause, count in causes.most_common()) or "none"
-        print(f"{name:16} {admitted:6} admitted, {len(denied)} denied; not as predicted: {told}", flush=True)
+        shown = ", ".join(f"{cause} {count}" for cause, count in causes.most_common()) or "none"
+        print(f"{name:16} {admitted:6} admitted, {len(denied)} denied; not as predicted: {shown}", flush=True)
         for one in denied:
             print(f"  {one}")
 

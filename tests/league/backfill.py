@@ -30,7 +30,7 @@ class Gang(NamedTuple):
 
     @property
     def pods(self) -> int:
-        """How many pods it has."""
+        """The number of its pods."""
         return -(-self.gpus // PER_NODE)
 
 

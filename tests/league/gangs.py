@@ -28,7 +28,7 @@ _HOUR_S, _DAY_S = 3_600, 86_400
 _MINUTE_S = 60
 #: Of run times: the median, and the spread of their logarithm.
 _MEDIAN_S, _SPREAD = _HOUR_S, 1.0
-#: Part of the time after whose arrivals nothing has to have started by the end, and from which GAR counts.
+#: Part of the time: later arrivals need not have started by the end, and from which GAR counts.
 _SETTLED, _WARM = 0.8, 0.2
 
 
@@ -119,7 +119,7 @@ def policies(nodes: int) -> dict[str, Callable[[], _Policy]]:
 
 
 class Figures(NamedTuple):
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         gar: GPUs allocated, per cent, after the time to warm up.

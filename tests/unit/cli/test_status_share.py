@@ -1,4 +1,4 @@
-"""What `kai status` says of work that several share."""
+"""The words of `kai status` about work that several share."""
 
 import pytest
 from kai_cli.status import share_of

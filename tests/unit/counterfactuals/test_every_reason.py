@@ -25,7 +25,7 @@ from tests.situations import Situation
 from tests.situations.every import SITUATIONS
 from tests.workloads import Workloads
 
-#: Told beside the reasons, and none of them.
+#: Shown beside the reasons, and none of them.
 REMEDIES = {FitsAfter, FitsIf}
 #: Leads a search to other victims, and is left with no pod.
 NEVER_GIVEN = {VictimWithinShare}
@@ -62,7 +62,7 @@ def make(situation: Situation, amendment: Amendment) -> None:
 
 
 def starts(situation: Situation) -> bool:
-    """Whether a cycle places the pod, or evicts others and the next one does."""
+    """True if a cycle places the pod, or evicts others and the next one does."""
     cluster = situation.cluster
     for _ in range(3):
         result = cluster.cycle(situation.config)
@@ -75,7 +75,7 @@ def starts(situation: Situation) -> bool:
 
 @pytest.mark.parametrize("reason", SITUATIONS, ids=lambda one: one.__name__)
 def test_trials_leave_nothing_behind(reason: type[CodedReason]) -> None:
-    """What a change does is the same on a copy on which all others were tried before, and on a new one."""
+    """A change's effect is the same on a copy on which all others were tried before, and on a new one."""
     situation = SITUATIONS[reason]()
     state, uid = situation.cluster.state, situation.pod.uid
     asked = Asked(state, situation.config, state.pods[uid])

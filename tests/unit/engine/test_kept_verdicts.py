@@ -1,4 +1,4 @@
-"""What earlier cycles worked out of nodes' zones changes no later decision."""
+"""Kept results about nodes' zones change no later decision."""
 
 from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import EngineConfig

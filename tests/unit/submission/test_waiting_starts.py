@@ -1,4 +1,4 @@
-"""When what waits already is likely to start."""
+"""The likely starts of work that waits already."""
 
 import pytest
 from kaicore.analysis.submission.waiting_starts import waiting_starts
