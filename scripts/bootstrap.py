@@ -189,7 +189,7 @@ class Installer:
 
 
 def pip_configuration(venv: Path) -> dict[str, str]:
-    """What pip is configured with for installing: by files, and by the environment, which wins."""
+    """The configuration of pip for installing: by files, and by the environment, which wins."""
     asked = subprocess.run(
         [str(python_of(venv)), "-m", "pip", "config", "list"], check=False, capture_output=True, text=True
     )
@@ -203,7 +203,7 @@ def pip_configuration(venv: Path) -> dict[str, str]:
 
 
 def uv_variables(configured: Mapping[str, str]) -> dict[str, str] | None:
-    """What tells uv what pip is configured with; None where pip has an option that uv has not."""
+    """The settings of uv that follow from pip's; None where pip has an option that uv has not."""
     if set(configured) - set(UV_VARIABLES) - PIPS_OWN:
         return None
     return {

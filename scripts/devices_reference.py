@@ -230,7 +230,7 @@ def recorded_cases() -> tuple[Document, ...]:
 
 
 def devices() -> str:
-    """What of dynamic resource allocation is as in Kubernetes."""
+    """The parts of dynamic resource allocation, compared with Kubernetes."""
     cases = recorded_cases()
     lines = ["| part | kai-ledger | shown by | recorded cases |", "|---|---|---|---|"]
     for row in ROWS:

@@ -1,4 +1,4 @@
-"""What the site (mkdocs.yml) adds to the pages in docs/: links into the code, links to decisions, and folders in `nav`.
+"""Additions of the site (mkdocs.yml) to docs/: links into the code, links to decisions, and folders in `nav`.
 
 A page links code by file and symbol, `[text](../libs/kaicore/src/kaicore/errors.py#KaiError)`, relative to itself as
 everywhere in Markdown. The site has a page for each file that is linked so. The link leads to the line on which the

@@ -49,7 +49,7 @@ def _validator(version: str, name: str) -> jsonschema.Draft202012Validator | Non
 
 
 def is_builtin(document: Json) -> bool:
-    """Whether Kubernetes itself serves an object's kind, and not a CustomResourceDefinition."""
+    """True if Kubernetes itself serves an object's kind, and not a CustomResourceDefinition."""
     group, slash, _ = document["apiVersion"].partition("/")
     return not slash or "." not in group or (group.endswith(_OWN) and group != "topology.node.k8s.io")
 

@@ -139,7 +139,7 @@ def example_fleet() -> Fleet:
 
 
 def device_fleet() -> Fleet:
-    """Two nodes whose GPUs are devices of claims, one of them tainted; a pod asks for more than a node has."""
+    """Two nodes with GPUs as devices of claims, one of them tainted; a pod asks for more than a node has."""
     fleet = Fleet("devices", nodes=0)
     zone = amounts(cpu=16, memory=128)
     for name in ("d0", "d1"):

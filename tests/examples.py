@@ -1,4 +1,4 @@
-"""How many examples a property test tries: few in the gate, more by hand and with KAI_TEST_LONG=1."""
+"""The number of examples of a property test: few in the gate, more by hand and with KAI_TEST_LONG=1."""
 
 import os
 

@@ -25,7 +25,7 @@ def amounts(
 
 
 def container(name: str = "main", kind: ContainerKind = ContainerKind.APP, **kwargs: Any) -> Container:
-    """A container whose limits equal its requests."""
+    """A container with limits equal to its requests."""
     held = amounts(**kwargs)
     return Container(name=name, kind=kind, requests=held, limits=held)
 
@@ -101,7 +101,7 @@ class Cluster(Ledger):
     """A ledger with words for what happens in a cluster."""
 
     def add_node(self, name: str, *zones: Amounts, policy: str = "single-numa-node", **kwargs: Any) -> None:
-        """Add a node whose totals are the sums of its zones, or `kwargs` where there are none."""
+        """Add a node with the sums of its zones as totals, or `kwargs` where there are none."""
         topology_kwargs = {key: kwargs.pop(key) for key in ("scope", "capacity", "available", "costs") if key in kwargs}
         totals: Amounts = {}
         for zone in zones:

@@ -14,7 +14,7 @@ C = "c"
 
 
 class Recorder:
-    """Remembers what a feed told."""
+    """Remembers the events of a feed."""
 
     def __init__(self) -> None:
         self.sources: list[EventSource] = []

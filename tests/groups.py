@@ -89,7 +89,7 @@ class World(Cluster):
         self.record(f"group/{source.key}", gone)
 
     def problem_of(self, pod: str) -> str:
-        """Why it cannot be told which pods a pod starts with; empty if it can."""
+        """The reason why the pods that a pod starts with are unknown; empty if they are known."""
         problem = self.state.pods[f"uid-{pod}"].group_problem
         return problem.code if problem is not None else ""
 

@@ -28,7 +28,7 @@ SECRET = b"a secret of some length"
 
 
 class Facts:
-    """What a watcher, a scheduler or a binder would append."""
+    """The appends of a watcher, a scheduler or a binder."""
 
     def __init__(self, log: EventLog, cluster: str) -> None:
         self._log, self._cluster, self._count = log, cluster, 0
@@ -43,7 +43,7 @@ class Facts:
 
 
 class Observations:
-    """What is in the log of observations."""
+    """The log of observations."""
 
     def __init__(self, log: EventLog, cluster: str) -> None:
         self._log, self.cluster = log, cluster
@@ -116,7 +116,7 @@ class RunningIngest:
         return self._registry.get_sample_value(f"kai_ingest_{name}", labels) or 0.0
 
     def lines(self, event: str | None = None) -> list[str]:
-        """What was logged as wrong, each line's error."""
+        """The errors that were logged, one for each line."""
         return [str(line.get("error")) for line in self.logs if event in (None, line["event"])]
 
 

@@ -148,7 +148,7 @@ class Api:
 
 @asynccontextmanager
 async def simulated(**options: Any) -> AsyncIterator[Api]:
-    """Run an API server, in memory and without controllers unless told otherwise."""
+    """Run an API server, in memory and without controllers by default."""
     async with ApiServer(ApiServerOptions(**{"controllers": None, **options})) as server:
         api = Api(server)
         async with api.client:

@@ -24,7 +24,7 @@ _THREADS, _CORES = 16, 8
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a kubelet's log said; `at` is microseconds since the epoch."""
+    """A line of a kubelet's log; `at` is microseconds since the epoch."""
 
     node: str
     at: int
@@ -71,7 +71,7 @@ class Checkpoints:
         self.entries: dict[str, dict[str, dict[str, frozenset[int]]]] = {}
 
     def advance(self, to: int) -> Iterator[Line]:
-        """Go on to a time; yields what was told meanwhile, each after it was taken in."""
+        """Go on to a time; yields the events meanwhile, each after it was taken in."""
         while self._next is not None and self._next.at <= to:
             line, self._next = self._next, next(self._lines, None)
             pods = self.entries.setdefault(line.node, {})

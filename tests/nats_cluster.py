@@ -36,7 +36,7 @@ class Way:
 
     @property
     def port(self) -> int:
-        """Where it begins."""
+        """The place where it begins."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -99,7 +99,7 @@ class ClusteredNats(EmbeddedNats):
 
     @property
     def server_name(self) -> str:
-        """How JetStream calls it."""
+        """JetStream's name for it."""
         return self._server_name
 
     def share(self, seed: str) -> None:

@@ -80,7 +80,7 @@ def signed(cluster: str, after: Head, *rows: dict[str, object]) -> tuple[str, He
 
 
 async def attempt(url: str, cluster: str, *rows: dict[str, object], ahead_us: int = 0) -> str:
-    """What the server says when a role appends rows with sound hashes; empty where it takes them."""
+    """The server's answer when a role appends rows with sound hashes; empty where it takes them."""
     async with await PostgresLog.open(url) as log:
         head = await log.head(cluster)
     now = max(head.recorded_at, time.time_ns() // 1000) + ahead_us

@@ -19,7 +19,7 @@ def collector() -> str:
 
 
 class Collected:
-    """What one took."""
+    """The bytes that one took."""
 
     def __init__(self, url: str, lines: Path) -> None:
         """Args:
@@ -30,7 +30,7 @@ class Collected:
         self._lines = lines
 
     def requests(self) -> list[Json]:
-        """What went through its pipeline, as OTLP's JSON, in order."""
+        """The contents of its pipeline, as OTLP's JSON, in order."""
         return [json.loads(line) for line in self._lines.read_text().splitlines()] if self._lines.exists() else []
 
 

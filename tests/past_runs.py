@@ -15,7 +15,7 @@ SECOND = 1_000_000
 
 
 class PastRuns(Workloads):
-    """A cluster whose clock can be put on, and whose events a history takes in."""
+    """A cluster with a clock that can be put on, and events for a history."""
 
     def after(self, seconds: float) -> None:
         """So much time passes."""
@@ -37,7 +37,7 @@ class PastRuns(Workloads):
             self.ran(f"{pattern}-{number}", seconds, **spec)
 
     def history(self) -> RunHistory:
-        """What its events tell of runs."""
+        """The runs in its events."""
         runs = RunHistory()
         for event in self.events:
             runs.take(event)

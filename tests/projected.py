@@ -52,7 +52,7 @@ def story() -> list[Event]:
 
 
 class Tables:
-    """What the store keeps, as it keeps it."""
+    """The store's contents, as it keeps them."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodHistory] = {}

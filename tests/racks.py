@@ -51,7 +51,7 @@ class Racks(Workloads):
         priority: int = 0,
         **spec: Any,
     ) -> list[Pod]:
-        """A group of `count` pods that asks for `topology`, or of `sets`, whose pods `subgroup` adds."""
+        """A group of `count` pods that asks for `topology`, or of `sets`; `subgroup` adds their pods."""
         root = PodSet(min_pods=count if least is None else least, topology=topology, rank=rank)
         source = GroupSource(
             kind=KAI_POD_GROUP if sets else SIGS_POD_GROUP,

@@ -1,6 +1,6 @@
 """Replicas of one shard over one log in memory, without servers: who decides when is up to the caller.
 
-A cycle's decisions depend on the state at its input position only. So a replica that is behind is one whose cycle was
+A cycle's decisions depend on the state at its input position only. A replica that is behind has a cycle that was
 begun (`begin`) and is appended (`end`) after others have appended: one state does for all of them.
 
 `run` lets them go on in simulated time: a cycle takes as long as its decision took of this process's CPU time, and
@@ -25,7 +25,7 @@ from tests.ledger import Ledger
 
 @dataclass
 class Tally:
-    """What became of cycles: units of decisions, and the pods that they placed.
+    """The results of cycles: units of decisions, and the pods that they placed.
 
     Attributes:
         cycles: that were appended.

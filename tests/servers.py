@@ -28,7 +28,7 @@ _ROOM_IN_MEMORY = 8 << 30
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
-    """Yield the url of a Postgres server whose user may create databases."""
+    """Yield the url of a Postgres server with a user who may create databases."""
     if given := os.environ.get("KAI_TEST_DATABASE_URL"):
         yield given
     elif container_engine_answers():

@@ -1,4 +1,4 @@
-"""Where the real input lies that tests use and the project does not contain."""
+"""The folder of the real input that tests use and the project does not contain."""
 
 import os
 from pathlib import Path

@@ -29,7 +29,7 @@ def document_of(
     cycles: int | None = None,
     wait: bool = False,
 ) -> dict[str, Any]:
-    """What `kai simulate -o json` prints of a world."""
+    """The output of `kai simulate -o json` for a world."""
     assert not world.problems, [str(problem) for problem in world.problems]
     outcome = asyncio.run(simulate(world, config or EngineConfig(), kubelets=kubelets, cycles=cycles, wait=wait))
     return outcome.document()

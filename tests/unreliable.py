@@ -57,7 +57,7 @@ class UnreliableLog(MemoryLog):
 
 
 class UnreliableSubscription:
-    """What a subscription gives, garbled."""
+    """A subscription's messages, garbled."""
 
     def __init__(self, inner: Subscription, bus: "UnreliableBus") -> None:
         self._inner = inner
@@ -99,7 +99,7 @@ class UnreliableSubscription:
 
 
 class UnreliableBus(MemoryBus):
-    """A bus in memory whose subscriptions garble a share of the messages."""
+    """A bus in memory with subscriptions that garble a share of the messages."""
 
     def __init__(self, seed: int = 0, *, max_data: int = 1 << 20) -> None:
         super().__init__(max_data=max_data)
@@ -156,7 +156,7 @@ async def relay(log: MemoryLog, bus: MemoryBus, cluster: str, *, upto: int | Non
 
 
 class RetiringLog(UnreliableLog):
-    """A log whose first events have been retired: those up to `retired`."""
+    """A log with retired first events: those up to `retired`."""
 
     retired = 0
 

@@ -261,7 +261,7 @@ class VirtualStorm:
 
 
 def placement_of(kubelet: Kubelet, pod: Pod) -> Placement:
-    """What a pod holds, as the kubelet's state files tell it."""
+    """A pod's holdings, in the form of the kubelet's state files."""
     seen, containers, inits = 0, [], []
     zone_cpus = kubelet.machine.zone_cpus
     devices_seen: dict[str, int] = {}
@@ -294,7 +294,7 @@ def placement_of(kubelet: Kubelet, pod: Pod) -> Placement:
 
 
 def mixed_pods(chance: random.Random, number: int) -> Iterator[dict[str, Any]]:
-    """What comes at once: a pod, one with init container and sidecar, pods of a Job, or a gang."""
+    """The work that comes at once: a pod, one with init container and sidecar, pods of a Job, or a gang."""
     name = f"s{number}"
     cpus, memory = str(chance.choice([1, 2, 3, 4, 7, 12])), f"{chance.choice([1, 8, 40])}Gi"
     held = {"cpu": cpus, "memory": memory}

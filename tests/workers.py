@@ -1,4 +1,4 @@
-"""Which tests of `make test` run beside which: with pytest-xdist, each file by one worker, in the files' order.
+"""The tests of `make test` that run beside each other: with pytest-xdist, each file by one worker, in the files' order.
 
 Whole stacks are two units: twelve processes and more each, with kubelets and timeouts of their own, so never more than
 two run at once, and the third worker has what is left of the machine for everything else. The two units come first,

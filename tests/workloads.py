@@ -83,15 +83,15 @@ class Workloads(Cluster):
         self.run(*pods)
 
     def placed(self, result: CycleResult) -> dict[str, str]:
-        """Where pods were placed, by name."""
+        """The nodes of placed pods, by name."""
         return {decision.name: decision.node for decision in result.placements}
 
     def evicted(self, result: CycleResult) -> dict[str, str]:
-        """Why pods are evicted, by name."""
+        """The reasons of evictions, by name."""
         return {eviction.name: eviction.reason for eviction in result.evictions}
 
     def nominated(self, result: CycleResult) -> dict[str, str]:
-        """Where room is kept, by name."""
+        """The nodes with kept room, by name."""
         return {item.name: item.node for item in result.nominations}
 
     def go(self, result: CycleResult) -> None:

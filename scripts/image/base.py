@@ -1,4 +1,4 @@
-"""What the services stand on: Python and the libraries that it needs, from packages of Debian, by hash.
+"""The base of the services: Python and the libraries that it needs, from packages of Debian, by hash.
 
 `deploy/image/base.lock` names each file by its SHA-256. apt-get downloads it; nothing of it is run while the image is
 built, no maintainer script either. What Debian's archive has dropped since comes from its snapshot of the lock's day.
@@ -148,7 +148,7 @@ class Archive:
         self._run("update", "-q")
 
     def _sources(self) -> Iterator[str]:
-        """Where this machine's own apt fetches from, for another release of Debian."""
+        """The sources of this machine's own apt, for another release of Debian."""
         listed = subprocess.run(
             ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages"],
             capture_output=True, text=True, check=True,
@@ -179,7 +179,7 @@ def _source(site: str, options: str = "") -> str:
 
 
 def _snapshot(at: str) -> Iterator[str]:
-    """What Debian had at a time; its lists were valid for a week, so that is not looked at."""
+    """Debian's packages at a time; its lists were valid for a week, so their age is not checked."""
     for archive in ("debian", "debian-security"):
         yield _source(f"{_SNAPSHOTS}/{archive}/{at}", "Check-Valid-Until: no\n")
 
@@ -190,7 +190,7 @@ def _request(package: Package) -> str:
 
 
 def _described(file: Path) -> Package:
-    """What a file of the cache is, which is called by its hash."""
+    """A file's contents in the cache, by its hash as name."""
     control = dict(line.split(": ", 1) for line in _control(file.read_bytes()).splitlines() if ": " in line)
     return Package(control["Architecture"], control["Package"], control["Version"], file.stem)
 

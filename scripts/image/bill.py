@@ -1,4 +1,4 @@
-"""What an image is made of, and how: a CycloneDX bill of materials and an in-toto statement of provenance.
+"""Bills of an image: a CycloneDX bill of materials and an in-toto statement of provenance.
 
 Neither is signed: nobody here has a key to sign with. Both hold no time of day and no random number, so that two
 builds give the same.

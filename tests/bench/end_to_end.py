@@ -39,7 +39,7 @@ _TYPES = ("PodObserved", "PodPlaced", "PodBound", "PodRejected", "PlacementObser
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What came of one run: the log's events, and CPU seconds by process from the first pod to the last observation."""
+    """One run's result: the log's events, and CPU seconds by process from the first pod to the last observation."""
 
     events: list[Event]
     cpu_s: dict[str, float]

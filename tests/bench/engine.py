@@ -51,7 +51,7 @@ def fill(cluster: Workloads, *, gpu: int, priority: int = 0, per_node: int = 8, 
 
 
 def started(cluster: Workloads) -> None:
-    """What waits is placed, and runs."""
+    """Waiting pods are placed, and run."""
     result = cluster.cycle()
     for decision in result.placements:
         cluster.see(cluster.state.pods[decision.uid].pod, node_name=decision.node, phase="Running")
@@ -144,7 +144,7 @@ def _resident_mib() -> float:
 
 
 def _when_schedulable(cluster: Workloads) -> Figure:
-    """How long it takes to say when a pod that wants more memory than any zone has would become schedulable."""
+    """The time to say when a pod that wants more memory than any zone has would become schedulable."""
     cluster.add_pod(pod("never", cpu=2, memory=600, gpu=1))
     entry, took = cluster.state.pods["uid-never"], []
     for _ in range(3):
@@ -158,7 +158,7 @@ def _when_schedulable(cluster: Workloads) -> Figure:
 
 
 def _cost_of_reasons(cluster: Workloads) -> Figure:
-    """Which part of a cycle goes into saying why of each class of 40 that nothing fits."""
+    """The part of a cycle that goes into saying for each of 40 classes why nothing fits."""
     size = 8 * len(cluster.state.columns.rows)
     for number in range(40):
         cluster.gang(f"never-{number:05}", 2, created_at=number, cpu=2 + number, memory=16, gpu=8, priority=9)

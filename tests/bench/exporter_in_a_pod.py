@@ -1,4 +1,4 @@
-"""The exporter as it is in a pod, whose service account is in the folder that `BENCH_SERVICE_ACCOUNT` names."""
+"""The exporter as it is in a pod, with its service account in the folder `BENCH_SERVICE_ACCOUNT`."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the exporter of one node costs at 110 pods: memory and CPU of a real process, asked in both ways.
+"""The cost of one node's exporter at 110 pods: memory and CPU of a real process, asked in both ways.
 
 Then with `https` to ingest, and as one that publishes its node's NodeResourceTopology by a pod's service account.
 
@@ -55,7 +55,7 @@ _PARTS = (
 
 @asynccontextmanager
 async def _ingest(certificate: tuple[Path, Path] | None) -> AsyncIterator[str]:
-    """An ingest that takes whatever it is told."""
+    """An ingest that takes every report."""
 
     async def take(request: web.Request) -> web.Response:
         report = await request.json()
@@ -170,7 +170,7 @@ async def _api_server(directory: Path) -> AsyncIterator[dict[str, str]]:
 
 
 def parts() -> list[Figure]:
-    """What the imports add to the resident memory, one after the other."""
+    """The resident memory that imports add, one after the other."""
     script = (
         "import importlib, sys\n"
         "def rss(): return int(open('/proc/self/smaps_rollup').read().split('Rss:')[1].split()[0]) / 1024\n"

@@ -1,4 +1,4 @@
-"""The log on a durable Postgres: appending, reading, verifying, and how long it takes to be told.
+"""The log on a durable Postgres: appending, reading, verifying, and the time until a reader knows.
 
 `python -m tests.bench.log` runs it alone. Each event records a pod as the watcher does, on a stream of its own.
 """
@@ -124,10 +124,10 @@ async def notify_latencies(url: str, *, rounds: int) -> list[float]:
     latencies = []
     async with await PostgresLog.open(url) as writer, await PostgresLog.open(url) as reader:
         for position in range(rounds):
-            waiting = asyncio.create_task(reader.wait_beyond("told", position, timeout_s=60))
-            await reader.head("told")
+            waiting = asyncio.create_task(reader.wait_beyond("waits", position, timeout_s=60))
+            await reader.head("waits")
             began = time.perf_counter()
-            await writer.append("told", batch(1))
+            await writer.append("waits", batch(1))
             await waiting
             latencies.append((time.perf_counter() - began) * 1000)
     return sorted(latencies[len(latencies) // 10 :])

@@ -20,7 +20,7 @@ _ZONE = amounts(cpu=32, memory=256, gpu=2, nic=2)
 
 
 def in_use(zones: int, policy: str) -> Cluster:
-    """A cluster whose nodes hold pods, each in another way."""
+    """A cluster with nodes that hold pods, each in another way."""
     cluster = Cluster()
     for index in range(_NODES):
         cluster.add_node(f"n{index:05}", *[_ZONE] * zones, policy=policy)

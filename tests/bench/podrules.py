@@ -1,4 +1,4 @@
-"""A cycle whose pods look at each other: anti-affinity by host, spread over zones, preferences."""
+"""A cycle with pods that look at each other: anti-affinity by host, spread over zones, preferences."""
 
 import time
 from collections.abc import Iterator

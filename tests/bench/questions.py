@@ -1,4 +1,4 @@
-"""What questions cost: CPU seconds of `kai` commands, process start included, and the API's answers.
+"""The cost of questions: CPU seconds of `kai` commands, process start included, and the API's answers.
 
 `python -m tests.bench.questions` runs it alone. The log is that of a cluster in which jobs came, ran and went.
 """

@@ -122,7 +122,7 @@ class BusyCluster(Workloads):
 
     @property
     def filled(self) -> bool:
-        """Whether as much is used as is to be."""
+        """True if as much is used as is to be."""
         return bool(self.state.waiting) or self._used >= self._most * 99 // 100
 
 
@@ -192,7 +192,7 @@ def _clocked(path: Path, wanted: Range, processes: int) -> float:
 
 
 def sizes() -> Iterator[Figure]:
-    """What the log of a real run takes, with every service at work: bytes for each pod that came."""
+    """The size of a real run's log, with every service at work: bytes for each pod that came."""
     events = read_log(recorded_logs()[0])
     pods = len({event.stream for event in events if event.type == "PodObserved"})
     yield figure("log: events per pod lifetime, all events of a demonstration", [len(events) / pods], "events")

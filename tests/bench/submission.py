@@ -1,4 +1,4 @@
-"""What it costs to ask before submitting: CPU seconds of one answer on a cluster of 1,000 nodes."""
+"""The cost of asking before submitting: CPU seconds of one answer on a cluster of 1,000 nodes."""
 
 import random
 import time

@@ -23,7 +23,7 @@ _Paths = Sequence[Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What is placed: `free` of each node, pods that take `request` of it, in gangs of so many or all at once."""
+    """The work to place: `free` of each node, pods that take `request` of it, in gangs or all at once."""
 
     name: str
     paths: _Paths

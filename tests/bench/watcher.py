@@ -137,7 +137,7 @@ def translation_us(page: bytes) -> float:
 
 
 async def recorded_pods(log: PostgresLog, cluster: str) -> int:
-    """How many pods a log knows."""
+    """The number of pods that a log knows."""
     uids = set()
     after = 0
     while events := await log.read(cluster, after=after, limit=5000, where=Filter(types=("PodObserved",))):

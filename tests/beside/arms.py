@@ -39,7 +39,7 @@ _REST_S = 400.0
 
 
 class Arm(StrEnum):
-    """Who schedules. Where ours does not, it is a shadow."""
+    """The scheduler of an arm. Where ours does not schedule, it is a shadow."""
 
     SHADOWED = "shadowed"
     OURS = "ours"
@@ -61,7 +61,7 @@ _SCHEDULERS = {
 
 
 class Fared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of a scheduler's pods, in the words of a what-if over history."""
+    """The results of a scheduler's pods, in the words of a what-if over history."""
 
     pods: int
     started: int
@@ -77,10 +77,10 @@ class Fared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ArmResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What an arm came to.
+    """The results of an arm.
 
     Attributes:
-        api: whose API server it was.
+        api: the owner of the API server.
         schedulers: what came of the pods of each.
         simulated: what the shadow's report says of the window simulated, by run.
         report: the shadow's report, pod by pod.

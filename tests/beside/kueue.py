@@ -162,7 +162,7 @@ async def _mounted(kubeconfig: Path, certificates: Path) -> bool:
 
 
 async def _admits(kubeconfig: Path) -> bool:
-    """Whether its webhooks answer: an object of the older version is converted, defaulted and judged."""
+    """True if its webhooks answer: an object of the older version is converted, defaulted and judged."""
     cohort = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Cohort", "metadata": _named("kai-beside-probe")}
     async with KubeClient(configured_access(str(kubeconfig))) as client:
         try:

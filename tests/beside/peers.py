@@ -19,7 +19,7 @@ QUEUE, _ABOVE = "default-queue", "default-parent-queue"
 
 #: As its README has it where the scheduler's own cache is used; its period is the least that is recommended there. What
 #: nodes publish is taken over when its fingerprint is that of the pods known there. By default ("Dedicated") those that
-#: have ended count until they are deleted, as kubelets before 1.34 told of them; later ones tell of active pods alone,
+#: have ended count until they are deleted, as kubelets before 1.34 listed them; later ones list active pods alone,
 #: so it is "Shared": pods that run.
 TOPOLOGY_AWARE_CONFIG: dict[str, Any] = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -78,7 +78,7 @@ def _documents(peer: Peer, folder: str) -> list[dict[str, Any]]:
 
 
 def kai_queues() -> list[dict[str, Any]]:
-    """Return the queues that KAI's chart makes where it is told of none."""
+    """Return the queues that KAI's chart makes where its values name none."""
     boundless = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
     resources = dict.fromkeys(("cpu", "memory", "gpu"), boundless)
     return [

@@ -194,13 +194,13 @@ class ProcessNode:
         """Tell whenever a running container comes to be ready, or not to be."""
         if container in pod["spec"].get("initContainers", ()):
             return
-        told = None
+        shown = None
         while True:
             probe = container.get("readinessProbe")
             ready = probe is None or await asyncio.to_thread(_answers, probe["httpGet"], container, address)
-            if ready is not told:
+            if ready is not shown:
                 await self._tell(pod, "Running", address, ready=ready, state={"running": {"startedAt": _now()}})
-                told = ready
+                shown = ready
             await asyncio.sleep(_LOOK_S)
 
     async def _tell(self, pod: Json, phase: str, address: str, *, ready: bool, state: Json) -> None:

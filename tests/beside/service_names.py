@@ -1,4 +1,4 @@
-"""Services of a cluster whose pods are processes of this machine: a port of the loopback for each port of a Service."""
+"""Services of a cluster with processes of this machine as pods: a port of the loopback for each port of a Service."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ class ServiceNames:
         return f"127.77.{number // 250}.{number % 250 + 1}"
 
     async def names(self, namespace: str) -> dict[str, str]:
-        """Where each `SERVICE.NAMESPACE:PORT` of a namespace is on this machine."""
+        """The address on this machine of each `SERVICE.NAMESPACE:PORT` of a namespace."""
         services = await self._items(f"/api/v1/namespaces/{namespace}/services")
         found = {}
         for service in services:

@@ -1,4 +1,4 @@
-"""Work for a cluster of GPU nodes whose kubelets align: Jobs of one to four pods, by a seed."""
+"""Work for a cluster of GPU nodes with aligning kubelets: Jobs of one to four pods, by a seed."""
 
 import random
 from dataclasses import dataclass

@@ -49,7 +49,7 @@ class Dashboard:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The address where it answers."""
         return f"http://{self._address.result(30)}"
 
     def store(self) -> None:

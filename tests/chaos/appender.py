@@ -76,9 +76,9 @@ async def append(log: PostgresLog, cluster: str, unit: Unit, history: History) -
             history.note("return", number, cluster, unknown=True)
             continue
         stale = outcome.stale
-        told = {"stream": stale.stream, "expected": stale.expected, "actual": stale.actual} if stale else None
+        shown = {"stream": stale.stream, "expected": stale.expected, "actual": stale.actual} if stale else None
         history.note(
-            "return", number, cluster, positions=list(outcome.positions), duplicate=outcome.duplicate, stale=told
+            "return", number, cluster, positions=list(outcome.positions), duplicate=outcome.duplicate, stale=shown
         )
         return outcome
 

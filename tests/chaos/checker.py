@@ -19,7 +19,7 @@ _PATIENCE_S = 1800
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checker says of a recording.
+    """The checker's report on a recording.
 
     Attributes:
         findings: what is wrong, one line each.

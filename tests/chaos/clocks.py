@@ -37,7 +37,7 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process must have in its environment to go by this clock."""
+        """The environment of a process that goes by this clock."""
         library = faketime()
         if library is None:
             return {}
@@ -51,7 +51,7 @@ class Clock:
 
 
 def why_clocks_cannot_be_set(scratch: Path) -> str:
-    """Why not, on this machine; empty when they can."""
+    """The obstacle on this machine; empty when there is none."""
     if faketime() is None:
         return "the package libfaketime is not installed (pip install libfaketime)"
     clock = Clock(scratch / "clock")

@@ -1,4 +1,4 @@
-"""What a log must have, whatever died meanwhile."""
+"""The contents that a log must have, whatever died meanwhile."""
 
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog
@@ -8,7 +8,7 @@ from tests.chaos.conftest import Appender
 
 
 async def assert_kept(url: str, cluster: str, appenders: list[Appender]) -> None:
-    """All that was acknowledged is in the log, once, where it was said to be and whole, and an audit finds nothing."""
+    """All that was acknowledged is in the log, once, whole, at its position, and an audit finds nothing."""
     async with await PostgresLog.open(url) as log:
         events = await log.read(cluster, limit=1_000_000)
         report = await verify(log, cluster)

@@ -1,7 +1,7 @@
 """A client's way to a server: a proxy that cuts, holds still, loses answers, and tells nobody.
 
 What a firewall or a dead switch does to a connection cannot be had by killing one of its ends: here both ends live, and
-neither hears of it (half-open), or the server does as it was told and the client never learns.
+neither hears of it (half-open), or the server does as asked and the client never learns.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 
 class Link:
-    """Passes bytes on, until told otherwise.
+    """Passes bytes on, until changed.
 
     Attributes:
         lost: how many answers were lost.
@@ -34,7 +34,7 @@ class Link:
 
     @property
     def url(self) -> str:
-        """Where the client connects."""
+        """The address for the client."""
         assert self._server is not None
         port = self._server.sockets[0].getsockname()[1]
         login, at, _ = self._target.netloc.rpartition("@")

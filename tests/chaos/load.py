@@ -128,7 +128,7 @@ class Load:
 
 
 async def unfinished(client: KubeClient) -> list[str]:
-    """What has not come to its end, as the API server says: pods that are not over, Jobs that are not complete."""
+    """The unfinished work, as the API server says: pods that are not over, Jobs that are not complete."""
     pods = json.loads(await client.get(PATHS["Pod"]))["items"]
     jobs = json.loads(await client.get("/apis/batch/v1/jobs"))["items"]
     names = [

@@ -62,7 +62,7 @@ class Machine:
 
 
 def why_no_machines() -> str:
-    """Why there can be none here; empty when there can."""
+    """The obstacle on this machine; empty when there is none."""
     if shutil.which("ip") is None:
         return "there is no program `ip` (iproute2)"
     if os.geteuid() != 0:

@@ -22,7 +22,7 @@ _ANSWER_S, _PATIENCE_S = 10.0, 90.0
 
 
 class Readers:
-    """Asks until told to stop.
+    """Asks until `stop`.
 
     Attributes:
         wrong: answers that should not have been given.
@@ -46,14 +46,14 @@ class Readers:
                     await asyncio.sleep(_PAUSE_S)
 
     async def end(self) -> None:
-        """Wait until both answer, and the API has told of everything that is in the log."""
+        """Wait until both answer, and the API has shown everything that is in the log."""
         before = dict(self.answered)
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 while True:
-                    told = self._read
+                    shown = self._read
                     await self._ask_all()
-                    if self._read == told and all(self.answered[name] > before[name] for name in before):
+                    if self._read == shown and all(self.answered[name] > before[name] for name in before):
                         return
         silent = [name for name in before if self.answered[name] == before[name]]
         self.wrong += [f"{name}: no answer for {_PATIENCE_S:.0f} s after the last fault" for name in silent]

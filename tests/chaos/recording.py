@@ -1,4 +1,4 @@
-"""What a run leaves for `tools/checker`: read from the stores themselves, without the product's own readers."""
+"""A run's recording for `tools/checker`: read from the stores themselves, without the product's own readers."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Which kubelet rejections a log could have avoided, what it had not known, and what it says of a node up to one."""
+"""Kubelet rejections that a log could have avoided, the facts it lacked, and its events about a node up to one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ _BLIND_US = 5_000_000
 #: a kubelet freed what a pod held, the API tells its end.
 _OLD_US, _AHEAD_US = 60_000_000, 3_000_000
 
-#: Events about a node before something went wrong, of those that are told.
+#: Events about a node before something went wrong, of those that are printed.
 _TOLD = 60
 
 
 @dataclass(slots=True)
 class _Life:
-    """When something became of a pod: positions in the log, or as `recorded_at` where it says `_at`."""
+    """The events of a pod's life: positions in the log, or as `recorded_at` where it says `_at`."""
 
     name: str = ""
     node: str = ""
@@ -53,7 +53,7 @@ class Rejection:
     Attributes:
         position: of the rejection in the log.
         pod: its name.
-        node: whose kubelet.
+        node: the node of the kubelet.
         what: the kubelet's reason and message, and the prediction.
         because: what the log did not know when it decided, a sentence each; empty where it knew all.
         avoidable: whether it could have known better.
@@ -87,7 +87,7 @@ class Rejections:
 
     @property
     def unavoidable(self) -> int:
-        """How many the log could not have avoided."""
+        """The number that the log could not have avoided."""
         return sum(not one.avoidable for one in self.all)
 
 
@@ -166,13 +166,13 @@ def _unknown(own: _Life, others: Sequence[_Life], first_report: int, *, rejected
             missed = f" (not as predicted: {other.missed},{other.observed_zones})" if other.missed else ""
             yield f"{other.name}, predicted{other.zones or ' nothing'}, was not observed{seen}{missed}"
         if other.placed < own.placed < other.ended < rejected:
-            yield f"{other.name} ended, as was told afterwards (event {other.ended})"
+            yield f"{other.name} ended, as was reported afterwards (event {other.ended})"
         if other.ended < own.placed and (names := ", ".join(one.name for one in _heirs(other, own, others))):
-            yield f"{names} may have got what {other.name} held, whose end was told later (event {other.ended})"
+            yield f"{names} may have the room of {other.name}, later reported as ended (event {other.ended})"
 
 
 def _heirs(gone: _Life, own: _Life, others: Sequence[_Life]) -> list[_Life]:
-    """Who was decided on before a pod's end was told, and not observed when another one was decided on."""
+    """The pods that were decided on before another pod's end was reported, and not observed at another decision."""
     return [one for one in others if gone.placed < one.placed < gone.ended and one.placed < own.placed < one.observed]
 
 
@@ -185,7 +185,7 @@ def _ended_of_a_sudden(other: _Life, own: _Life, *, at: int) -> bool:
 
 
 def story(events: Sequence[Event], node: str, position: int) -> list[str]:
-    """What the log says of a node up to a position, the last of it."""
+    """The log's events about a node up to a position, the last of it."""
     lines: list[str] = []
     for event in events:
         payload = decode_payload(event)

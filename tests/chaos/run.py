@@ -56,7 +56,7 @@ _APPENDERS, _WORKERS, _PAUSE_S, _HISTORY_S = 2, 2, 0.2, 60.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         struck: how many faults were injected, by kind.

@@ -1,4 +1,4 @@
-"""What each kind of fault does to a world; each returns how many faults were really injected.
+"""The effect of each kind of fault on a world; each returns the number of faults really injected.
 
 A rule of the API server that met no request, or a signal to a process that was down already, is none.
 """
@@ -79,7 +79,7 @@ async def wipe_nats(world: World, step: Step) -> int:
 
 
 async def delete_caches(world: World, _: Step) -> int:
-    """What is only a cache is deleted under live services: snapshots and the trail of states."""
+    """Caches are deleted under live services: snapshots and the trail of states."""
     with suppress(psycopg.Error):
         async with await psycopg.AsyncConnection.connect(
             world.postgres.url, autocommit=True, connect_timeout=5

@@ -1,4 +1,4 @@
-"""A cluster whose agent dials out, under a hub as its manifest starts it; the hub's side never has the kubeconfig.
+"""An agent that dials out, under a hub as its manifest starts it; the hub's side never has the kubeconfig.
 
 Only `make chaos` runs it, for it takes a minute of many processes.
 """

@@ -50,8 +50,8 @@ def test_a_storm_leaves_nothing_promised_twice_and_nothing_lost() -> None:
         outcome = asyncio.run(run(root, options, seed=SEED, seconds=SECONDS, steps=steps, kinds=KINDS, appenders=1))
     if kept := os.environ.get("KAI_TEST_STORM_LOG"):
         write_log(Path(kept), outcome.events)
-    told = [str(step) for step in steps]
-    assert outcome.wrong == [], "\n".join([*told, *outcome.wrong])
+    shown = [str(step) for step in steps]
+    assert outcome.wrong == [], "\n".join([*shown, *outcome.wrong])
     bound = Counter(decode_payload(event).uid for event in outcome.events if event.type == "PodBound")  # type: ignore[attr-defined]
     assert [uid for uid, times in bound.items() if times > 1] == []
     assert bound, "no pod came through, so nothing was tried"

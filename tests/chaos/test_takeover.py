@@ -1,4 +1,4 @@
-"""Of two processes of a service one is killed, frozen, told to stop or cut off, and the other one does the work."""
+"""Of two processes of a service one is killed, frozen, asked to stop or cut off, and the other one does the work."""
 
 import os
 

@@ -79,7 +79,7 @@ class ClockedPostgres(EmbeddedPostgres):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """What a world is made of.
+    """The parts of a world.
 
     Attributes:
         profile: of the simulated fleet.
@@ -87,7 +87,7 @@ class WorldOptions:
         pairs: whether relay, watcher, scheduler and binder are there twice.
         replicas: whether the two schedulers share the groups; otherwise one stands by for the other.
         clocks: whether clocks can be set.
-        machines: whether there are machines whose cables can be pulled.
+        machines: whether there are machines with cables that can be pulled.
     """
 
     profile: Path
@@ -270,7 +270,7 @@ class World:
     # --- what can be done to it -----------------------------------------------------------------------------------
 
     def address(self, name: str, path: str) -> str:
-        """Where a service answers."""
+        """The address where a service answers."""
         return f"{'https' if name == 'webhook' else 'http'}://127.0.0.1:{self._ports.port(name)}/{path}"
 
     def pid_of(self, name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What a contract test runs against: a log in memory, in Postgres and read from files, a bus in memory and on NATS."""
+"""The subjects of contract tests: a log in memory, in Postgres and read from files, a bus in memory and on NATS."""
 
 import time
 from collections.abc import AsyncIterator

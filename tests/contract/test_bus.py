@@ -1,4 +1,4 @@
-"""What `kaicore.ledger.bus.port` promises, held against the bus in memory and NATS."""
+"""The promises of `kaicore.ledger.bus.port`, held against the bus in memory and NATS."""
 
 import asyncio
 import secrets

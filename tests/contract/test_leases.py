@@ -1,4 +1,4 @@
-"""What `kaicore.ledger.bus.leases` promises, held against the store in memory and NATS."""
+"""The promises of `kaicore.ledger.bus.leases`, held against the store in memory and NATS."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""What every implementation of `kaicore.ledger.log.port.EventLog` promises."""
+"""The promises of every implementation of `kaicore.ledger.log.port.EventLog`."""
 
 import asyncio
 import time
@@ -199,7 +199,7 @@ async def test_an_id_that_stands_for_another_event_is_a_conflict(
 async def test_the_same_fact_told_with_other_words_is_the_same_fact(log: EventLog, cluster: str) -> None:
     recorded = new_event()
     await log.append(cluster, [unit(recorded)])
-    retold = new_event(id=recorded.id, payload=NodeDeleted(uid="u1", name="told-by-a-newer-version"))
+    retold = new_event(id=recorded.id, payload=NodeDeleted(uid="u1", name="written-by-a-newer-version"))
     assert await log.append(cluster, [unit(retold)]) == [UnitOutcome((1,), duplicate=True)]
     assert decode_payload((await everything(log, cluster))[0]) == recorded.payload
 

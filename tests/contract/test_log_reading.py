@@ -1,4 +1,4 @@
-"""What every implementation of `kaicore.ledger.log.port.EventLog` promises to readers, and which names it takes."""
+"""The promises of every implementation of `kaicore.ledger.log.port.EventLog` to readers, and the names it takes."""
 
 import asyncio
 

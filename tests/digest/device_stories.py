@@ -72,7 +72,7 @@ class _Devices(Story):
     def __init__(self, recorder: Recorder, random: Random) -> None:
         super().__init__(recorder, random, config(random) if random.random() < 0.4 else None)
         self.claims: dict[str, _Claim] = {}
-        #: What pods ask for whose claim is not made yet, by uid.
+        #: The requests of pods without their claims yet, by uid.
         self.late: dict[str, Document] = {}
         #: Claims that nobody uses any more and that are still there.
         self.going: list[str] = []

@@ -1,4 +1,4 @@
-"""What is digested, and what the digests were when they were last renewed."""
+"""The digested stories, and their digests at the last renewal."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Expected(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class StoryRun:
-    """A story that was told: its digest, and how much was decided."""
+    """A finished story: its digest, and the number of decisions."""
 
     digest: str
     cycles: int

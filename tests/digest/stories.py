@@ -65,7 +65,7 @@ class Story:
         return one
 
     def cycle(self, *, run: bool = True, meanwhile: Callable[[], None] | None = None) -> int:
-        """Run a cycle; have what was placed run, unless told not to. Returns how many events it appended."""
+        """Run a cycle; have what was placed run, unless `run` is false. Returns how many events it appended."""
         appended = self.cluster.decide(self.config, meanwhile=meanwhile)
         for kind, body in appended:
             if kind == "PodPlaced":
@@ -114,7 +114,7 @@ class Story:
         self.cluster.record(f"pod/{uid}", failed)
 
     def rest(self, rounds: int = 6) -> None:
-        """What leaves is gone, cycle after cycle, until nothing changes."""
+        """Leaving pods are gone, cycle after cycle, until nothing changes."""
         for _ in range(rounds):
             for uid in sorted(set(self.leaving)):
                 self.recreate(uid) if self.random.random() < 0.3 else self.delete(uid)
@@ -346,7 +346,7 @@ def moving(recorder: Recorder, random: Random) -> None:
 
 
 def fair(recorder: Recorder, random: Random) -> None:
-    """A hierarchy of queues whose teams ask for more or less than they are due, one after the other."""
+    """A hierarchy of queues with teams that ask for more or less than they are due, one after the other."""
     story = Story(recorder, random, EngineConfig(fair_share=FairShareConfig(k_milli=random.choice((0, 1000)))))
     for number in range(2):
         recorder.add_node(f"n{number}", cpu=64, gpu=8)

@@ -99,7 +99,7 @@ class _Zones(Story):
             node = random.choice(sorted(self.layout))
             one = pod(f"f{self.count}", cpu=random.randint(1, 4), memory=1, scheduler_name="other")
             if self.count % 2:
-                # Seen waiting: what its kubelet will give it is foretold.
+                # Seen waiting: its zones are predicted.
                 self.add(one)
             self.add(msgspec.structs.replace(one, node_name=node))
             self._charged(node, one.uid)

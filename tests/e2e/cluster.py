@@ -31,7 +31,7 @@ Json = dict[str, Any]
 #: Seconds that anything may take on a busy machine.
 PATIENCE_S = 120.0
 
-#: A fleet whose kubelets align what they can, and reject nothing for it.
+#: A fleet with kubelets that align what they can, and reject nothing for it.
 TWO_GPU_NODES = """
 groups:
   - name: gpu
@@ -64,7 +64,7 @@ def foreign_kubeconfig() -> Path | None:
 
 
 def real_nodes() -> bool:
-    """Whether the nodes are real kubelets'."""
+    """True if the nodes are real kubelets'."""
     return bool(os.environ.get("KAI_TEST_REAL_NODES"))
 
 
@@ -95,7 +95,7 @@ class Child:
 
 
 def answers(url: str) -> bool:
-    """Whether a GET of a url succeeds."""
+    """True if a GET of a url succeeds."""
     try:
         with urlopen(url, timeout=5) as response:
             return int(response.status) == 200
@@ -187,7 +187,7 @@ class Cluster:
 
     @property
     def flags(self) -> list[str]:
-        """What `kai up` is told of it."""
+        """The arguments of `kai up` about it."""
         return self.flags_of(*_SERVICES)
 
     def flags_of(self, *services: str) -> list[str]:
@@ -221,7 +221,7 @@ class Cluster:
             return await self._token(client, "kai-exporter", audiences=["kai-ingest"], boundObjectRef=reference)
 
     def fleet_url(self, path: str) -> str:
-        """Where the simulated fleet takes its orders."""
+        """The address where the simulated fleet takes its orders."""
         return f"{self._fleet_address}/simulator/{path}"
 
     @asynccontextmanager
@@ -251,7 +251,7 @@ class Cluster:
         path = f"/api/v1/namespaces/{self.namespace}"
         async with self.client() as client, asyncio.timeout(PATIENCE_S):
             await client.delete(path)
-            while await _exists(client, path):  # noqa: ASYNC110  # a namespace's end is not told by itself
+            while await _exists(client, path):  # noqa: ASYNC110  # nothing announces a namespace's end
                 await asyncio.sleep(0.2)
 
     async def _delete_nodes(self, nodes: list[str]) -> None:

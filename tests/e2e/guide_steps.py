@@ -17,7 +17,7 @@ from tests.e2e.cluster import PATIENCE_S, Cluster, Json
 from tests.e2e.live_stack import LiveStack, ours
 from tests.e2e.test_adopting import PODS, object_at
 
-#: Four nodes whose kubelets want all of a container in one of two zones, of 8 or 10 CPUs and 4 GPUs.
+#: Four nodes with kubelets that want all of a container in one of two zones, of 8 or 10 CPUs and 4 GPUs.
 FOUR_ALIGNED_NODES = """
 topologyLabels: {cloud.provider.com/topology-rack: 2}
 groups:
@@ -32,7 +32,7 @@ groups:
 
 
 async def created(cluster: Cluster, *documents: Json) -> None:
-    """Create objects before any stack of ours runs; in the tests' namespace where theirs is not told."""
+    """Create objects before any stack of ours runs; in the tests' namespace where they name none."""
     placed = [{**one, "metadata": {"namespace": cluster.namespace, **one["metadata"]}} for one in documents]
     async with cluster.client() as client:
         assert (await Loader(client).create(placed)).refused == []
@@ -85,7 +85,7 @@ def written_by_us(objects: Iterable[Json]) -> list[str]:
 
 
 async def gone(cluster: Cluster, path: str, prefix: str) -> None:
-    """Delete an object, and wait until the pods whose names begin so are gone."""
+    """Delete an object, and wait until the pods with names that begin so are gone."""
     async with cluster.client() as client:
         await client.delete(f"{path.format(namespace=cluster.namespace)}?propagationPolicy=Background")
     await until_pods(cluster, lambda items: names_of(items, prefix) == [])
@@ -137,7 +137,7 @@ def _kai(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def shadow_is_right(shadow: LiveStack, scheduler: str, *, pods: int) -> Json:
-    """The check of step 2, with the report: what kubelets do was foretold, and the shadow's cycles replay."""
+    """The check of step 2, with the report: kubelets did as predicted, and the shadow's cycles replay."""
     report: Json = shadow.ask("shadow", "report")
     assert (report["scheduler"], report["pods"]) == (scheduler, pods), report
     assert report["predictions"]["missed"] == report["predictions"]["falseAlarms"] == 0, report
@@ -150,8 +150,8 @@ def placements_are_right(live: LiveStack) -> None:
     live.ask("audit", "placements")
 
 
-async def told(live: LiveStack, name: str, code: str) -> str:
-    """Ask why a pod waits until a reason of that code is told; its message."""
+async def shown(live: LiveStack, name: str, code: str) -> str:
+    """Ask why a pod waits until there is a reason of that code; its message."""
     why: Any = None
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -175,7 +175,7 @@ def of_ours(prefix: str, count: int) -> Callable[[ClusterState], bool]:
 
 
 def job(name: str, scheduler: str, *, pods: int, gpus: int, metadata: Json | None = None) -> Json:
-    """A Job whose pods run until they are deleted; labels and annotations go on the Job and on its pods."""
+    """A Job with pods that run until they are deleted; labels and annotations go on the Job and on its pods."""
     amounts = {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": str(gpus)}
     container = {"name": "main", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
     spec = {

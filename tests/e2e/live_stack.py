@@ -36,7 +36,7 @@ NEVER = "99"
 #: Events after which the indexes of a state are compared with a rebuild.
 _INDEXES_CHECKED_EVERY = 250
 
-#: Two nodes whose kubelets want all of a container in one of two zones, of 7 and 8 CPUs and 4 GPUs.
+#: Two nodes with kubelets that want all of a container in one of two zones, of 7 and 8 CPUs and 4 GPUs.
 TWO_ALIGNED_NODES = """
 groups:
   - name: gpu
@@ -69,7 +69,7 @@ class LiveStack:
         schedulers: int = 1,
     ) -> None:
         """Args:
-        observed: whether a shadow has exporters as well, whose tokens ingest has reviewed.
+        observed: whether a shadow has exporters as well, with tokens that ingest has reviewed.
         """
         self.directory = DataDirectory(root)
         self.namespace = "default" if cluster is None else cluster.namespace
@@ -148,7 +148,7 @@ class LiveStack:
         return int(json.loads((self.directory.root / "ports.json").read_text())[f"e2e-{service}"])
 
     def refusals(self) -> list[str]:
-        """What the services' logs say of rights that they lacked."""
+        """Lines of the services' logs about rights that they lacked."""
         logs = sorted(self.directory.logs.glob("e2e-*.log"))
         return [f"{log.stem}: {match[0]}" for log in logs for match in _FORBIDDEN.finditer(log.read_text())]
 
@@ -164,7 +164,7 @@ class LiveStack:
         return {name: secret for name, secret in secrets.items() if secret}
 
     def leaks(self) -> list[str]:
-        """Where a secret of the stack stands that it does not belong: in a process's arguments, or in a log."""
+        """The places of a secret of the stack where it does not belong: a process's arguments, or a log."""
         places = {str(log): log.read_text(errors="replace") for log in self.directory.root.rglob("*.log")}
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -177,7 +177,7 @@ class LiveStack:
         ]
 
     async def leaks_in_cluster(self) -> list[str]:
-        """Which secrets of the stack stand in events and pods of the cluster, all of which it may write."""
+        """The secrets of the stack in events and pods of the cluster, all of which it may write."""
         async with self.client() as client:
             said = [await client.get(path) for path in ("/apis/events.k8s.io/v1/events", "/api/v1/pods")]
         return [name for name, secret in self.secrets().items() if secret.encode() in b"".join(said)]
@@ -216,7 +216,7 @@ class LiveStack:
         return configured_access(kubeconfig)
 
     async def create(self, *manifests: dict[str, Any]) -> None:
-        """Create objects, in the tests' namespace where theirs is not told."""
+        """Create objects, in the tests' namespace where they name none."""
         placed = [
             {**manifest, "metadata": {"namespace": self.namespace, **manifest["metadata"]}} for manifest in manifests
         ]
@@ -327,7 +327,7 @@ def ours(state: ClusterState, prefix: str = "") -> list[PodEntry]:
 
 
 def miss_causes(state: ClusterState) -> set[str]:
-    """How kubelets contradicted predictions, explained or not."""
+    """The contradictions between kubelets and predictions, explained or not."""
     causes = {key.rpartition("/")[2] for by_cause in state.counters.misses.values() for key in by_cause}
     return causes | {miss.cause for miss in state.misses.open.values()}
 

@@ -1,4 +1,4 @@
-"""What the roles of a cluster's accounts come to, one right by one: user, API group, resource, verb."""
+"""The rights of a cluster's accounts by their roles, one by one: user, API group, resource, verb."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ def rights_of(user: str, rules: Iterable[Json]) -> Iterator[Right]:
 
 
 def granted() -> set[Right]:
-    """What the production manifests give to the services' accounts."""
+    """The rights that the production manifests give to the services' accounts."""
     documents = list(access_manifests())
     roles = {document["metadata"]["name"]: document for document in documents if document["kind"] == "ClusterRole"}
     return {

@@ -82,7 +82,7 @@ async def object_at(client: KubeClient, path: str) -> Json:
 
 
 def work_of(guide: str, namespace: str, scheduler: str = "") -> list[Json]:
-    """The manifests of a guide in a namespace; with another scheduler's name where one is told."""
+    """The manifests of a guide in a namespace; with another scheduler's name where one is given."""
     documents: list[Json] = list(yaml.safe_load_all(manifests(guide)))
     for document in documents:
         if "namespace" in document["metadata"]:
@@ -209,14 +209,14 @@ def _of_node(name: str, node: str) -> Json:
 
 
 async def _admit_pod(client: KubeClient, path: str, *, node: str) -> None:
-    """What Kueue writes on a gated pod when it admits it: its flavor's labels, and the gates are gone."""
+    """Kueue's writes on a gated pod when it admits it: its flavor's labels, and the gates are gone."""
     selector = {"op": "add", "path": "/spec/nodeSelector", "value": {"kubernetes.io/hostname": node}}
     patch = [selector, {"op": "remove", "path": "/spec/schedulingGates"}]
     await client.patch(path, patch, content_type="application/json-patch+json")
 
 
 async def _admit_job(client: KubeClient, path: str, *, node: str) -> None:
-    """What Kueue writes into a Job when it admits it."""
+    """Kueue's writes into a Job when it admits it."""
     selector = {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": node}}}}
     await _patch(client, path, {"spec": {"suspend": False, **selector}})
 
@@ -243,7 +243,7 @@ def _sliced_job() -> Json:
 
 
 async def _bound_by_another(stack: LiveStack, nodes: dict[int, str]) -> None:
-    """What another scheduler left: the pods of a Job on these nodes by their index, and a pod beside slice 1."""
+    """Another scheduler's remains: the pods of a Job on these nodes by their index, and a pod beside slice 1."""
     levels = [{"nodeLabel": "kubernetes.io/hostname"}]
     topology = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "hosts"}}
     await stack.create(

@@ -51,7 +51,7 @@ def scheduler_config() -> str:
 
 
 def gang(name: str, count: int) -> dict[str, Any]:
-    """A Job whose pods start together, each on a node of its own."""
+    """A Job with pods that start together, each on a node of its own."""
     pod = pod_manifest(name, cpu="6", memory="1Gi")
     template = {"metadata": {"labels": {"app": name}}, "spec": pod["spec"]}
     annotations = {"kai.scheduler/batch-min-member": str(count)}

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 class BackedUpStack(LiveStack):
-    """A stack of two nodes whose Postgres archives its WAL, and an operator with Postgres' own programs."""
+    """A stack of two nodes with a Postgres that archives its WAL, and an operator with Postgres' own programs."""
 
     def __init__(self, root: Path) -> None:
         profile = root / "profile.yaml"
@@ -52,7 +52,7 @@ class BackedUpStack(LiveStack):
         return f"postgresql://kai:{password}@{self.running.database_url.rpartition('@')[2]}"
 
     def run(self, program: str, *arguments: str) -> str:
-        """Run one of Postgres' programs as the user whose the data is."""
+        """Run one of Postgres' programs as the owner of the data."""
         command = [str(self._programs / program), *arguments]
         done = subprocess.run(
             command,

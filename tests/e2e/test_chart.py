@@ -1,4 +1,4 @@
-"""What the chart renders, on an API server: every object is accepted; with its rights alone the examples complete."""
+"""The chart on an API server: every object is accepted; with its rights alone the examples complete."""
 
 import asyncio
 import os

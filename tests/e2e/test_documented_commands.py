@@ -155,7 +155,7 @@ PODS_CSV = (
 
 
 def shown() -> Iterator[tuple[str, str]]:
-    """Where each command line stands, and the line; those of code blocks whole."""
+    """The place of each command line, and the line; those of code blocks whole."""
     for page in PAGES:
         for where, line in fenced_lines(page):
             if match := _LINE.match(line):
@@ -176,7 +176,7 @@ def meant(line: str) -> Iterator[str]:
 
 
 def is_mention(line: str) -> bool:
-    """Whether something is named that cannot be run like this."""
+    """True if the line names something that cannot be run like this."""
     words = spelled_out(next(variants(re.split(r" [>|] ", line)[0].removeprefix("kai "))))
     if not line.startswith("kai ") or words[0] in ("fleet", "--help", "--version"):
         return line in ("kai fleet",)
@@ -248,7 +248,7 @@ def long() -> list[tuple[str, str]]:
 
 @dataclass
 class Shell:
-    """Where commands are pasted: a directory like the one of a checkout."""
+    """The directory for pasted commands: like that of a checkout."""
 
     here: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -308,7 +308,7 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def demonstration() -> Iterator[Shell]:
-    """What `make run` runs, two clusters and a hub, and in its directory all that the documentation supposes there."""
+    """The stack of `make run`, two clusters and a hub, with all that the documentation supposes in its directory."""
     with scratch_directory() as here:
         shell = Shell(here)
         (here / "examples").mkdir()

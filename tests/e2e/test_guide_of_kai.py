@@ -27,7 +27,7 @@ from tests.e2e.guide_steps import (
     run,
     settled,
     shadow_is_right,
-    told,
+    shown,
     until_items,
     until_pods,
     written_by_us,
@@ -170,7 +170,7 @@ async def _in_shadow(cluster: Cluster, shadow: LiveStack) -> None:
     await until_pods(cluster, run(KAI_SCHEDULER, 7))
     await made_pytorch_job(cluster, "late", KAI_SCHEDULER, workers=2)
     await shadow.until(lambda state: decided([KAI_SCHEDULER])(state) and len(state.pods) == 10)
-    assert await told(shadow, "late-worker-1", "OverLimit") == (
+    assert await shown(shadow, "late-worker-1", "OverLimit") == (
         "queue research would be 4 gpu over its limit: 6 gpu asked for, 2 left"
     )
     async with cluster.client() as client:
@@ -194,7 +194,7 @@ async def _one_queue(cluster: Cluster, live: LiveStack) -> None:
     state = await live.until(of_ours("ours", 2))
     assert _least_of(state, "ours") == 2
     (big,) = names_of(await until_pods(cluster, lambda items: names_of(items, "big") != []), "big")
-    await told(live, big, "NumaNeverFits")
+    await shown(live, big, "NumaNeverFits")
     queues = {one["name"]: one["running"] for one in live.ask("get", "queues")["items"]}
     assert queues == {"department": 9, "mine": 2, "research": 7}
     placements_are_right(live)
@@ -208,7 +208,7 @@ async def _one_queue(cluster: Cluster, live: LiveStack) -> None:
 
 
 def _least_of(state: ClusterState, prefix: str) -> int:
-    """How many pods of ours must start together."""
+    """The number of pods of ours that must start together."""
     (key,) = {entry.group for entry in ours(state, prefix)}
     root, *below = state.groups[key].sets
     return sum(one.min_pods for one in below) or root.min_pods
@@ -226,7 +226,7 @@ async def _all(cluster: Cluster, live: LiveStack) -> None:
     over = {**in_queue("research"), "annotations": {"kai.scheduler/batch-min-member": "6"}}
     await live.create(job("over", "kai-ledger", pods=6, gpus=2, metadata=over))
     name, *_ = names_of(await until_pods(cluster, lambda items: len(names_of(items, "over")) == 6), "over")
-    assert await told(live, name, "OverLimit") == (
+    assert await shown(live, name, "OverLimit") == (
         "queue research would be 2 gpu over its limit: 12 gpu asked for, 10 left"
     )
     async with cluster.client() as client:

@@ -23,7 +23,7 @@ from tests.e2e.guide_steps import (
     run,
     settled,
     shadow_is_right,
-    told,
+    shown,
     until_pods,
     written_by_us,
 )
@@ -103,7 +103,7 @@ async def _in_shadow(cluster: Cluster, shadow: LiveStack) -> None:
     await created(cluster, job("huge", KOORDINATOR_SCHEDULER, pods=7, gpus=4, metadata=gang("huge", 7)))
     await shadow.until(decided([KOORDINATOR_SCHEDULER]))
     name, *_ = names_of(await until_pods(cluster, lambda items: len(items) == 13), "huge")
-    assert "nvidia.com/gpu: 4 needed" in await told(shadow, name, "InsufficientResource")
+    assert "nvidia.com/gpu: 4 needed" in await shown(shadow, name, "InsufficientResource")
     shadow_is_right(shadow, KOORDINATOR_SCHEDULER, pods=2)
     await shadow.check()
     groups = await settled(cluster, _GROUPS.format(namespace=cluster.namespace))

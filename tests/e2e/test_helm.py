@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/chart"
-#: Of commit 6557157f (2026-11-22), by `helm package`: the first whose accounts may read what today's watcher reads.
+#: Of commit 6557157f (2026-11-22), by `helm package`: the first with accounts that may read what today's watcher reads.
 EARLIER_CHART = ROOT / "tests/beside/charts/kai-ledger-0.1.0.tgz"
 NAMESPACE = "kai-system"
 REPOSITORY = "registry.example/kai-ledger"
@@ -64,7 +64,7 @@ _OF_DEFINITIONS = {"APIService"}
 
 
 def values(kubelet: Path) -> Json:
-    """One instance of everything, and an exporter of a kubelet whose files are in a folder."""
+    """One instance of everything, and an exporter of a kubelet with its files in a folder."""
     exporter = {"kubeletDirectory": str(kubelet), "env": {"KAI_PODRESOURCES_SOCKET": SOCKET}}
     hub = dict.fromkeys(("relay", "scheduler", "projector", "api", "dispatch"), ONE)
     spoke = {**dict.fromkeys(("watcher", "binder", "ingest", "webhook"), ONE), "exporter": exporter}
@@ -102,22 +102,22 @@ class Life:
         finally:
             if process.returncode is None:
                 process.kill()
-        assert (process.returncode != 0) is fails, said + await self.told()
+        assert (process.returncode != 0) is fails, said + await self.shown()
         return said
 
     async def get(self, path: str) -> Any:
         """An object, or a list."""
         return msgspec.json.decode(await self.client.get(path))
 
-    async def told(self) -> str:
-        """What pods are like, and what their programs said last."""
+    async def shown(self) -> str:
+        """The pods, and the last words of their programs."""
         pods = (await self.get(f"/api/v1/namespaces/{NAMESPACE}/pods"))["items"]
         states = [f"{pod['metadata']['name']}: {pod.get('status', {}).get('containerStatuses')}" for pod in pods]
         logs = [f"{log.parent.name}: {log.read_text()[-1500:]}" for log in sorted(self.root.rglob("pods/*/*.log"))]
         return "\n".join(["", *states, *logs])
 
     def revision(self) -> str:
-        """Which migration the database was brought to."""
+        """The migration that the database was brought to."""
         with psycopg.connect(self.postgres.url_of("kai_migrate")) as connection:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         assert row is not None
@@ -161,7 +161,7 @@ class Life:
                 while not (answer := await condition()):  # noqa: ASYNC110  # an API server is asked, not awaited
                     await asyncio.sleep(0.3)
         except TimeoutError:
-            raise AssertionError(await self.told()) from None
+            raise AssertionError(await self.shown()) from None
         return answer
 
     async def places(self, name: str, image: str) -> None:
@@ -185,7 +185,7 @@ class Life:
         await self.client.delete(f"{path}/{name}", {"gracePeriodSeconds": 0})
 
     async def leaks(self) -> list[str]:
-        """Where a secret stands that it does not belong: in arguments, logs, or objects that are no Secrets."""
+        """The places of a secret where it does not belong: arguments, logs, or objects that are no Secrets."""
         places = read(self.root.rglob("pods/*/*.log"), PROCESSES.glob("[0-9]*/cmdline"))  # noqa: ASYNC240
         for path in ("events", "pods", "configmaps"):
             places[path] = (await self.client.get(f"/api/v1/{path}")).decode()
@@ -217,7 +217,7 @@ async def life() -> AsyncIterator[Life]:
 
 
 def read(*files: Iterable[Path]) -> dict[str, str]:
-    """What is in files, as far as they are still there."""
+    """The contents of files, as far as they are still there."""
     found = {}
     for file in itertools.chain(*files):
         with contextlib.suppress(OSError):
@@ -246,7 +246,7 @@ def newest(root: Path) -> Path:
 
 @contextlib.asynccontextmanager
 async def kubelet_socket(folder: Path) -> AsyncIterator[None]:
-    """What an exporter asks of a kubelet, of one whose pods hold nothing of it."""
+    """The questions of an exporter to a kubelet with pods that hold nothing of it."""
     socket = folder / "pod-resources/kubelet.sock"
     socket.parent.mkdir(parents=True)
     server = grpc.aio.server()
@@ -281,7 +281,7 @@ def nothing(response: type[Any]) -> Callable[[Any, Any], Any]:
 
 
 async def make_secrets(life: Life, nats: DeployedNats) -> None:
-    """What deploy/k8s/README.md has made beforehand."""
+    """The preparations of deploy/k8s/README.md."""
     await life.client.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     urls = {f"kai-database-{role}": life.postgres.url_of(f"kai_{role}") for role in DATABASE_ROLES}
     urls |= {f"kai-nats-{user}": nats.url_of(user) for user in BUS_USERS}

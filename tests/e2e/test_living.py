@@ -22,7 +22,7 @@ from tests.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 
-#: 24 GPUs on three nodes, whose kubelets want each container in one zone.
+#: 24 GPUs on three nodes, with kubelets that want each container in one zone.
 THREE_NODES = """
 groups:
   - name: gpu
@@ -83,7 +83,7 @@ def stack() -> Iterator[LiveStack]:
 
 
 async def pods_of(stack: LiveStack, kind: str, prefix: str, *, count: int) -> list[Event]:
-    """Return what the log has of a kind about pods whose names begin so, as soon as there is so much of it."""
+    """Return what the log has of a kind about pods with names that begin so, as soon as there is so much of it."""
     async with stack.log() as log, asyncio.timeout(PATIENCE_S):
         while True:
             head = await log.head("e2e")

@@ -135,7 +135,7 @@ def test_a_second_kai_on_a_directory_in_use_is_refused_and_the_first_loses_nothi
 
 
 def all_told(state: ClusterState) -> bool:
-    """The binder has told of each pod that has come to a node."""
+    """The binder has written an event for each pod that has come to a node."""
     return state.counters.bound >= sum(entry.stage in (Stage.BOUND, Stage.FINISHED) for entry in ours(state))
 
 

@@ -148,7 +148,7 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, stack: 
 
 
 async def write_pod_group_and_queue_statuses(cluster: Cluster, admin: KubeClient, *, wave: str) -> None:
-    """PodGroups of every dialect and a Queue, each until its status is told."""
+    """PodGroups of every dialect and a Queue, each until it has a status."""
     paths = [path.format(namespace=cluster.namespace) for path in POD_GROUP_PATHS.values()]
     for path in (*paths, QUEUES):
         spec: Json = {"minMember": 1}
@@ -163,7 +163,7 @@ async def write_pod_group_and_queue_statuses(cluster: Cluster, admin: KubeClient
 
 
 async def write_topology_statuses(cluster: Cluster, admin: KubeClient) -> None:
-    """A HyperNode and a ClusterNetworkTopology, each until its status is told."""
+    """A HyperNode and a ClusterNetworkTopology, each until it has a status."""
     member = {"type": "Node", "selector": {"regexMatch": {"pattern": "."}}}
     layers = [{"topologyLayer": "NodeTopologyLayer"}]
     for group, kind, name, spec in (
@@ -215,7 +215,7 @@ async def claims_are_provisioned_and_bound(stack: LiveStack, admin: KubeClient) 
 
 
 async def claims_get_devices(stack: LiveStack, admin: KubeClient) -> None:
-    """A pod with a claim that is made of a template, and one with an extended resource, whose claim is made twice."""
+    """A pod with a claim that is made of a template, and one with an extended resource; its claim is made twice."""
     group, driver = "/apis/resource.k8s.io/v1", "gpu.example.com"
     device_class = {"metadata": {"name": driver}, "spec": {"extendedResourceName": "example.com/gpu"}}
     await admin.post(f"{group}/deviceclasses", device_class)
@@ -233,7 +233,7 @@ async def claims_get_devices(stack: LiveStack, admin: KubeClient) -> None:
     (container,) = extended["spec"]["containers"]
     for amounts in (container["resources"]["requests"], container["resources"]["limits"]):
         amounts["example.com/gpu"] = "1"
-    # Not told of its claim, the pod is given back, its claim deleted, and all of it done again.
+    # Without its claim in its status, the pod is given back, its claim deleted, and all of it done again.
     match = {"verb": "patch", "resource": "pods", "subresource": "status", "name": "extended"}
     await admin.post("/simulator/faults", {"match": match, "fault": {"kind": "gone", "times": 1}})
     await stack.create(extended)

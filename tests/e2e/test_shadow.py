@@ -83,7 +83,7 @@ async def test_a_shadow_writes_nothing_and_tells_which_rejections_it_avoids(clus
     assert moved["predicted"]
     trajectory = report["trajectory"]
     assert trajectory["alternatives"][0]["result"]["rejections"] < trajectory["recorded"]["rejections"]
-    # The shadow's decisions are replayed and told, and the hash chain has them.
+    # The shadow's decisions are replayed and shown, and the hash chain has them.
     replayed = await asyncio.to_thread(stack.ask, "replay")
     assert replayed["decisions"] >= 4
     why = await asyncio.to_thread(stack.ask, "why", f"{stack.namespace}/moved")

@@ -35,11 +35,11 @@ def stack(cluster: Cluster) -> Iterator[LiveStack]:
 
 
 def observed_with_init_containers(entry: PodEntry) -> bool:
-    """Whether the kubelet's state files told what the pod's init container keeps."""
+    """True if the kubelet's state files showed the remains of the pod's init container."""
     return entry.observed is not None and entry.observed.init == ("first",)
 
 
-async def told(stack: LiveStack, name: str) -> dict[str, str]:
+async def shown(stack: LiveStack, name: str) -> dict[str, str]:
     """By reason, the messages of a pod's condition PodScheduled while it waits and of the events about it."""
     where = f"/api/v1/namespaces/{stack.namespace}"
     async with stack.client() as client:
@@ -52,9 +52,9 @@ async def told(stack: LiveStack, name: str) -> dict[str, str]:
 
 
 async def until_told(stack: LiveStack, name: str, reason: str) -> str:
-    """Wait until a pod is told of with a reason; returns the message."""
+    """Wait until a pod is shown with a reason; returns the message."""
     async with asyncio.timeout(PATIENCE_S):
-        while reason not in (seen := await told(stack, name)):  # noqa: ASYNC110
+        while reason not in (seen := await shown(stack, name)):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
     return seen[reason]
 

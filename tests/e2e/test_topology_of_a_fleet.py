@@ -48,7 +48,7 @@ NETWORK_SPEC = "gang.scheduling.koordinator.sh/network-topology-spec"
 
 @dataclass(frozen=True)
 class Gang:
-    """A Job whose pods start together.
+    """A Job with pods that start together.
 
     Attributes:
         required: the label of which all pods must have the same value; empty for none.
@@ -148,7 +148,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveStack]:
 
 
 def generated(stack: LiveStack, kind: str) -> list[Json]:
-    """What `kai topology generate` makes of the nodes' labels."""
+    """The result of `kai topology generate` from the nodes' labels."""
     command = ("topology", "generate", "--live", "--kind", kind, "--labels", f"{BLOCK},{RACK}")
     done = kai(*command, "--data-dir", str(stack.directory.root))
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What Kueue as it is admits is placed by kai-ledger, where Kueue says; `make beside ARGS="--only kueue"`.
+"""Pods that the real Kueue admits are placed by kai-ledger, where Kueue says; `make beside ARGS="--only kueue"`.
 
 The API server of `KAI_TEST_KUBECONFIG` has Kueue's own definitions, webhooks and controllers.
 """
@@ -121,13 +121,13 @@ def has(kind: str, status: str = "True") -> Callable[[Json], bool]:
 
 
 async def told_why(live: LiveStack, name: str, code: str) -> dict[str, str]:
-    """Ask why a pod waits until a reason is among those told; their messages."""
+    """Ask why a pod waits until a reason is among the answers; their messages."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             why = await asyncio.to_thread(live.ask, "why", f"{live.namespace}/{name}")
-            told = {one["code"]: one["message"] for one in why["reasons"]}
-            if code in told:
-                return told
+            shown = {one["code"]: one["message"] for one in why["reasons"]}
+            if code in shown:
+                return shown
             await asyncio.sleep(0.5)
 
 
@@ -141,7 +141,7 @@ def test_the_guide_of_kueue_is_followed_under_kueue_itself(cluster: Cluster) -> 
 
 
 async def _reserved(client: KubeClient, queue: str) -> dict[str, str]:
-    """What Kueue says that a ClusterQueue holds, by resource."""
+    """The holdings of a ClusterQueue as Kueue reports them, by resource."""
     status = (await object_at(client, f"{_KUEUE}/clusterqueues/{queue}"))["status"]
     return {one["name"]: one["total"] for one in status["flavorsReservation"][0]["resources"]}
 
@@ -191,8 +191,8 @@ async def _in_a_rack(live: LiveStack) -> None:
         await workload(client, live, "halves", has("Admitted"))
         pods = await pods_of(client, live, "halves", 1)
         name = pods[0]["metadata"]["name"]
-        told = await told_why(live, name, "NumaZoneShort")
-        assert "NodeSelectorMismatch" in told, "the other nodes are not those of Kueue's assignment"
+        shown = await told_why(live, name, "NumaZoneShort")
+        assert "NodeSelectorMismatch" in shown, "the other nodes are not those of Kueue's assignment"
         await take_away(live, [placed_in(live, together), placed_in(live, halves)])
     await live.check()
 
@@ -273,8 +273,8 @@ async def _pods(live: LiveStack) -> None:
         await live.create(first)
         await live.until(lambda state: len(on_nodes(state, "first")) == 1)
         await live.create(late)
-        told = await told_why(live, "late", "SchedulingGated")
-        assert "kueue.x-k8s.io/admission" in told["SchedulingGated"]
+        shown = await told_why(live, "late", "SchedulingGated")
+        assert "kueue.x-k8s.io/admission" in shown["SchedulingGated"]
         await workload(client, live, "late", has("QuotaReserved", "False"))
         await let_go(client, live, first)
         await live.until(lambda state: len(on_nodes(state, "late")) == 1)

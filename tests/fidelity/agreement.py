@@ -1,4 +1,4 @@
-"""How far the recordings of `recorded/` are as our models say: `python -m tests.fidelity.agreement` writes it down.
+"""The agreement of the recordings in `recorded/` with our models: `python -m tests.fidelity.agreement` writes it down.
 
 `docs/reference/kubelets.md` shows it. Each recording is also judged by the model of the minor version before, for that
 tells what the changes of its version are worth.
@@ -18,7 +18,7 @@ AGREEMENT = RECORDED / "agreement.json"
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one recording; of every `x` those that agree are `x_agreed`."""
+    """The result of one recording; of every `x` those that agree are `x_agreed`."""
 
     version: str
     scenarios: int

@@ -1,4 +1,4 @@
-"""What a vector file must look like, as far as it is used here (format: `shared/data/kubelet/FORMAT.md`)."""
+"""The form of a vector file, as far as it is used here (format: `shared/data/kubelet/FORMAT.md`)."""
 
 from typing import Any
 

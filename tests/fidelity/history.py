@@ -15,7 +15,7 @@ from tests.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What a scheduler has to go by.
+    """The facts that a scheduler has.
 
     Attributes:
         evaluator: the rule that predicts.
@@ -126,7 +126,7 @@ class NodeHistory:
             self._publish()
 
     def gap(self) -> HistoryGap | None:
-        """What the state says that it does not know."""
+        """The facts that the state calls unknown."""
         return self._ledger.state.charges.history_gap("node")
 
     def _publish(self) -> None:

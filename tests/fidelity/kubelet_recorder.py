@@ -62,10 +62,10 @@ _STAND_INS = {
     "v1.32.13": dict.fromkeys(("cri-client", "csi-translation-lib", "kube-scheduler"), "v0.32.10"),
 }
 
-#: The first minor whose managers use `k8s.io/utils/cpuset`; before, the package is the kubelet's own.
+#: The first minor with managers that use `k8s.io/utils/cpuset`; before, the package is the kubelet's own.
 _FIRST_WITH_CPU_SETS_OF_UTILS = 28
 
-#: The first minor that resizes pods without being told to. What 1.32 has in a pod's status hangs on further gates, so
+#: The first minor that resizes pods by default. What 1.32 has in a pod's status hangs on further gates, so
 #: the recorder would ask its managers what no kubelet asks them.
 FIRST_RESIZED_MINOR = 33
 

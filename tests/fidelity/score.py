@@ -18,7 +18,7 @@ class Score:
         wrong_admits: predicted to be admitted, and rejected.
         wrong_rejects: predicted to be rejected, and admitted.
         reasons: rejections.
-        masks: containers of pods that both admit, whose merged hint the kubelet stored.
+        masks: containers of pods that both admit, with a merged hint that the kubelet stored.
         memory: pods with memory of zones: what each zone gives, and each block's zones and size.
         cpu_splits: containers with CPUs from more than one zone.
         device_splits: container and resource with devices from more than one zone.
@@ -128,5 +128,5 @@ def _mask(zones: list[int] | tuple[int, ...]) -> int:
 
 
 def _plain(scenario: Record, resource: str) -> bool:
-    """Whether every device of a resource is of one zone: of others counts per zone tell nothing."""
+    """True if every device of a resource is of one zone: of others counts per zone say nothing."""
     return all(len(device["numa"]) == 1 for device in scenario["node"]["devices"].get(resource, ()))

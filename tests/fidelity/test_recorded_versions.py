@@ -17,7 +17,7 @@ from tests.fidelity.vectors import read_vectors
 #: Scenarios of each version that the gate judges; all of them with KAI_TEST_LONG=1.
 _SOME = 40
 
-#: Least agreement, per cent: what a best-effort node takes where nothing is aligned is not always foretold, nor what a
+#: Least agreement, per cent: what a best-effort node takes where nothing is aligned is not always predicted, nor what a
 #: pod leaves behind that is rejected after its first containers drew memory of several zones (docs/reliability.md).
 _LEAST = {"verdict": 100.0, "reason": 100.0, "mask": 99.0, "memory": 99.0, "certain": 99.0}
 
@@ -43,7 +43,7 @@ def test_what_is_written_down_of_recordings_is_what_came_of_them() -> None:
 
 
 def test_a_recording_tells_versions_apart() -> None:
-    """What 1.37.2 decided is not what the model of 1.31 decides: pods with resources of their own, groups of zones."""
+    """The decisions of 1.37.2 differ from the model of 1.31: pods with resources of their own, groups of zones."""
     judge = Judge(Knowledge(published=False))
     for scenario in islice(read_vectors(RECORDED / "kubelet-v1.37.2.jsonl.gz"), _SOME):
         judge.run({**scenario, "node": {**scenario["node"], "kubelet": "v1.31.14"}})

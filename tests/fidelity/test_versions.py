@@ -1,4 +1,4 @@
-"""What kubelets of different versions do otherwise: a test for each difference that `CHANGES` names with its source."""
+"""The differences between kubelets of different versions: a test for each one that `CHANGES` names with its source."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def cluster_of(version: str, policy: str = "single-numa-node", zones: int = 2, *
 
 
 def outcome(cluster: Cluster, one: Pod, config: EngineConfig | None = None) -> PodPlaced | Reason:
-    """Where a pod is placed, or why not."""
+    """The node of a pod, or the reason without one."""
     cluster.add_pod(one)
     result = cluster.cycle(config)
     return result.placements[0] if result.placements else result.pending[0].reasons[0]

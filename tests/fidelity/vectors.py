@@ -41,7 +41,7 @@ def read_vectors(path: Path) -> Iterator[Record]:
 
 
 def node_of(scenario: Record) -> Node:
-    """The Node object; Node Feature Discovery labels those whose cores have two threads."""
+    """The Node object; Node Feature Discovery labels those with two threads per core."""
     labels = {"scenario": scenario["id"]}
     if scenario["node"]["threads_per_core"] > 1:
         labels[MULTITHREADING_LABEL] = "true"
@@ -57,7 +57,7 @@ def node_of(scenario: Record) -> Node:
 
 
 def override_of(scenario: Record) -> KubeletOverride:
-    """What an operator configures, for nothing publishes it: options of the CPU and the Topology Manager."""
+    """An operator's configuration of unpublished facts: options of the CPU and the Topology Manager."""
     node = scenario["node"]
     cpu, topology = node.get("cpu_manager_options", {}), node.get("topology_policy_options", {})
     return KubeletOverride(
@@ -129,7 +129,7 @@ def pod_of(event: Record, **status: Any) -> Pod:
 
 
 def observed_of(scenario: Record, event: Record) -> Placement:
-    """What podresources shows of an admitted pod: regular and restartable init containers, and the pod as a whole."""
+    """The view of podresources on an admitted pod: regular and restartable init containers, and the pod as a whole."""
     shown = {item["name"] for item in event["containers"] if item["kind"] != "init"}
     containers = []
     for item in event["alloc"]:

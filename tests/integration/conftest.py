@@ -1,4 +1,4 @@
-"""What services are tested on: an API server that is simulated, and a log; a test module may have its own."""
+"""The base of the services' tests: an API server that is simulated, and a log; a test module may have its own."""
 
 from collections.abc import AsyncIterator
 

@@ -24,7 +24,7 @@ from tests.factory import amounts, node, pod, topology
 
 
 class Facts:
-    """What a watcher would append; two on one log need two names."""
+    """The appends of a watcher; two on one log need two names."""
 
     def __init__(self, log: EventLog, cluster: str, name: str = "fact") -> None:
         self._log, self.cluster, self._name, self._count = log, cluster, name, 0

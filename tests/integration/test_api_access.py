@@ -1,4 +1,4 @@
-"""Who may ask the API, and what he is told: keys, scopes, sessions of browsers, limits."""
+"""Callers of the API, and their answers: keys, scopes, sessions of browsers, limits."""
 
 import asyncio
 import re

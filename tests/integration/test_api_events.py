@@ -168,7 +168,7 @@ async def test_a_caller_of_one_namespace_gets_its_events_and_no_others(
 
 @pytest.fixture(scope="module")
 def description() -> dict[str, Any]:
-    """What `/openapi.json` says."""
+    """The contents of `/openapi.json`."""
 
     async def ask() -> dict[str, Any]:
         from kaicore.ledger.log.memory import MemoryLog

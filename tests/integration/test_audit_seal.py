@@ -58,7 +58,7 @@ def keys(directory: Path) -> tuple[str, str]:
 
 
 class Superuser:
-    """Who owns the server, rewrites the log, and makes everything in the database agree."""
+    """The owner of the server, who rewrites the log, and makes everything in the database agree."""
 
     def __init__(self, url: str) -> None:
         self._connection = psycopg.connect(url)
@@ -163,7 +163,7 @@ def test_a_log_of_which_nothing_is_left_is_found(kai: Run, url: str) -> None:
 
 @pytest.mark.parametrize("keyed", ["ed25519", "hmac"])
 def test_a_forged_seal_is_found(kai: Run, url: str, tmp_path: Path, keyed: str) -> None:
-    """Who rewrites the log rewrites the seals that he finds, too; without the key he cannot."""
+    """An attacker who rewrites the log rewrites the seals that he finds, too; without the key he cannot."""
     private, public = keys(tmp_path)
     if keyed == "hmac":
         private = public = "secret"
@@ -295,14 +295,14 @@ async def _place_two(url: str, *zones: str, observed: str = "") -> None:
             held = (ZoneAmount(zone, {"nvidia.com/gpu": 3}),)
             return Placement(provenance, (ContainerPlacement("main", (zone,), held),))
 
-        told: list[tuple[str, payloads.Payload]] = []
+        shown: list[tuple[str, payloads.Payload]] = []
         for name, zone in zip("ab", zones, strict=True):
             at = on(zone, Provenance.PREDICTED)
-            told.append((name, payloads.PodPlaced(f"uid-{name}", "default", name, "n0", "x/1", "class", at)))
+            shown.append((name, payloads.PodPlaced(f"uid-{name}", "default", name, "n0", "x/1", "class", at)))
         if observed:
             at = on(observed, Provenance.OBSERVED)
-            told.append(("b", payloads.PlacementObserved("uid-b", "default", "b", "n0", at)))
-        for number, (name, payload) in enumerate(told):
+            shown.append(("b", payloads.PlacementObserved("uid-b", "default", "b", "n0", at)))
+        for number, (name, payload) in enumerate(shown):
             event = NewEvent(derived_id(str(number)), f"pod/uid-{name}", payload, "test", 0, f"default/{name}")
             await log.append(C, [Unit((event,))])
 

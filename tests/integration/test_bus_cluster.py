@@ -1,4 +1,4 @@
-"""A client of three NATS servers whose own server is cut off from the two others; the long form is in `tests/chaos`."""
+"""A client of three NATS servers with its own server cut off from the two others; the long form is in `tests/chaos`."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What only the bus on NATS does: what the server says of a subscription, and how a connection ends."""
+"""The peculiarities of the bus on NATS: the server's answers to a subscription, and the end of a connection."""
 
 import asyncio
 from collections.abc import AsyncIterator

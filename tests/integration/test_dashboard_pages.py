@@ -79,7 +79,7 @@ async def test_every_page_is_answered_now_and_at_every_moment(
 
 
 class Markup(HTMLParser):
-    """What a page has that runs, and its text."""
+    """The scripts of a page, and its text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ async def test_news_tells_positions_as_the_log_grows(
 
 
 class Later(Facts):
-    """Facts whose ids are not those of the first ones."""
+    """Facts with other ids than the first ones."""
 
     def __init__(self, log: EventLog, cluster: str) -> None:
         super().__init__(log, cluster)

@@ -22,7 +22,7 @@ TEMPLATE = {"spec": {"restartPolicy": "Never", "containers": [{"name": "m", "ima
 
 
 async def populate(api: Api) -> None:
-    """A node with zones, a queue, a gang that waits, a finished Job whose pod is gone, and one with its pod."""
+    """A node with zones, a queue, a gang that waits, a finished Job without its pod, and one with its pod."""
     await api.install_topologies()
     queues = await api.install_queues()
     groups = await api.install_pod_groups("scheduling.run.ai")

@@ -1,4 +1,4 @@
-"""What is left of a pod's name after it was erased: nothing in any table, and a log that is verified and replayed."""
+"""The remains of a pod's name after its erasure: nothing in any table, and a log that is verified and replayed."""
 
 import asyncio
 import sys
@@ -75,7 +75,7 @@ def deleted_pods() -> list[str]:
 
 
 def rows_with(url: str, text: str) -> list[str]:
-    """Where a text stands: every table of the database, every row, packed ones unpacked."""
+    """The places of a text: every table of the database, every row, packed ones unpacked."""
     with psycopg.connect(url) as connection:
         tables = connection.execute(
             "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace::regnamespace::text "
@@ -191,7 +191,7 @@ def test_tampering_with_an_erased_log_is_found(
 
 
 def test_an_erasure_that_nobody_recorded_is_tampering(url: str, erase: Erase) -> None:
-    """Who may write the database can mark a row as the log's owner does; he cannot have it recorded in the chain."""
+    """A writer of the database can mark a row as the log's owner does; he cannot have it recorded in the chain."""
     from kaicore.ledger.log.chain import marked
 
     forged = msgspec.structs.replace(EVENTS[300], actor="mallory")

@@ -1,4 +1,4 @@
-"""What a client without a token may cost: bytes, time and connections; and what long questions may cost the API."""
+"""The cost that a client without a token may cause: bytes, time and connections; and that of long questions."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ class Raw:
         await self.writer.drain()
 
     async def rest(self) -> bytes:
-        """What the server says until it ends the connection."""
+        """The server's answer until it ends the connection."""
         body = b""
         async with asyncio.timeout(PATIENCE_S):
             with suppress(ConnectionResetError):
@@ -283,7 +283,7 @@ class Locked:
 
 
 async def asking(database_url: str) -> int:
-    """How many processes answer long questions."""
+    """The number of processes that answer long questions."""
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         row = await (
             await connection.execute(

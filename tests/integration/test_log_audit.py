@@ -1,4 +1,4 @@
-"""What an audit finds when the log is changed behind its back."""
+"""The findings of an audit when the log is changed behind its back."""
 
 import hashlib
 from collections.abc import AsyncIterator

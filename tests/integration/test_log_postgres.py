@@ -1,4 +1,4 @@
-"""What is Postgres' own about the log in Postgres."""
+"""The peculiarities of Postgres in the log in Postgres."""
 
 import asyncio
 from collections.abc import AsyncIterator

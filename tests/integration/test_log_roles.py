@@ -1,4 +1,4 @@
-"""What the roles of a log's database may do: append by functions, read, and nothing else."""
+"""The rights of the roles of a log's database: append by functions, read, and nothing else."""
 
 from collections.abc import AsyncIterator, Callable
 from uuid import uuid4

@@ -37,7 +37,7 @@ class DeployedNats(EmbeddedNats):
         return command
 
     def url_of(self, user: str) -> str:
-        """Where a user connects."""
+        """The address for a user."""
         return f"nats://{user}:secret-of-{user}@{self.url.rpartition('@')[2]}"
 
 

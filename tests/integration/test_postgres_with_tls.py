@@ -28,7 +28,7 @@ SERVICES = ("append", "read", "project")
 
 
 def programs() -> Path | None:
-    """Where a Postgres with OpenSSL is installed, as Debian's: the newest."""
+    """The folder of a Postgres with OpenSSL, as Debian's: the newest."""
     places = [
         *Path("/usr/lib/postgresql").glob("*/bin"),
         *(Path(one).parent for one in (shutil.which("initdb"),) if one),
@@ -36,7 +36,7 @@ def programs() -> Path | None:
     for place in sorted(places, key=lambda one: [int(part) for part in one.parts if part.isdigit()], reverse=True):
         config = place / "pg_config"
         if all((place / name).exists() for name in ("initdb", "postgres", "psql", "pg_config")) and (
-            "--with-openssl" in (told := subprocess.check_output([config], text=True)) or "--with-ssl=openssl" in told
+            "--with-openssl" in (shown := subprocess.check_output([config], text=True)) or "--with-ssl=openssl" in shown
         ):
             return place
     return None
@@ -132,7 +132,7 @@ def connected(url: str, process: "subprocess.Popen[bytes]") -> "psycopg.Connecti
 
 @pytest.fixture(autouse=True)
 def environment(server: SecurePostgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the chart gives each service with `postgres.tls.enabled`; the urls say nothing of TLS."""
+    """The chart's settings for each service with `postgres.tls.enabled`; the urls say nothing of TLS."""
     monkeypatch.setenv("PGSSLMODE", "verify-full")
     monkeypatch.setenv("PGSSLROOTCERT", str(server.certificates.directory / "ca.crt"))
 

@@ -153,7 +153,7 @@ def test_a_name_that_something_has_may_leave_nothing_to_list(url: str, ask: Run)
 
 
 def test_the_queue_of_all_work_is_listed_and_explained_where_there_are_no_queues(url: str, ask: Run) -> None:
-    """Pods were said to be of queue `default`, and the list of queues was empty."""
+    """Pods had queue `default` in lists, and the list of queues was empty."""
     code, output = ask("get", "queues", "-o", "json", "--database-url", url)
     (row,) = json.loads(output)["items"]
     assert (code, row["name"], row["kind"], row["running"], row["waiting"]) == (0, "default", "", 1, 0)

@@ -42,8 +42,8 @@ async def copy(log_url: str, events: list[Event], cluster: str) -> None:
 
 
 @pytest.fixture
-async def told(database_url: str) -> str:
-    """The name of a cluster whose log has the story of `tests.projected`."""
+async def shown(database_url: str) -> str:
+    """The name of a cluster with a log of the story of `tests.projected`."""
     await copy(database_url, story(), "c1")
     return "c1"
 
@@ -56,43 +56,43 @@ async def kept(store: ViewStore, cluster: str) -> dict[str, PodHistory]:
 
 
 async def test_rows_are_those_of_the_events_however_often_building_is_broken_off(
-    postgres_log: EventLog, store: ViewStore, told: str, monkeypatch: pytest.MonkeyPatch
+    postgres_log: EventLog, store: ViewStore, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(building, "_BATCH", 3)
-    while await (await Builder.resume(postgres_log, store, told)).step():
+    while await (await Builder.resume(postgres_log, store, shown)).step():
         pass
-    assert await kept(store, told) == projected(story()).pods
-    live = await store.live(told)
+    assert await kept(store, shown) == projected(story()).pods
+    live = await store.live(shown)
     assert live is not None
-    assert live.position == (await postgres_log.head(told)).position
+    assert live.position == (await postgres_log.head(shown)).position
 
 
 async def test_two_builders_of_one_generation_count_nothing_twice(
-    postgres_log: EventLog, store: ViewStore, told: str
+    postgres_log: EventLog, store: ViewStore, shown: str
 ) -> None:
-    first = await Builder.resume(postgres_log, store, told)
-    second = await Builder.resume(postgres_log, store, told)
+    first = await Builder.resume(postgres_log, store, shown)
+    second = await Builder.resume(postgres_log, store, shown)
     # Those that wrote the very same thing are both right.
     await first.step()
     await second.step()
     history = ReadModels(postgres_log, store)
-    hours = (await history.decisions(told)).items
+    hours = (await history.decisions(shown)).items
     assert sum(hour.placed for hour in hours) == 3
-    behind = await Builder.resume(postgres_log, store, told)
-    await store.go_live(told, (await Builder.anew(postgres_log, store, told)).generation.number)
-    await copy_more(postgres_log, told)
+    behind = await Builder.resume(postgres_log, store, shown)
+    await store.go_live(shown, (await Builder.anew(postgres_log, store, shown)).generation.number)
+    await copy_more(postgres_log, shown)
     with pytest.raises(Superseded, match="is not at"):
         await behind.step()
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 async def test_a_builder_that_trails_another_goes_on_where_that_one_ended(
-    postgres_log: EventLog, store: ViewStore, told: str, monkeypatch: pytest.MonkeyPatch, steps: int
+    postgres_log: EventLog, store: ViewStore, shown: str, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     monkeypatch.setattr(building, "_BATCH", 3)
-    assert await Builder.beside(postgres_log, store, told) is None, "what stands by begins nothing"
-    first = await Builder.resume(postgres_log, store, told)
-    second = await Builder.beside(postgres_log, store, told)
+    assert await Builder.beside(postgres_log, store, shown) is None, "what stands by begins nothing"
+    first = await Builder.resume(postgres_log, store, shown)
+    second = await Builder.beside(postgres_log, store, shown)
     assert second is not None
     for _ in range(steps):
         await first.step()
@@ -101,24 +101,24 @@ async def test_a_builder_that_trails_another_goes_on_where_that_one_ended(
         assert second.generation == first.generation
         assert second.state.position == first.generation.position
     await second.catch_up()
-    assert await kept(store, told) == projected(story()).pods
-    hours = (await ReadModels(postgres_log, store).decisions(told)).items
+    assert await kept(store, shown) == projected(story()).pods
+    hours = (await ReadModels(postgres_log, store).decisions(shown)).items
     assert sum(hour.placed for hour in hours) == 3
-    await copy_more(postgres_log, told)
+    await copy_more(postgres_log, shown)
     await second.step()
     await first.trail()
     assert first.generation == second.generation
-    await store.go_live(told, (await Builder.anew(postgres_log, store, told)).generation.number)
+    await store.go_live(shown, (await Builder.anew(postgres_log, store, shown)).generation.number)
     with pytest.raises(Superseded, match="built by another one"):
         await first.trail()
 
 
 @pytest.mark.parametrize("written", [False, True])
 async def test_a_step_whose_saving_failed_is_saved_by_the_next(
-    postgres_log: EventLog, store: ViewStore, told: str, monkeypatch: pytest.MonkeyPatch, written: bool
+    postgres_log: EventLog, store: ViewStore, shown: str, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
     monkeypatch.setattr(building, "_BATCH", 3)
-    builder = await Builder.resume(postgres_log, store, told)
+    builder = await Builder.resume(postgres_log, store, shown)
     save = store.save
 
     async def fails(*arguments: Any, **named: Any) -> None:
@@ -132,8 +132,8 @@ async def test_a_step_whose_saving_failed_is_saved_by_the_next(
     with pytest.raises(LogUnavailable):
         await builder.step()
     await builder.catch_up()
-    assert await kept(store, told) == projected(story()).pods
-    hours = (await ReadModels(postgres_log, store).decisions(told)).items
+    assert await kept(store, shown) == projected(story()).pods
+    hours = (await ReadModels(postgres_log, store).decisions(shown)).items
     assert sum(hour.placed for hour in hours) == 3
 
 
@@ -170,15 +170,15 @@ async def copy_more(log: EventLog, cluster: str) -> None:
 
 
 async def test_a_rebuild_is_read_only_when_it_has_caught_up_and_leaves_nothing_of_the_old_rows(
-    postgres_log: EventLog, store: ViewStore, told: str, superuser_url: str
+    postgres_log: EventLog, store: ViewStore, shown: str, superuser_url: str
 ) -> None:
-    await (await Builder.resume(postgres_log, store, told)).catch_up()
-    before = await kept(store, told)
-    rebuild = await Builder.anew(postgres_log, store, told)
-    assert await kept(store, told) == before, "the old generation is read until the new one is whole"
+    await (await Builder.resume(postgres_log, store, shown)).catch_up()
+    before = await kept(store, shown)
+    rebuild = await Builder.anew(postgres_log, store, shown)
+    assert await kept(store, shown) == before, "the old generation is read until the new one is whole"
     await rebuild.catch_up()
-    assert await kept(store, told) == before
-    assert [one.number for one in await store.generations(told)] == [rebuild.generation.number]
+    assert await kept(store, shown) == before
+    assert [one.number for one in await store.generations(shown)] == [rebuild.generation.number]
     with psycopg.connect(superuser_url) as connection:
         for table in METADATA.sorted_tables:
             rows = connection.execute(f"SELECT DISTINCT generation FROM {table.fullname}").fetchall()
@@ -221,23 +221,23 @@ async def test_the_projectors_role_writes_read_models_and_the_apis_role_nothing(
 
 
 async def test_the_api_answers_from_what_the_projector_keeps(
-    postgres_log: EventLog, superuser_url: str, told: str
+    postgres_log: EventLog, superuser_url: str, shown: str
 ) -> None:
     environment = {"KAI_DATABASE_URL": as_role(superuser_url, "kai_project")}
     async with (
         await ViewStore.open(as_role(superuser_url, "kai_read"), application="test") as views,
         serving(postgres_log, anonymous="loopback", views=views) as client,
     ):
-        here = f"/v1/clusters/{told}"
+        here = f"/v1/clusters/{shown}"
         assert (await client.get(f"{here}/history/pods"))["items"] == [], "before there is a projector"
         async with service_process("kai_projector.main", environment) as address:
             await ready(address)
-            head = (await postgres_log.head(told)).position
+            head = (await postgres_log.head(shown)).position
             async with asyncio.timeout(30):
                 while (await client.get(f"{here}/series/decisions"))["position"] < head:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             metrics = await Client(f"http://{address}", client._session).get("/metrics")
-            assert f'kai_projector_position{{cluster="{told}"}} {head}.0' in metrics
+            assert f'kai_projector_position{{cluster="{shown}"}} {head}.0' in metrics
         await _check_answers(client, here)
 
 

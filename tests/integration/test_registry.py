@@ -38,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def programs() -> Path:
-    """Where registry and oras are."""
+    """The folder of registry and oras."""
     folder = Path(os.environ.get("KAI_TEST_IMAGE_CACHE", Path.home() / ".cache/kai-ledger/image")).resolve() / "go"
     for name, module in PROGRAMS.items():
         if not (folder / name).exists():

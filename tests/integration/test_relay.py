@@ -89,7 +89,7 @@ async def test_the_bus_has_the_log_in_order_and_feeds_take_it_from_there(
 async def test_another_logs_stream_is_made_anew(
     module_database_url: str, database_url: str, relay_of: StartRelay, bus: NatsBus, cluster_name: str
 ) -> None:
-    """As after a database was lost whose NATS was kept."""
+    """As after the loss of a database while NATS was kept."""
     cluster = cluster_name
     async with await PostgresLog.open(module_database_url) as lost:
         await append(lost, cluster, 30)

@@ -340,7 +340,7 @@ async def test_shards_that_want_the_same_never_promise_a_zone_twice(postgres_log
 
 
 class Roll:
-    """Who is live, as a test has it."""
+    """The live members, as a test has them."""
 
     settled = fresh = True
 

@@ -105,7 +105,7 @@ async def against(log: PostgresLog, cluster: str, address: str, key: Key) -> Aud
 
 
 class Owner:
-    """Who may rewrite the whole database, and makes everything in it agree."""
+    """An attacker who may rewrite the whole database, and makes everything in it agree."""
 
     def __init__(self, url: str, cluster: str) -> None:
         self._url, self._cluster = url, cluster

@@ -1,4 +1,4 @@
-"""What services are given to prove who they or their callers are stands nowhere in what they say."""
+"""Secrets that services use as proof of themselves or their callers stand nowhere in their output."""
 
 import base64
 import ssl
@@ -56,7 +56,7 @@ def test_access_file_that_makes_no_sense_is_refused_without_its_keys(text: str, 
         new("b", file=file, scope=["*"])
     except ConfigurationError as error:
         said.append(error)
-    assert [error for error in said if CANARY in told(error)] == []
+    assert [error for error in said if CANARY in shown(error)] == []
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_kubeconfig_that_makes_no_sense_is_refused_without_its_token(token
     with pytest.raises(ConfigurationError) as refused:
         await configured_access(str(file))()
     assert "kubeconfig" in str(refused.value)
-    assert CANARY not in told(refused.value)
+    assert CANARY not in shown(refused.value)
 
 
 def test_secret_seed_and_key_that_make_no_sense_are_refused_without_them(tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ def test_secret_seed_and_key_that_make_no_sense_are_refused_without_them(tmp_pat
     with pytest.raises(ssl.SSLError) as key:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(file)
     for error in (short.value, seed.value, key.value):
-        assert CANARY[:8].lower() not in told(error).lower()
+        assert CANARY[:8].lower() not in shown(error).lower()
 
 
-def told(error: BaseException | None) -> str:
+def shown(error: BaseException | None) -> str:
     """All that a traceback would tell of an error."""
     texts = []
     while error is not None:

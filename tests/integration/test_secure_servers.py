@@ -144,7 +144,7 @@ async def test_a_client_with_a_wrong_key_or_without_tls_is_refused(nats: SecureN
 
 
 async def test_a_server_that_does_not_prove_who_it_is_gets_nothing(nats: SecureNats, tmp_path: Path) -> None:
-    """Neither one whose certificate another authority signed, nor one that offers no TLS at all."""
+    """Neither one with a certificate of another authority, nor one that offers no TLS at all."""
     other = Certificates(tmp_path / "other")
     other.make()
     heard = bytearray()

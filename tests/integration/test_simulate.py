@@ -62,7 +62,7 @@ def test_what_kubectl_prints_is_understood() -> None:
     kubectl = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}
     printed = document("-", stdin=json.dumps(kubectl))
     assert brief(printed) == {"a": "n1 node-0", "b": "n1"}
-    # And what an API server answers, whose items do not say what they are.
+    # And what an API server answers, with items that do not name their kind.
     pods = [{key: one[key] for key in ("metadata", "spec")} for one in items if one["kind"] == "Pod"]
     listed = {"apiVersion": "v1", "kind": "PodList", "items": pods}
     nodes = {"apiVersion": "v1", "kind": "List", "items": [one for one in items if one["kind"] != "Pod"]}

@@ -49,7 +49,7 @@ PATIENCE_S = 60.0
 
 
 class Watched:
-    """A supervised process, and what its operator was told."""
+    """A supervised process, and the messages to its operator."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ async def test_a_process_that_ends_is_not_waited_for_until_it_is_ready() -> None
 
 
 class Server(EmbeddedNats):
-    """A server whose starts fail with the given problems, and then succeed."""
+    """A server with starts that fail with the given problems, and then succeed."""
 
     def __init__(self, directory: Path, *problems: str) -> None:
         super().__init__(directory)

@@ -193,7 +193,7 @@ async def test_a_volcano_job_starts_as_a_whole_with_its_podgroup_and_without(sta
             await stage.api.post(PODS, pod)
         for name in ("v-ps-0", "v-worker-0", "v-worker-1"):
             await stage.until(f"{PODS}/{name}", lambda pod: pod["spec"].get("nodeName") == "n1")
-        # Now the PodGroup is there, and its status is told.
+        # Now the PodGroup is there, and its status is written.
         name = f"v-{job['metadata']['uid']}"
         spec = {"minMember": 3, "minTaskMember": {"ps": 1, "worker": 2}, "queue": ""}
         await stage.api.post(groups, {"metadata": {"name": name}, "spec": spec})

@@ -137,7 +137,7 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:  # long: one entry for eac
 
 
 def exactly(state: ClusterState, node: str) -> dict[str, int]:
-    """What the pods of a node take of it, by whole numbers without an end."""
+    """The amounts that the pods of a node take of it, by whole numbers without an end."""
     sums: dict[str, int] = {}
     for uid in state.charges.on_node.get(node, ()):
         for resource, amount in node_requests(state.pods[uid].pod).items():

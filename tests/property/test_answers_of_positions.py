@@ -234,7 +234,7 @@ def test_why_of_a_pod_is_of_one_position_and_credits_no_cycle_with_what_it_did_n
 
 
 def _check_short(log: Raw, position: int, cycle: str, reasons: list[Any]) -> None:
-    """What a reason calls free was free on the state that the answer names, after some of the cycle's decisions."""
+    """Free amounts in a reason were free on the state that the answer names, after some of the cycle's decisions."""
     state = _folded(log, position)
     placed = [one for one in log.payloads[position:] if isinstance(one, payloads.PodPlaced) and one.cycle == cycle]
     for reason in reasons:

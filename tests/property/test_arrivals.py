@@ -33,7 +33,7 @@ def request_of(drawn: Any) -> AlignedRequest:
 
 
 def needs_several_zones(request: AlignedRequest, layout: Any) -> bool:
-    """Whether a container, or under pod scope the pod, asks for more of something than any zone has."""
+    """True if a container, or under pod scope the pod, asks for more of something than any zone has."""
     asked = [*(container.amounts for container in request.containers), request.pod]
     return any(amount > max(zone.get(name, 0) for zone in layout) for one in asked for name, amount in one)
 

@@ -17,7 +17,7 @@ from tests.replicas import Replicas
 REPLICAS = ("r0", "r1", "r2")
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(("pod", "shared", "cycle", "fail", "told", "end", "gone", "slice")), st.integers(0, 9)),
+    st.tuples(st.sampled_from(("pod", "shared", "cycle", "fail", "shown", "end", "gone", "slice")), st.integers(0, 9)),
     min_size=4,
     max_size=25,
 )
@@ -54,7 +54,7 @@ class _Story:
         self._made = 0
 
     def taken(self) -> Counter[object]:
-        """How many claims have a device."""
+        """The number of claims with a device."""
         keys = {
             *self.cluster.state.constraints.devices.claims,
             *(f"default/{name}" for name, _ in self.promises()),
@@ -65,7 +65,7 @@ class _Story:
         return [device for device, count in self.taken().items() if count > 1]
 
     def promises(self) -> set[tuple[str, tuple[object, ...]]]:
-        """What decisions gave to claims, by the claim's name."""
+        """The devices that decisions gave to claims, by the claim's name."""
         charged = [entry for entry in self.cluster.state.pods.values() if entry.charged]
         return {(name, given.devices) for entry in charged for name, given in entry.devices.items()}
 
@@ -97,7 +97,7 @@ class _Story:
             )
             self.cluster.record(f"pod/{uid}", failed)
 
-    def told(self, which: int) -> None:
+    def shown(self, which: int) -> None:
         """The watcher sees what was decided."""
         uid = self._of(which)
         for name, allocation in self.cluster.state.pods[uid].devices.items() if uid else ():

@@ -1,4 +1,4 @@
-"""What a kubelet gave after it freed something early is explained by that, and counted until it was seen."""
+"""Amounts that a kubelet gave after an early release are explained by that, and counted until they were seen."""
 
 from collections.abc import Iterator
 from itertools import compress, product
@@ -38,7 +38,7 @@ def _cluster(layout: Any, policy: str, before: list[Pod]) -> Cluster:
 
 
 def _given(cluster: Cluster, one: Pod, names: list[str]) -> Placement | None:
-    """What the kubelet gives a pod on the node as it is now, as state files tell it."""
+    """The kubelet's amounts for a pod on the node as it is now, in the form of state files."""
     state = cluster.state
     admitted = admit(
         state.columns.node_zones(state.columns.row("n1")), state.classes[state.pods[one.uid].class_key].aligned

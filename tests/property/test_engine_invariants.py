@@ -196,7 +196,7 @@ class Story:
         return {name: sum(gpus for of, gpus in active if of.startswith(f"{name}/")) for name in self.queues}
 
     def no_queue_beyond_its_limit(self, before: dict[str, int]) -> None:
-        """Who is not evicted after all may put a queue beyond it; then a cycle adds nothing."""
+        """A pod that is not evicted after all may put a queue beyond it; then a cycle adds nothing."""
         for name, now in self.held().items():
             limit = self.queues[name]["limit"]
             assert limit == UNLIMITED or now <= max(limit, before[name])
@@ -231,7 +231,7 @@ class Story:
 
         Which pods others come to be near, and what they leave of a queue's limit, cannot be promised: where a pod
         counts on that, it has to fit when no other pod waits, and not for longer than until others have been decided
-        on. A gang whose own pods are among those that leave waits for their successors.
+        on. A gang with own pods among those that leave waits for their successors.
         """
         if not self.state.nominated - kept:
             return

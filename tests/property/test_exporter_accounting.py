@@ -83,7 +83,7 @@ def _recorded(placement: Placement) -> Counter[tuple[str, tuple[int, ...], str]]
 
 
 def _through(node: NodePods, *, now: float) -> dict[str, Placement]:
-    """What ingest makes of the next report, by pod."""
+    """The result of the next report at ingest, by pod."""
     sent = node.outgoing(now=now)
     assert sent is not None
     report = decode_report(encode_report(sent, instance="i"), node="n1")
@@ -118,7 +118,7 @@ def test_the_record_accounts_for_every_cpu_device_and_byte(pods: list[PodResourc
 @settings(deadline=None)
 @given(steps=st.lists(st.tuples(_pods(), st.sampled_from(["taken", "lost", "unknown", "failed"])), max_size=12))
 def test_after_any_history_ingest_knows_what_the_kubelet_says(steps: list[tuple[list[PodResources], str]]) -> None:
-    """Answers get lost, pods are not known yet, reports are not taken: in the end, all is told."""
+    """Answers get lost, pods are not known yet, reports are not taken: in the end, all is recorded."""
     node = NodePods("n1", poll_s=1, drift_s=4)
     in_ingest: dict[str, Any] = {}
     now = 0.0

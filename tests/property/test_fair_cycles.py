@@ -22,7 +22,7 @@ LEAVES = {"d1": "d", "d2": "d", "e1": "e", "f": ""}
 
 @st.composite
 def hierarchies(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
-    """Queues whose quotas are there to be given; teams ask for more or less than they are due."""
+    """Queues with quotas that the cluster has; teams ask for more or less than they are due."""
     quotas = {name: draw(st.integers(0, 3)) for name in LEAVES}
     quotas["d"], quotas["e"] = quotas["d1"] + quotas["d2"], quotas["e1"]
     limit = draw(st.just(UNLIMITED) | st.integers(quotas["d"], 10))

@@ -135,7 +135,7 @@ class FeedMachine(RuleBasedStateMachine):
         await relay(self.log, self.bus, CLUSTER, upto=position, keep=15)
 
     async def leave_lost_end(self, count: int) -> None:
-        """What the bus looks like when the log lost its last events, and they were on the bus already."""
+        """The state of the bus when the log lost its last events, and they were on the bus already."""
         self.bus.reconnect()
         # That takes a while.
         await asyncio.sleep(10)

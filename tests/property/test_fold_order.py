@@ -16,7 +16,7 @@ SPECS = st.lists(st.lists(st.tuples(KINDS, REQUEST), min_size=1, max_size=2), mi
 
 
 def stories(specs: Any) -> dict[str, list[tuple[str, payloads.Payload]]]:
-    """What two nodes go through, each by itself: pods placed, running and gone, as predicted there."""
+    """The events of two nodes, each by itself: pods placed, running and gone, as predicted there."""
     by_node = {}
     for node in ("n0", "n1"):
         cluster = Cluster()

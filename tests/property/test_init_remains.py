@@ -1,4 +1,4 @@
-"""What init containers keep, worked out from what was seen of the others, is what the kubelet's walk left them."""
+"""The remains of init containers, worked out from observations of the others, equal those of the kubelet's walk."""
 
 from typing import Any
 

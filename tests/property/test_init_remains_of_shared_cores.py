@@ -1,4 +1,4 @@
-"""What init containers leave behind on nodes with two CPUs a core, against the simulated kubelet.
+"""The remains of init containers on nodes with two CPUs a core, against the simulated kubelet.
 
 Which cores of a zone are half free decides whether a sidecar or an app container takes a CPU that an init container
 lent, or another one; no record tells which those are. Pods are drawn by seeds, odd CPUs and init containers with

@@ -33,7 +33,7 @@ CLUSTERS = ("a", "b", "c")
 
 
 class Log:
-    """Takes units whose expectations hold."""
+    """Takes units with true expectations."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -115,7 +115,7 @@ small = st.tuples(
     st.just(QosClass.GUARANTEED),
     st.just(0),
 )
-told = st.builds(
+shown = st.builds(
     Step,
     st.sampled_from(("observe-elsewhere", "observe-elsewhere", "foreign", "reshape", "start", "finish")),
     st.integers(0, 99),
@@ -124,13 +124,13 @@ told = st.builds(
 
 @st.composite
 def storms(draw: st.DrawFn) -> list[Step]:
-    """Tight nodes, pods that are bound at once, and cycles between whose input and record facts come."""
+    """Tight nodes, pods that are bound at once, and cycles with facts between their input and their record."""
     steps: list[Step] = []
     for _ in range(draw(st.integers(1, 3))):
         steps += [Step("pod", 0, spec) for spec in draw(st.lists(small, min_size=1, max_size=3))]
         steps += [Step("cycle", 0), *(Step("bound", 0) for _ in range(4))]
         steps += [Step("pod", 0, spec) for spec in draw(st.lists(small, min_size=1, max_size=3))]
-        steps += [Step("late-cycle", 0, draw(st.lists(told, min_size=1, max_size=4)))]
+        steps += [Step("late-cycle", 0, draw(st.lists(shown, min_size=1, max_size=4)))]
     return steps
 
 
@@ -184,7 +184,7 @@ class Story:
         self.cluster.cycle()
 
     def _late_cycle(self, step: Step) -> None:
-        """A cycle whose record comes after something else has happened: some decisions are stale."""
+        """A cycle with a record after something else has happened: some decisions are stale."""
         proposal = decide(self.state, EngineConfig(), shard="default", now=self.cluster.now, actor="scheduler")
         for happened in step.detail:
             self.take(happened)
@@ -233,7 +233,7 @@ class Story:
             self.cluster.record(f"pod/{entry.pod.uid}", bound)
 
     def _observe(self, step: Step) -> None:
-        """What was predicted is observed, or half of it elsewhere."""
+        """A prediction is observed, or half of it elsewhere."""
         entry = self.entry(step.pick, Stage.BOUND)
         if entry is None or entry.predicted is None:
             return
@@ -265,7 +265,7 @@ class Story:
         self.brought |= {"zones"}
 
     def _foreign(self, step: Step) -> None:
-        """A pod is on a node without any decision; of one that was seen waiting, zones are foretold."""
+        """A pod is on a node without any decision; of one that was seen waiting, zones are predicted."""
         self.count += 1
         node = f"n{step.pick % len(self.layout)}"
         one = pod(f"f{self.count}", cpu=1 + step.pick % 4, memory=1, scheduler_name="other", node_name=node)

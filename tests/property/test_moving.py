@@ -70,7 +70,7 @@ def fragment(story: Story, layout: list[Any]) -> None:
 )  # the rest of a gang is evicted for higher priority, just before what waits of the gang would start
 @given(running, st.lists(st.tuples(waiting, later), min_size=1, max_size=3))
 def test_moves_are_worth_it_and_rare(layout: list[Any], rounds: list[Any]) -> None:
-    """What is looked at after each cycle is in `Story.cycle`."""
+    """The checks after each cycle are in `Story.cycle`."""
     story = Story([], None)
     for number in range(NODES):
         story.cluster.add_node(f"n{number}", cpu=32, memory=256, gpu=GPUS, labels={"host": f"n{number}"})

@@ -95,7 +95,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], list[int]]:
 
 @dataclass
 class Oracle:
-    """Who may go where, straight from the words of the documentation."""
+    """The nodes that a pod may go to, straight from the words of the documentation."""
 
     nodes: dict[str, Node]
     there: list[tuple[Pod, str]]

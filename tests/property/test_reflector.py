@@ -87,7 +87,7 @@ class ReflectorMachine(RuleBasedStateMachine):
         self.by_uid: dict[str, str] = {}
         self.by_name: dict[str, str] = {}
         self.gone: set[str] = set()
-        self.told: dict[str, int] = {}
+        self.shown: dict[str, int] = {}
         #: Lines that watches have brought: what may come again.
         self.delivered: list[bytes] = []
 
@@ -170,7 +170,7 @@ class ReflectorMachine(RuleBasedStateMachine):
 
     @invariant()
     def core_and_readers_agree(self) -> None:
-        """What the core says it knows is what it told, objects that were never readable aside."""
+        """The core's knowledge equals its reports, objects that were never readable aside."""
         uids = {key.name: item.uid for key, item in self.core.objects.items()}
         assert set(self.by_uid) <= set(uids.values())
 
@@ -180,9 +180,9 @@ class ReflectorMachine(RuleBasedStateMachine):
                 case ObjectSeen(node):
                     uid = node.metadata.uid
                     version = int(node.metadata.resource_version)
-                    assert listed or (uid not in self.gone and version > self.told.get(uid, 0))
+                    assert listed or (uid not in self.gone and version > self.shown.get(uid, 0))
                     self.gone.discard(uid)
-                    self.told[uid] = version
+                    self.shown[uid] = version
                     self.by_uid[uid] = self.by_name[node.metadata.name] = node.metadata.name
                 case ObjectGone(key, uid):
                     self.gone.add(uid)

@@ -1,4 +1,4 @@
-"""What is said to help does help: the change is made, a cycle runs, and the group starts."""
+"""A remedy helps: the change is made, a cycle runs, and the group starts."""
 
 from typing import Any
 

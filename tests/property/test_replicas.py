@@ -147,7 +147,7 @@ class Story:
                 assert used <= tree.limits[number][place], (one.name, used)
 
     def check_owners(self) -> None:
-        """Whose the waiting groups are, as it is kept from one look to the next, is what it is by looking at all."""
+        """The owners of waiting groups, as kept from one look to the next, equal those of a full look."""
         state = self.cluster.state
         kept = {name: set(Share(state, f"default/{name}").pending()) for name in NAMES}
         owners, state.group_owners = state.group_owners, GroupOwners()
@@ -226,8 +226,8 @@ def _on_two_nodes(created_s: Mapping[str, int]) -> tuple[Replicas, str, str]:
     assert replicas.cycle("r0") == replicas.cycle("r1") == 0
     for number in range(12):
         one = cluster.add_pod(pod(f"p{number}", owner=OWNER, cpu=1, memory=1, gpu=1))
-        whose = Share(cluster.state, "default/r0").owner(cluster.state.pods[one.uid].group)
-        cluster.see(one, created_at=cluster.now // 1_000_000 - created_s[whose])
+        replica = Share(cluster.state, "default/r0").owner(cluster.state.pods[one.uid].group)
+        cluster.see(one, created_at=cluster.now // 1_000_000 - created_s[replica])
     return replicas, small, large
 
 

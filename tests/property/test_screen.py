@@ -1,4 +1,4 @@
-"""What is ruled out by the thousand is refused one by one, and a simple pod that is not ruled out is admitted."""
+"""Rows ruled out by the thousand are refused one by one, and a simple pod that is not ruled out is admitted."""
 
 from typing import Any
 

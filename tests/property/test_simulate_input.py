@@ -159,7 +159,7 @@ def replaced(field: tuple[int, Path], value: Any) -> list[dict[str, Any]]:
 
 
 def refusals(wire: dict[str, Any]) -> set[str]:
-    """What the simulated API server, which shares no rule with `kai simulate`, has against an object."""
+    """Objections of the simulated API server, which shares no rule with `kai simulate`, against an object."""
     rules = RULES.get(BUILT_IN[wire["kind"]], NO_RULES)
     try:
         read, _ = decode(f"V1{wire['kind']}", wire)

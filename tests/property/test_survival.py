@@ -1,4 +1,4 @@
-"""How long things go on, whatever runs there were."""
+"""The durations of things, whatever runs there were."""
 
 import numpy as np
 from hypothesis import given, settings

@@ -22,7 +22,7 @@ PATHS = st.lists(
 
 
 def fits_somewhere(paths: Sequence[Path], free: Sequence[int], pods: int, constraint: LevelConstraint) -> bool:
-    """Whether pods fit, by trying every domain; slices are of one layer."""
+    """True if pods fit, by trying every domain; slices are of one layer."""
     size, level = (constraint.slices[0].size, constraint.slices[0].required) if constraint.slices else (1, NO_LEVEL)
 
     def takes(rows: Sequence[int]) -> int:
@@ -98,7 +98,7 @@ def test_pods_of_one_class_are_placed_if_and_only_if_they_fit(
 
 
 def _subsets_fit(request: SetRequest, paths: Sequence[Path], rows: dict[int, int]) -> bool:
-    """Whether pods on rows keep the constraints of a set and those in it."""
+    """True if pods on rows keep the constraints of a set and those in it."""
     own = list(request.pods) + [pod for child in request.children for pod in child.pods]
     level = request.constraint.required if request.constraint else NO_LEVEL
     if level != NO_LEVEL:
@@ -117,7 +117,7 @@ def _subsets_fit(request: SetRequest, paths: Sequence[Path], rows: dict[int, int
 
 
 def _brute(request: SetRequest, paths: Sequence[Path], room: MemoryRoom) -> bool:
-    """Whether there is any way at all to place a set's pods."""
+    """True if there is any way at all to place a set's pods."""
     pods = [pod for child in request.children for pod in child.pods] + list(request.pods)
     rows: dict[int, int] = {}
 
@@ -206,7 +206,7 @@ def test_pods_of_two_classes_are_placed_if_and_only_if_they_fit(
 
 
 def _needed(paths: Sequence[Path], free: Sequence[int], pods: int, within: Path) -> int | None:
-    """How many racks of a domain it takes at least to hold pods; None if they do not fit."""
+    """The least number of racks of a domain that hold pods; None if they do not fit."""
     room: Counter[Path] = Counter()
     for row, path in enumerate(paths):
         if path[: len(within)] == within:

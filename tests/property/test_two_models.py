@@ -90,7 +90,7 @@ def node_of(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def recording(spec: dict[str, Any], events: list[Any]) -> dict[str, Any]:
-    """What the simulated kubelet does, in the format of the recorded decisions."""
+    """The simulated kubelet's actions, in the format of the recorded decisions."""
     node = node_of(spec)
     kubelet = build(node)
     node["allocatable"] = allocatable(kubelet)
@@ -123,7 +123,7 @@ def recording(spec: dict[str, Any], events: list[Any]) -> dict[str, Any]:
 
 
 def memory_groups(kubelet: Kubelet) -> list[tuple[dict[str, int], int]]:
-    """What the memory manager has free, by zone and type, and which group each zone serves."""
+    """The memory manager's free amounts, by zone and type, and the group of each zone."""
     return [(dict(zone.free), zone.cells) for zone in kubelet.managers.memory.zones]
 
 

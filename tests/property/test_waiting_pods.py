@@ -1,4 +1,4 @@
-"""What the binder writes into pods of why they wait is what `kai why` answers, for every pod after every cycle."""
+"""Reasons that the binder writes into pods equal those of `kai why`, for every pod after every cycle."""
 
 from typing import Any
 

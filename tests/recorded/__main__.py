@@ -1,4 +1,4 @@
-"""Keep the logs of all clusters of a data directory whose `kai` has ended: `python -m tests.recorded DIR`."""
+"""Keep the logs of all clusters of a data directory after its `kai` has ended: `python -m tests.recorded DIR`."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What pods ask for and hold, worked out from events and objects as plain JSON."""
+"""Pods' requests and holdings, worked out from events and objects as plain JSON."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def zones_of(placement: Json | None) -> dict[tuple[str, str], int]:
 
 
 def requests_of(containers: Sequence[Json]) -> dict[str, int]:
-    """What a pod asks for, as its events tell: all that run long, or the largest that runs before them."""
+    """A pod's request, by its events: all that run long, or the largest that runs before them."""
     total: dict[str, int] = defaultdict(int)
     most: dict[str, int] = defaultdict(int)
     for container in containers:

@@ -112,7 +112,7 @@ class ApiServer:
 
     @property
     def reviewed(self) -> bool:
-        """Whether a webhook judges what is created."""
+        """True if a webhook judges new objects."""
         return self._post is not None
 
     def webhooks_answer(self, post: "Post") -> None:
@@ -190,7 +190,7 @@ class ApiServer:
 
 
 class _Cut:
-    """What the handler takes for the connection's transport."""
+    """The connection's transport for the handler."""
 
     def __init__(self, cut: Callable[[], None]) -> None:
         self.abort = self.close = cut

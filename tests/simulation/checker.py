@@ -1,4 +1,4 @@
-"""What must hold after every event and every write, worked out again from the events and objects alone.
+"""The invariants after every event and every write, worked out again from the events and objects alone.
 
 Nothing here is the product's: events are read as plain JSON, amounts are summed anew. What the checker holds against
 the code it says in `violations`, with the time.
@@ -86,7 +86,7 @@ class Checker:
         self._shard_of: dict[str, str] = {}
         #: By shard, the replicas that the log lists.
         self._replicas: dict[str, list[str]] = {}
-        #: By process, the last position of a cycle of its own of which it was told.
+        #: By process, the last known position of a cycle of its own.
         self._told: dict[str, int] = {}
         self._looks: dict[str, Callable[[Event, Json], None]] = {
             "WatcherStarted": self._watcher_started,
@@ -143,26 +143,26 @@ class Checker:
                     )
 
     def proposing(self, process: str, units: Sequence[Unit]) -> None:
-        """Look at what a process is about to append: nobody decides on less than it was told of itself."""
+        """Look at what a process is about to append: nobody decides without its own known decisions."""
         for new in (new for unit in units for new in unit.events):
             if isinstance(new.payload, CycleCompleted) and new.payload.input_position < self._told.get(process, 0):
                 self.wrong(
                     f"{process} decides {new.payload.cycle} on position {new.payload.input_position}, although it was"
-                    f" told of its decisions up to {self._told[process]}"
+                    f" answered with its decisions up to {self._told[process]}"
                 )
 
     def acknowledged(self, process: str, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]) -> None:
-        """Look at what a process was told of its append."""
+        """Look at the answer to a process's append."""
         if any(isinstance(new.payload, CycleCompleted) for unit in units for new in unit.events):
-            told = [position for outcome in outcomes for position in outcome.positions]
-            self._told[process] = max(told, default=self._told.get(process, 0))
+            shown = [position for outcome in outcomes for position in outcome.positions]
+            self._told[process] = max(shown, default=self._told.get(process, 0))
         for unit, outcome in zip(units, outcomes, strict=True):
             if outcome.stale is not None:
                 self.counts["stale"] += 1
                 continue
             for new, position in zip(unit.events, outcome.positions, strict=True):
                 if position > len(self.events) or self.events[position - 1].id != new.id:
-                    self.wrong(f"{process} was told that {new.id} is event {position}, which it is not")
+                    self.wrong(f"{process} got the answer that {new.id} is event {position}, which it is not")
                 elif process.startswith("watcher") and not outcome.duplicate and new.stream != "watcher":
                     self._check_watcher(process, position)
 
@@ -231,7 +231,7 @@ class Checker:
         """The pod stays, unless it is gone already, or is being deleted for another reason."""
         pod, gone = self._pod(body["uid"]), bool(body.get("gone"))
         if gone and body["uid"] in self.api_pods:
-            self.wrong(f"event {event.position}: pod {pod.name} is told to be gone, and is there")
+            self.wrong(f"event {event.position}: pod {pod.name} is reported gone, and is there")
         pod.leaving = pod.deleting or gone
 
     def _pod_placed(self, event: Event, body: Json) -> None:
@@ -269,7 +269,7 @@ class Checker:
             self.wrong(f"event {event.position}: queue {placed.queue} has {used} GPUs, of {LIMITS[placed.queue]}")
 
     def _check_gang(self, gang: str) -> None:
-        """What an append places of a gang, it places so that the gang has its minimum."""
+        """An append places so much of a gang that the gang has its minimum."""
         members = [pod for pod in self.pods.values() if pod.gang == gang]
         count = sum(pod.succeeded or bool(pod.node and not pod.over) for pod in members)
         if count < self._gangs.get(gang, 0):

@@ -1,4 +1,4 @@
-"""What must hold in the end, when all faults are healed and nothing happens any more."""
+"""The invariants at the end, when all faults are over and nothing happens any more."""
 
 from typing import TYPE_CHECKING
 

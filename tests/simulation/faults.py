@@ -1,4 +1,4 @@
-"""What goes wrong, and how it is healed."""
+"""Faults, and their ends."""
 
 from collections.abc import Callable
 from functools import partial

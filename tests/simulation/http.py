@@ -24,7 +24,7 @@ def scope_of(  # noqa: PLR0917  # as a request has them
     agent: str = "simulation",
     headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> dict[str, Any]:
-    """What a server is told of a request, as ASGI has it."""
+    """A request for a server, as ASGI has it."""
     raw, _, query = path.partition("?")
     more = "&".join(f"{name}={value}" for name, value in (params or {}).items())
     given = [

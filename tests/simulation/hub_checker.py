@@ -1,4 +1,4 @@
-"""What must hold of the hub's log and of dispatches, worked out from events and objects alone."""
+"""The invariants of the hub's log and of dispatches, worked out from events and objects alone."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -73,11 +73,13 @@ class HubChecker:
             self.waiting.pop(name, None)
 
     def acknowledged(self, process: str, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]) -> None:
-        """Look at what a process was told of its append."""
+        """Look at the answer to a process's append."""
         for unit, outcome in zip(units, outcomes, strict=True):
             for new, position in zip(unit.events, outcome.positions, strict=outcome.stale is None):
                 if position > len(self._events) or self._events[position - 1].id != new.id:
-                    self.wrong(f"{process} was told that {new.id} is event {position} of the hub, which it is not")
+                    self.wrong(
+                        f"{process} got the answer that {new.id} is event {position} of the hub, which it is not"
+                    )
 
     def pod_written(self, cluster: str, body: dict[str, Any]) -> None:
         """Look at a pod of any cluster: no dispatch is ever bound in two."""

@@ -53,7 +53,7 @@ class Kubelet:
         rejected: Callable[[str, str], None],
         jitter: Callable[[], float],
     ) -> None:
-        """`rejected` is told pod and reason when the kubelet does not admit a pod."""
+        """`rejected` gets pod and reason when the kubelet does not admit a pod."""
         self._loop, self._process, self.spec, self._client, self._report = loop, process, spec, client, report
         self._disk, self._rejected, self._jitter = disk, rejected, jitter
         self.agent = Agent(spec)

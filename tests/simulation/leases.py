@@ -45,7 +45,7 @@ class NetworkLeaseStore:
 
 
 class LoopAnnouncer:
-    """What `kai_scheduler.replicas.Announcer` does in a thread, on the process's own loop."""
+    """The work of `kai_scheduler.replicas.Announcer` in a thread, on the process's own loop."""
 
     def __init__(self, members: Members) -> None:
         self._members = members

@@ -85,7 +85,7 @@ def come(api: ApiServer, one: Arrival) -> list[str]:
 
 
 def dispatch(one: Arrival) -> DispatchSubmitted:
-    """What is submitted to the hub."""
+    """The work that is submitted to the hub."""
     return read_dispatch(one.name, [Located(one.name, item) for item in manifests(one)])
 
 

@@ -30,8 +30,8 @@ class LogServer(MemoryLog):
 
         Args:
             clock: gives microseconds since 1970.
-            appended: told of events as soon as they are there.
-            taken: told of a call before its events are: the cluster, what was expected of streams by the call and by
+            appended: called with events as soon as they are there.
+            taken: called with a call before its events: the cluster, what was expected of streams by the call and by
                 those of its units that were taken, and the position after which it was taken.
         """
         super().__init__(clock)
@@ -63,7 +63,7 @@ class Witness(Protocol):
     def acknowledged(
         self, process: Process, cluster: str, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]
     ) -> None:
-        """Take note of what it was told."""
+        """Take note of the answer."""
 
 
 class NetworkLog:

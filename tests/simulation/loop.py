@@ -34,7 +34,7 @@ class Stuck(AssertionError):
 
 
 class Process:
-    """What is killed, paused and misled as one.
+    """The unit of kills, pauses and deceptions.
 
     Attributes:
         name: unlike any other's, also after a restart: `scheduler-0.2` is the second of its name.
@@ -94,7 +94,7 @@ class Process:
         self._held = []
 
     def admits(self, handle: asyncio.Handle) -> bool:
-        """Whether a callback of it may run now."""
+        """True if a callback of it may run now."""
         if self.dead:
             return False
         if self.paused:
@@ -195,7 +195,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Cancelled timers go when they come due."""
 
     def _check_closed(self) -> None:
-        """What is left of killed processes may still try to do something on its way out."""
+        """Remains of killed processes may still try to do something on their way out."""
 
     def _write_to_self(self) -> None:
         """Nobody else is there who could wake the loop."""

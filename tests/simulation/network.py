@@ -1,6 +1,6 @@
 """The network between processes and servers: late, lossy, cut in two; all of it drawn from the run's seed.
 
-A request is carried out by the server whatever becomes of the one who asked. So a call whose connection is cut may have
+A request is carried out by the server whatever becomes of the one who asked. So a call with a cut connection may have
 been carried out, or not, or will be later: the caller only learns that there was no answer.
 """
 
@@ -26,13 +26,13 @@ _LATE_S = 4.0
 
 
 class Fate(StrEnum):
-    """What becomes of a call.
+    """The fate of a call.
 
     Attributes:
         GOOD: it is answered.
         REFUSED: it never reaches the server.
         UNANSWERED: it is carried out, and the answer is lost.
-        LATE: the caller is told that the connection is gone, and it is carried out afterwards.
+        LATE: the caller learns that the connection is gone, and it is carried out afterwards.
         TWICE: the transport sends it again, and it is carried out twice.
     """
 
@@ -44,7 +44,7 @@ class Fate(StrEnum):
 
 
 class Link:
-    """What is between a process's role and a server.
+    """The link between a process's role and a server.
 
     Attributes:
         role: of the process.
@@ -66,7 +66,7 @@ class Link:
         self._loop = loop
 
     def delay(self) -> float:
-        """How long a packet takes that is sent now; it waits until the link is whole."""
+        """The delay of a packet that is sent now; it waits until the link is whole."""
         draw = self.chance.random
         seconds = _FASTEST_S + (_SLOWEST_S - _FASTEST_S) * draw()
         if self.extra_s:
@@ -75,7 +75,7 @@ class Link:
 
     @property
     def whole(self) -> bool:
-        """Whether anything passes."""
+        """True if anything passes."""
         return self.heals_at <= self._loop.time()
 
     def fate(self) -> Fate:
@@ -100,7 +100,7 @@ class _Pending:
 
 
 class Server:
-    """What answers calls.
+    """The receiver of calls.
 
     Attributes:
         up: whether it answers at all.
@@ -134,7 +134,7 @@ class Network:
         self._loop = loop
         self._seed = seed
         self._links: dict[tuple[str, str], Link] = {}
-        #: Is told of every call that does not go well.
+        #: Is called for every call that does not go well.
         self.on_fate: Callable[[str, str, str, Fate], None] = lambda role, server, name, fate: None
 
     def link(self, role: str, server: str) -> Link:

@@ -1,4 +1,4 @@
-"""What a run is to go through: which work comes when, and what fails when. A plan is data, and can be shrunk."""
+"""The plan of a run: arrivals of work, and faults, with their times. A plan is data, and can be shrunk."""
 
 import random
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
         at: seconds since the beginning.
         kind: `pod`, `job`, `gang` come; `delete`, `evict` a pod, `delete-job`; `cordon`, `uncordon` a node;
             `dispatch` is submitted to the hub; `drain`, `resume` a cluster; `topology`, `no-topology` and `judged`,
-            a group, are written by an author whose objects a webhook judges.
+            a group, are written by an author with objects that a webhook judges.
         name: of what comes or goes.
         pods: how many.
         cpu: cores of each.

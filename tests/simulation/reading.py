@@ -129,12 +129,12 @@ class Reading:
         self._site.checker.now = self._world.loop.time()
         for how, position in (("pages", self._reader.paged), ("stream", self._reader.streamed)):
             if position < head:
-                self._site.checker.wrong(f"{how} of events have told up to {position} in the end, of {head}")
+                self._site.checker.wrong(f"{how} of events reached {position} in the end, of {head}")
         await asyncio.sleep(_WEBHOOK_S)
-        told = self.checker.head
-        await self._until(lambda: self._projected() >= told, _FOLLOWS_S)
+        shown = self.checker.head
+        await self._until(lambda: self._projected() >= shown, _FOLLOWS_S)
         self._site.checker.now = self._world.loop.time()
-        self.checker.check_read_models(self._views.live(self._site.cluster), told)
+        self.checker.check_read_models(self._views.live(self._site.cluster), shown)
         for topology in TOPOLOGIES:
             if not await self.author.review(topology):
                 self._site.checker.wrong("the webhook does not answer in the end")

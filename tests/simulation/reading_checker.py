@@ -1,4 +1,4 @@
-"""What must hold of those who only read, worked out from the log's events as plain JSON.
+"""The invariants of readers, worked out from the log's events as plain JSON.
 
 Answers are looked at as they are given, with what the log had when the question came and has now; what is read on from
 answer to answer is looked at where it arrives.
@@ -48,7 +48,7 @@ class ReadingChecker:
 
     @property
     def head(self) -> int:
-        """Where the log ends."""
+        """The end of the log."""
         return len(self._checker.events)
 
     def _wrong(self, what: str) -> None:
@@ -84,15 +84,15 @@ class ReadingChecker:
             if counted != there:
                 self._wrong(f"read models count {counted} {column} up to {generation.position}, of {there}")
 
-    def check_read_models(self, live: tuple[Generation, Tables] | None, told: int) -> None:
+    def check_read_models(self, live: tuple[Generation, Tables] | None, shown: int) -> None:
         """In the end they are those that are made in one go, whatever has happened to their projector.
 
         Args:
             live: what is read.
-            told: the position that they have had the time to reach.
+            shown: the position that they have had the time to reach.
         """
-        if live is None or live[0].position < told:
-            self._wrong(f"read models are at {0 if live is None else live[0].position} in the end, of {told}")
+        if live is None or live[0].position < shown:
+            self._wrong(f"read models are at {0 if live is None else live[0].position} in the end, of {shown}")
             return
         generation, kept = live
         anew = projected(self._checker.events[: generation.position])
@@ -136,7 +136,7 @@ class ReadingChecker:
                 self._wrong(f"GET pods: {pod.name} is on {there.get(uid)!r}, in the log on {pod.node!r}")
 
     def read(self, how: str, item: Json, *, after: int) -> int:
-        """Look at an event that a client was told after the one at a position; return its position."""
+        """Look at an event that a client got after the one at a position; return its position."""
         position = item["position"]
         if position != after + 1:
             self._wrong(f"{how}: event {position} follows event {after}")
@@ -147,7 +147,7 @@ class ReadingChecker:
     # --- the webhook --------------------------------------------------------------------------------------------------
 
     def reviewed(self, process: str, data: bytes, *, up_to_date: bool) -> Callable[[Response, bool], None]:
-        """Take note of a review; return what looks at the answer, told whether the webhook knows any topologies yet.
+        """Take note of a review; return the check of the answer, called with True once the webhook knows topologies.
 
         Args:
             process: that judges.

@@ -25,8 +25,8 @@ class Reader:
     """Reads a cluster's log by pages and as a stream, and lists its pods.
 
     Attributes:
-        paged: the last position that pages told of.
-        streamed: the last position that the stream told of.
+        paged: the last position of the pages.
+        streamed: the last position of the stream.
     """
 
     def __init__(self, client: HttpClient, cluster: str, checker: ReadingChecker) -> None:
@@ -90,7 +90,7 @@ class Author:
     def __init__(
         self, client: KubeClient, webhook: HttpClient, hubs: list[HttpClient], wrong: Callable[[str], None]
     ) -> None:
-        """`wrong` is told of answers that should not have been given."""
+        """`wrong` is called for answers that should not have been given."""
         self._client, self._webhook, self._hubs, self._wrong = client, webhook, hubs, wrong
         self.pending: dict[str, None] = {}
 

@@ -60,7 +60,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a process of a service is given."""
+    """The inputs of a process of a service."""
 
     cluster: str
     process: Process
@@ -74,7 +74,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast the services are, and how often they save what they know."""
+    """The speed of the services, and the interval of their snapshots."""
 
     period_s: float = 0.2
     standby_s: float = 1.5

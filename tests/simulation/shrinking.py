@@ -18,7 +18,7 @@ Items = list[Arrival | Fault]
 
 
 def signature(violation: str) -> str:
-    """What kind of violation it is, whatever it is about."""
+    """The kind of a violation, whatever its subject."""
     return _PARTICULARS.sub("#", violation)
 
 

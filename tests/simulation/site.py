@@ -91,7 +91,7 @@ class Site:
                 self.api.patch("", "nodes", one.name, {"spec": {"unschedulable": one.kind == "cordon"}})
 
     def is_over(self) -> bool:
-        """Whether nothing waits or runs any more of which it is known that it ends."""
+        """True if no work with a known end waits or runs any more."""
         return all(pod.phase in ("Succeeded", "Failed") for pod in self.checker.api_pods.values())
 
     def _pod_of(self, work: str) -> str:

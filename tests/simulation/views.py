@@ -72,7 +72,7 @@ class MemoryViews:
         return self._made.get(cluster, {}).get(number)
 
     def live(self, cluster: str) -> tuple[Generation, Tables] | None:
-        """What is read: the generation and its tables."""
+        """The rows that are read: the generation and its tables."""
         return next((one for one in self._made.get(cluster, {}).values() if one[0].live), None)
 
 

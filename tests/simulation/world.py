@@ -55,7 +55,7 @@ _SILENCE_S = 3.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a run.
+    """The result of a run.
 
     Attributes:
         violations: what did not hold.
@@ -204,11 +204,11 @@ class World:
                 return
 
     def _failed(self) -> bool:
-        """Whether something is wrong already, so that the end adds nothing."""
+        """True if something is wrong already, so that the end adds nothing."""
         return bool(self.hub_checker.violations) or any(site.checker.violations for site in self.sites)
 
     def _is_over(self) -> bool:
-        """Whether nothing waits or runs any more of which it is known that it ends."""
+        """True if no work with a known end waits or runs any more."""
         authors = [site.reading.author for site in self.sites if site.reading is not None]
         if self.hub_checker.waiting or any(author.pending for author in authors):
             return False
@@ -259,13 +259,13 @@ class World:
             self.loop.call_later(_RESTART_S, self.start_again, role.name)
 
     def start_again(self, name: str) -> None:
-        """Start a role whose process is dead."""
+        """Start a role with a dead process."""
         role = self.roles[name]
         if role.process is None or role.process.dead:
             self.start(name)
 
     def place(self, process: Process, site: Site) -> services.Place:
-        """What a process of a service is given."""
+        """The inputs of a process of a service."""
         return services.Place(
             site.cluster,
             process,

@@ -1,4 +1,4 @@
-"""Pods whose resource claims keep them waiting."""
+"""Pods with resource claims that keep them waiting."""
 
 from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.pod import Pod

@@ -1,4 +1,4 @@
-"""Groups whose topology is not there, or has no room."""
+"""Groups with a topology that is not there, or has no room."""
 
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import TopologyConstraint

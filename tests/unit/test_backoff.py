@@ -1,4 +1,4 @@
-"""How long is waited before what has failed is tried again."""
+"""The waits before a failed thing is tried again."""
 
 import pytest
 from kaicore.backoff import backoff, jittered

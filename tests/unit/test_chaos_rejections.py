@@ -95,7 +95,7 @@ def test_one_that_was_decided_on_before_any_exporter_reported_could_not() -> Non
     assert not one.avoidable
     assert one.because == (
         f"when it was decided on (event {_position(node, 'late')}) no exporter had reported anything",
-        f"default/heir may have got what default/gone held, whose end was told later (event {_position(node, 'gone')})",
+        f"default/heir may have the room of default/gone, later reported as ended (event {_position(node, 'gone')})",
         "default/heir, predicted zones node-0 (cpu 1), was not observed",
     )
 

@@ -1,4 +1,4 @@
-"""How far it scales: every part by itself, in real processes, then together, then what more of everything would need.
+"""Measurements of growth: every part by itself, in real processes, then together, then the needs of more of everything.
 
 `make bench ARGS=scale` measures all, `make bench ARGS=scale.binding` one part. On a machine that has other work, the
 rates say little and the CPU times stay.

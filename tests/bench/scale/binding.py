@@ -33,7 +33,7 @@ _PLACEMENT = Placement(Provenance.PREDICTED, (ContainerPlacement("main", ("node-
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: so many pods on so many nodes, so often."""
+    """The size of a measurement: pods, nodes, repetitions."""
 
     nodes: int
     pods: int
@@ -45,7 +45,7 @@ FULL = Size(nodes=1_000, pods=5_000, runs=3)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What became of decisions; CPU figures are microseconds per bind.
+    """The outcomes of decisions; CPU figures are microseconds per bind.
 
     Attributes:
         per_s: binds per second, from the first decision in the log to the last outcome in it.

@@ -35,7 +35,7 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: so many dispatches of so many pods each, on so many nodes of each of the clusters."""
+    """The size of a measurement: dispatches, pods of each, and nodes of each cluster."""
 
     clusters: int
     nodes: int
@@ -48,7 +48,7 @@ FULL = Size(clusters=3, nodes=1_000, dispatches=300, pods=8)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run took.
+    """The cost of one run.
 
     Attributes:
         seconds: from the first submission to the last bind.

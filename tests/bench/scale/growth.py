@@ -1,4 +1,4 @@
-"""What one more node, pod or event costs as a cluster grows, and what many clusters need: computed, not believed.
+"""The cost of one more node, pod or event as a cluster grows, and the needs of many clusters: computed, not believed.
 
 Each size is measured by a process of its own (`python -m tests.bench.scale.growth NODES`), so that its memory is its
 own. A cost that does not depend on the size has the exponent 0: the slope of a line through the logarithms.
@@ -43,7 +43,7 @@ TRICKLE = Size(nodes=1_000, pods=150, per_s=15, runs=1)
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """What a size costs, CPU times in microseconds.
+    """The cost of a size, CPU times in microseconds.
 
     Attributes:
         nodes: the size; each node runs a pod.
@@ -156,7 +156,7 @@ def figures(sizes: Sequence[int] = SIZES) -> Iterator[Figure]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What is to be scheduled.
+    """The work to schedule.
 
     Attributes:
         clusters: that share a Postgres and a NATS.

@@ -35,7 +35,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured, and how often."""
+    """The size of a measurement, and its repetitions."""
 
     loads: tuple[Load, ...]
     runs: int
@@ -46,7 +46,7 @@ FULL = Size((Load(1, 1, 300), Load(4, 1, 100), Load(1, 64, 60), Load(4, 64, 60),
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What came of a load: units per second, and CPU microseconds per unit."""
+    """The result of a load: units per second, and CPU microseconds per unit."""
 
     per_s: float
     client_us: float

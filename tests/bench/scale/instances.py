@@ -32,7 +32,7 @@ _PATIENCE_S, _LOOK_S = 60.0, 0.02
 
 
 class Fault(StrEnum):
-    """What happens to an instance; a partition is that it is cut off from all servers, and its connections live."""
+    """Faults of an instance; a partition cuts it off from all servers, and its connections live."""
 
     KILLED = "kill -9"
     FROZEN = "SIGSTOP"

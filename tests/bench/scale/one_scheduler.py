@@ -31,7 +31,7 @@ _PAGE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: on so many nodes so many pods, of which so many come per second, so often.
+    """The size of a measurement: nodes, pods, pods per second, repetitions.
 
     Attributes:
         replicas: how many there are, one measurement each.
@@ -47,7 +47,7 @@ class Size:
 
     @property
     def placed(self) -> int:
-        """How many pods there is room for."""
+        """The number of pods that have room."""
         return min(self.pods, (self.nodes * _GPUS - 1) // self.gang * self.gang)
 
 
@@ -64,7 +64,7 @@ FULL = (
 
 @dataclass(frozen=True, slots=True)
 class Sustained:
-    """What a scheduler did with pods that came at a steady rate.
+    """A scheduler's work on pods that came at a steady rate.
 
     Attributes:
         placed_per_s: from the first pod in the log to the last placement.

@@ -28,7 +28,7 @@ _PERIOD_S, _RETRY_S, _BACKOFF_S, _BACKOFF_MOST_S = 0.2, 0.05, 0.05, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What comes, and how long things take.
+    """The arrivals, and the durations of things.
 
     Attributes:
         nodes: of eight GPUs.
@@ -50,8 +50,8 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What became of it: the part of the units that were stale, 0 to 1; pods placed, and when the last one was."""
+class Shown:
+    """The result: the part of the units that were stale, 0 to 1; pods placed, and when the last one was."""
 
     conflict_rate: float
     placed: int
@@ -70,7 +70,7 @@ STORIES = {
 }
 
 
-def told(story: Story, replicas: int) -> Told:
+def shown(story: Story, replicas: int) -> Shown:
     """Let replicas decide about what comes."""
     cluster = Workloads()
     for number in range(story.nodes):
@@ -85,7 +85,7 @@ def told(story: Story, replicas: int) -> Told:
         play.at(number * story.gang / story.per_s, partial(play.come, number))
     play.run()
     tally = made.tally
-    return Told(tally.conflict_rate, tally.placed, play.last_s, tally.cycles)
+    return Shown(tally.conflict_rate, tally.placed, play.last_s, tally.cycles)
 
 
 class _Play:
@@ -184,7 +184,7 @@ def figures() -> Iterator[Figure]:
     """Measure."""
     for name, story in STORIES.items():
         for replicas in (2, 4):
-            run = told(story, replicas)
+            run = shown(story, replicas)
             what = f"scale: {replicas} replicas, simulated time, {story.nodes} nodes, a cluster that {name}"
             yield Figure(f"{what}: conflicts", round(run.conflict_rate * 100, 2), "% of units", 0)
             yield Figure(f"{what}: last of {run.placed} placed", round(run.last_s, 2), "s", 0)

@@ -17,7 +17,7 @@ from tests.relay_process import relayed
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: so many events, so often."""
+    """The size of a measurement: events, repetitions."""
 
     events: int
     runs: int
@@ -28,7 +28,7 @@ FULL = Size(events=40_000, runs=3)
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """What came of it: events per second, and CPU microseconds of the relay per event."""
+    """The result: events per second, and CPU microseconds of the relay per event."""
 
     per_s: float
     relay_us: float

@@ -26,7 +26,7 @@ _LONG_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: so many waiting pods, for each number of nodes and of replicas.
+    """The size of a measurement: waiting pods, for each number of nodes and of replicas.
 
     `overfull_nodes` are so few that they take 59 % of `overfull_pods`.
     """
@@ -56,7 +56,7 @@ class FoldingReplicas(Replicas):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What became of the pods.
+    """The outcomes of the pods.
 
     Attributes:
         per_s: placed per second of simulated time, folding included.

@@ -1,4 +1,4 @@
-"""What pods ask for in these measurements: forty classes, in an order that does not repeat.
+"""The requests of pods in these measurements: forty classes, in an order that does not repeat.
 
 Where pods are grouped by class, nodes fill in a few ways only, and what is known of one node's room holds for
 thousands: a scheduler alone is then three times as fast as it is with pods that come as they like.

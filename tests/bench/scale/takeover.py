@@ -1,7 +1,7 @@
-"""How long it takes until a second instance does the work of the first one, by kind of fault.
+"""The time until a second instance does the work of the first one, by kind of fault.
 
 Of each service two processes run: one leads, the other is ready; or both work, and each can do all of it. The first one
-is killed (`kill -9`), frozen (SIGSTOP), told to stop (SIGTERM), or cut off from Postgres, NATS and the API server while
+is killed (`kill -9`), frozen (SIGSTOP), stopped (SIGTERM), or cut off from Postgres, NATS and the API server while
 its connections live (partition). At that moment there is something to do. The time is from the fault until that is
 done. Then a new instance is started, which is the next one to take over.
 
@@ -54,7 +54,7 @@ _KEPT = os.environ.get("KAI_BENCH_TAKEOVERS_KEPT", "")
 #: Pairs of each service side by side.
 _PAIRS = int(os.environ.get("KAI_BENCH_TAKEOVERS_PAIRS", "1"))
 
-#: Measured are the services whose names begin like this; all of them by default.
+#: Measured are the services with names that begin like this; all of them by default.
 _ONLY = os.environ.get("KAI_BENCH_TAKEOVERS_OF", "")
 
 #: Faults of one kind from which on one in a hundred means something.
@@ -166,7 +166,7 @@ async def of_binder(servers: Servers, cluster: str, size: Size) -> Seconds:
 
 
 async def _observed(log: PostgresLog, cluster: str, names: set[str]) -> list[PodObserved]:
-    """Wait until the log has pods of these names; those of an earlier fault may be told of meanwhile."""
+    """Wait until the log has pods of these names; those of an earlier fault may appear meanwhile."""
     facts: dict[str, PodObserved] = {}
     after = 0
     while len(facts) < len(names):

@@ -63,7 +63,7 @@ async def of_ingest(servers: Servers, cluster: str, size: Size) -> Seconds:
             file.flush()
             settings = servers.settings(cluster) | {"NODE_TOKEN_SECRET_FILE": file.name}
             try:
-                return await taken_over("kai_ingest.main", settings, work, size, told=exporter_of)
+                return await taken_over("kai_ingest.main", settings, work, size, shown=exporter_of)
             finally:
                 for client in clients:
                     await client.close()
@@ -79,7 +79,7 @@ async def _accepted(client: IngestClient, outgoing: Outgoing) -> bool:
 
 
 async def of_api(servers: Servers, cluster: str, size: Size) -> Seconds:
-    """Measure APIs: a pod has come, and somebody is told why it waits."""
+    """Measure APIs: a pod has come, and somebody learns why it waits."""
     asked: tuple[str, ...] = ()
 
     def known(addresses: tuple[str, ...]) -> None:
@@ -107,4 +107,4 @@ async def of_api(servers: Servers, cluster: str, size: Size) -> Seconds:
                 await asyncio.sleep(_AGAIN_S)
 
         settings = servers.settings(cluster) | {"ANONYMOUS": "loopback"}
-        return await taken_over("kai_api.main", settings, work, size, told=known)
+        return await taken_over("kai_api.main", settings, work, size, shown=known)

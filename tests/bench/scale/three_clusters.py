@@ -23,7 +23,7 @@ from tests.servers import scratch_directory
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: so many clusters of a profile of so many nodes, so many pods in each."""
+    """The size of a measurement: clusters of a profile, their nodes, and the pods in each."""
 
     clusters: int
     profile: str
@@ -36,7 +36,7 @@ FULL = Size(clusters=3, profile="bench1000", nodes=1_000, pods=1_000)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What came of it: pods bound per second, of all clusters, and CPU microseconds of each service per pod."""
+    """The result: pods bound per second, of all clusters, and CPU microseconds of each service per pod."""
 
     per_s: float
     cpu_us: dict[str, float]

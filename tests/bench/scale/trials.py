@@ -16,10 +16,10 @@ _NEVER_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: so many faults of each kind.
+    """The size of a measurement: faults of each kind.
 
     Attributes:
-        measured: is told of each takeover when it is over, with its seconds.
+        measured: is called after each takeover, with its seconds.
     """
 
     faults: int
@@ -38,14 +38,14 @@ Work = Callable[[], Awaitable[None]]
 Seconds = dict[Fault, list[float]]
 
 
-async def taken_over(  # long: six keywords, each told of
+async def taken_over(  # long: six keywords, each described
     module: str,
     settings: Mapping[str, str],
     work: Work,
     size: Size,
     *,
     replicas: bool = False,
-    told: Callable[[tuple[str, ...]], None] = lambda _: None,
+    shown: Callable[[tuple[str, ...]], None] = lambda _: None,
 ) -> Seconds:
     """Return the seconds that each takeover took, by fault.
 
@@ -55,7 +55,7 @@ async def taken_over(  # long: six keywords, each told of
         work: see `Work`.
         size: how many faults.
         replicas: whether each instance has a name of its own.
-        told: is called with the addresses of the instances, that first to which something is about to happen.
+        shown: is called with the addresses of the instances, that first to which something is about to happen.
 
     Raises:
         TimeoutError: work was not done within two minutes; names module and fault.
@@ -64,12 +64,12 @@ async def taken_over(  # long: six keywords, each told of
     async with Template(module) as template:
         names = (dict(settings) | ({"REPLICA": f"r{number}"} if replicas else {}) for number in range(size.together))
         leader = await template.start(next(names))
-        told((leader.address,))
+        shown((leader.address,))
         await _in_time(work, f"{module}, before any fault")
         for number in range(size.faults * len(size.kinds)):
             fault = size.kinds[number % len(size.kinds)]
             next_one = await template.start(next(names))
-            told((leader.address, next_one.address))
+            shown((leader.address, next_one.address))
             await asyncio.sleep(_SETTLES_S)
             # So the second one has just seen that the first one is there.
             await _in_time(work, f"{module}, before fault {number}")

@@ -61,7 +61,7 @@ def test_claim_and_volume_made_beforehand_need_the_expected_write(
 
 @pytest.fixture
 async def binding(log: PostgresLog, cluster_name: str) -> AsyncIterator[Scene]:
-    """A scene whose API server binds claims to the volumes that name them."""
+    """A scene with an API server that binds claims to the volumes that name them."""
     async with simulated(controllers=ControllerOptions()) as api, Scene(api, log, cluster_name) as scene:
         yield scene
 

@@ -55,7 +55,7 @@ async def outcome(scene: Scene) -> PodEvicted | EvictionFailed:
 
 
 async def standing(scene: Scene) -> list[str]:
-    """The names of pods whose deletion has not begun."""
+    """The names of pods that are not being deleted."""
     return [
         pod["metadata"]["name"] for pod in await scene.api.items(PODS) if "deletionTimestamp" not in pod["metadata"]
     ]

@@ -1,4 +1,4 @@
-"""How PodGroups fare is written into them, on a simulated API server."""
+"""Statuses of PodGroups are written into them, on a simulated API server."""
 
 import asyncio
 import json

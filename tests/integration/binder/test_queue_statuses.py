@@ -1,4 +1,4 @@
-"""How queues stand is written into KAI's Queues, on a simulated API server."""
+"""The standing of queues is written into KAI's Queues, on a simulated API server."""
 
 import asyncio
 

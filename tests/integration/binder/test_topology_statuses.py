@@ -1,4 +1,4 @@
-"""What nodes topologies have is written into their statuses, on a simulated API server."""
+"""The nodes of topologies are written into their statuses, on a simulated API server."""
 
 import asyncio
 from collections.abc import Callable

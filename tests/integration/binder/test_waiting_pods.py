@@ -1,4 +1,4 @@
-"""Why pods wait is written on them and told by events, on a simulated API server."""
+"""Reasons of waiting pods are written on them and into events, on a simulated API server."""
 
 import asyncio
 from collections.abc import Callable

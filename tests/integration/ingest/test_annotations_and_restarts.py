@@ -162,7 +162,7 @@ async def _nothing() -> None:
 
 
 class _AnswersLost:
-    """A log that appends, but whose answers get lost."""
+    """A log that appends and loses its answers."""
 
     def __init__(self, log: PostgresLog) -> None:
         self._log = log

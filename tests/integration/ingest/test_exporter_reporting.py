@@ -162,7 +162,7 @@ async def test_reports_go_to_the_next_ingest_when_one_dies_and_nothing_is_record
     async with AsyncExitStack() as first_life, running_ingest(postgres_log, exporting.cluster) as second:
         first = await first_life.enter_async_context(running_ingest(postgres_log, exporting.cluster))
         exporting.url = f"{first.url},{second.url}"
-        # The second one is told all that the first one was told, and more.
+        # The second one gets all reports of the first one, and more.
         async with exporting("n1", drift_s=0.1) as running:
             await observed.reach(1)
             await first_life.aclose()

@@ -52,7 +52,7 @@ class Site:
         return await self.api.post(SHARDS, {"metadata": {"name": name}, "spec": given})
 
     def path(self, kind: str, name: str = "") -> str:
-        """Where operands of a kind are, or one of them."""
+        """The place of operands of a kind, or of one of them."""
         group, plural = OPERAND_KINDS[kind]
         return f"/{group}/namespaces/{NAMESPACE}/{plural}" + (f"/{name}" if name else "")
 
@@ -89,7 +89,7 @@ class Site:
         return seen
 
     async def gone(self, path: str) -> bool:
-        """Whether an object is not there."""
+        """True if an object is not there."""
         try:
             await self.api.get(path)
         except ApiStatus as error:
@@ -114,7 +114,7 @@ class Site:
 
 
 def documents() -> Iterator[Json]:
-    """What operator.yaml says of rights."""
+    """The rights in operator.yaml."""
     for document in yaml.safe_load_all(MANIFEST.read_text()):
         if document["kind"] in _PLACES:
             yield document

@@ -10,7 +10,7 @@ NUMA = {"numa": {"enabled": True}}
 
 
 def scheduler(shard: str) -> tuple[str, ...]:
-    """What a shard's scheduler consists of."""
+    """The objects of a shard's scheduler."""
     kinds = ("ServiceAccount", "ConfigMap", "Deployment", "PodDisruptionBudget")
     return tuple(f"{kind} kai-scheduler-{shard}" for kind in kinds)
 
@@ -134,8 +134,8 @@ async def test_a_spec_that_cannot_be_is_told_by_field_and_value_and_the_rest_goe
             lambda: api.get(site.path("Deployment", "kai-scheduler-red")), lambda one: one["spec"]["replicas"] == 5
         )
         events = await api.items("/apis/events.k8s.io/v1/namespaces/default/events")
-        told = {(event["regarding"]["name"], event["type"], event["reason"]) for event in events}
-        assert {("red", "Warning", "InvalidSpec"), ("red", "Normal", "Created"), ("red", "Normal", "Restored")} <= told
+        shown = {(event["regarding"]["name"], event["type"], event["reason"]) for event in events}
+        assert {("red", "Warning", "InvalidSpec"), ("red", "Normal", "Created"), ("red", "Normal", "Restored")} <= shown
 
 
 async def test_an_object_of_an_operands_name_that_is_not_the_operators_is_left_alone_and_told(site: Site) -> None:

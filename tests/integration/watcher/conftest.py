@@ -140,7 +140,7 @@ class World:
                 await self.log.wait_beyond(self.cluster, events[-1].position if events else 0, timeout_s=0.2)
 
     async def truth(self) -> View:
-        """What is on the API server, in the model's words, versions aside."""
+        """The API server's objects, in the model's words, versions aside."""
         models: View = {kind: {} for kind in Facts("").by_kind}
         for kind, resource in _SOURCES:
             try:
@@ -156,12 +156,12 @@ class World:
     async def converged(self) -> None:
         """Wait until the log says what is true, and check that it never said anything twice."""
         async with asyncio.timeout(PATIENCE_S):
-            while told(events := await self.events()) != (truth := await self.truth()):
+            while shown(events := await self.events()) != (truth := await self.truth()):
                 try:
                     async with asyncio.timeout(PATIENCE_S / 2):
                         await self.log.wait_beyond(self.cluster, events[-1].position if events else 0, timeout_s=0.5)
                 except TimeoutError:
-                    assert told(events) == truth
+                    assert shown(events) == truth
         check_no_repetition(events)
         ClusterState(self.cluster).fold_all(events)
 
@@ -172,8 +172,8 @@ def _bytes(item: Any) -> bytes:
     return msgspec.json.encode(item)
 
 
-def told(events: list[Event]) -> View:
-    """What a log says of the objects of a cluster, versions aside."""
+def shown(events: list[Event]) -> View:
+    """The log's objects of a cluster, versions aside."""
     models: View = {kind: {} for kind in Facts("").by_kind}
     for event in events:
         about = subject_of_fact(decode_payload(event))

@@ -45,7 +45,7 @@ async def test_pod_groups_and_owners_become_groups(world: World) -> None:
         "Job.batch/default/j": ">=1",
     }
     assert "PyTorchJob.kubeflow.org/default/t" in recorded.group_table.sources
-    # What changes is told, and what ends.
+    # Changes and ends are recorded.
     await world.api.merge(f"{groups}/g", {"spec": {"queue": "team-b"}, "status": {"phase": "Pending"}})
     await world.converged()
     assert (await state(world)).groups["PodGroup.scheduling.run.ai/default/g"].queue == "team-b"

@@ -1,4 +1,4 @@
-"""What a watcher records of a cluster."""
+"""The records of a watcher on a cluster."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

@@ -18,7 +18,7 @@ _AGE = re.compile(r"\d+s")
 
 @dataclass
 class Correspondence:
-    """What stands for what, learnt while comparing."""
+    """The counterparts of names, learnt while comparing."""
 
     uids: dict[str, str] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Correspondence:
         return re.sub(r"(?<=resourceVersion=)\d+", lambda m: str(self.versions.get(int(m[0]), int(m[0]))), text)
 
     def differences(self, theirs: Any, ours: Any, path: str = "") -> list[str]:
-        """Where `ours` is not what was recorded."""
+        """The places where `ours` differs from the recording."""
         key = path.rpartition(".")[2]
         if isinstance(theirs, dict) and isinstance(ours, dict):
             self._learn_name(theirs, ours)
@@ -118,7 +118,7 @@ def without_managed_fields(value: Any) -> Any:
 
 
 def subset_differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
-    """Where something of ours is not in what was recorded, which may have more."""
+    """The places where a part of ours is missing in the recording, which may have more."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         different = [f"{path}.{name}: not recorded" for name in ours if name not in theirs]
         for name in ours.keys() & theirs.keys():

@@ -1,4 +1,4 @@
-"""Pods of `default-scheduler` are scheduled plainly, and told what they wait for."""
+"""Pods of `default-scheduler` are scheduled plainly, with the reasons of waiting ones."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -45,7 +45,7 @@ async def comes_to(client: Client, name: str) -> str:
 
 
 async def waits_for(client: Client, name: str) -> str:
-    """What a pod says that it waits for."""
+    """The reasons in a pod's condition."""
     async with client.watch(f"{PODS}?fieldSelector=metadata.name={name}") as watch:
         while True:
             seen = (await watch.next())["object"]

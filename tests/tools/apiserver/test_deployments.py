@@ -77,7 +77,7 @@ async def until(client: Client, path: str, holds: Callable[[Json], bool]) -> Jso
 
 
 def rolled_out(seen: Json) -> bool:
-    """What `kubectl rollout status` waits for."""
+    """The condition that `kubectl rollout status` waits for."""
     status, replicas = seen["status"], seen["spec"]["replicas"]
     return (
         status.get("observedGeneration") == seen["metadata"]["generation"]

@@ -1,4 +1,4 @@
-"""What was acknowledged is there after a kill, and versions go on."""
+"""Acknowledged writes are there after a kill, and versions go on."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ WRITERS = 8
 
 
 class Writer:
-    """Writes until the server is gone, and remembers what it was told."""
+    """Writes until the server is gone, and remembers the answers."""
 
     def __init__(self, client: Client, number: int, written: asyncio.Event) -> None:
         self._client = client
@@ -93,7 +93,7 @@ async def test_every_acknowledged_write_survives_kills_under_load(tmp_path: Path
 def _compare(
     items: list[dict[str, dict[str, str]]], expected: dict[str, tuple[int, str] | None], uncertain: set[str]
 ) -> None:
-    """What is there is what was acknowledged; only the requests in flight at a kill may have gone either way."""
+    """Objects are as acknowledged; only the requests in flight at a kill may have gone either way."""
     present = {
         item["metadata"]["name"]: (int(item["metadata"]["resourceVersion"]), item["data"]["n"])
         for item in items

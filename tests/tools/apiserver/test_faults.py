@@ -60,7 +60,7 @@ async def test_a_lost_answer_was_an_answer(client: Client) -> None:
     await client.post(FAULTS, rule("lost-answer", {"verb": "create", "resource": "configmaps"}, times=1))
     with pytest.raises(aiohttp.ClientError):
         await client.post(CONFIG_MAPS, config_map("a"))
-    assert (await client.get(CONFIG_MAPS)).items == ["a"], "written, but no watch was told"
+    assert (await client.get(CONFIG_MAPS)).items == ["a"], "written, but no watch has it"
 
 
 async def test_half_an_answer_was_an_answer(client: Client) -> None:

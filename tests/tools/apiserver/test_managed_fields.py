@@ -1,4 +1,4 @@
-"""Who wrote an object and when: what a real API server keeps in `managedFields`, of objects that were not applied."""
+"""The writers of an object: a real API server's `managedFields` of objects that were not applied."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta

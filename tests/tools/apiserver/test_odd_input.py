@@ -1,4 +1,4 @@
-"""Odd names, field names and operators: told apart, refused or kept, and never a reason to break down."""
+"""Odd names, field names and operators: distinguished, refused or kept, and never a reason to break down."""
 
 from pathlib import Path
 from typing import Any

@@ -86,7 +86,7 @@ def test_fields_of_later_versions_are_dropped() -> None:
 
 
 def test_a_definitions_schema_is_read() -> None:
-    """What the recorded objects do not have: JSON schemas, which are trees of alternatives."""
+    """A case without recorded objects: JSON schemas, which are trees of alternatives."""
     items = _field(24, _field(1, _field(5, b"string")))
     anything = _field(30, _field(1, 1) + _field(2, b""))
     properties = _field(29, _field(1, b"a") + _field(2, _field(5, b"array") + items))

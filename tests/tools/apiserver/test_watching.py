@@ -1,4 +1,4 @@
-"""Watches: resuming, bookmarks, 410, initial events, selectors, and who is told what."""
+"""Watches: resuming, bookmarks, 410, initial events, selectors, and the events of each watcher."""
 
 import asyncio
 import json

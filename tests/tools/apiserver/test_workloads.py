@@ -1,4 +1,4 @@
-"""Kinds of batch work whose operators do not run: their pods are made, marked, replaced and counted, and they end."""
+"""Kinds of batch work without running operators: their pods are made, marked, replaced and counted, and they end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

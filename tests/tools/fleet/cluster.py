@@ -102,7 +102,7 @@ def fingerprint(topology: Json | None) -> str:
 
 
 def free(topology: Json | None, resource: str) -> list[int]:
-    """What is available per zone."""
+    """The available amounts per zone."""
     return [
         int(amounts["available"])
         for zone in (topology or {}).get("zones", [])

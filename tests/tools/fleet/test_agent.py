@@ -17,7 +17,7 @@ def agent(**fleet: Any) -> Agent:
 
 
 def phases(instructions: list[Instruction]) -> list[tuple[str, str]]:
-    """The pods whose status was written, with the phase."""
+    """The pods with a written status, with the phase."""
     return [
         (i.pod.metadata.name, msgspec.json.decode(i.body)["status"]["phase"])
         for i in instructions
@@ -179,9 +179,9 @@ def test_a_pod_that_a_finalizer_keeps_is_told_to_have_failed() -> None:
     node.pod_seen(pod_object("a"), NOW)
     kept = deleting("a")
     kept.metadata.finalizers = ["example.com/keeps"]
-    told = node.pod_seen(kept, NOW)
-    assert [phase for _, phase in phases(told)] == ["Failed"]
-    assert isinstance(told[-1], DeletePod)
+    shown = node.pod_seen(kept, NOW)
+    assert [phase for _, phase in phases(shown)] == ["Failed"]
+    assert isinstance(shown[-1], DeletePod)
     assert not node.kubelet.pods
 
 

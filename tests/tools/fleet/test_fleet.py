@@ -29,7 +29,7 @@ def ready(node: Json) -> str:
 
 
 def held(fleet: Fleet, node: str = "node-0") -> dict[str, Any]:
-    """Who holds which CPUs, devices and memory."""
+    """The holders of CPUs, devices and memory."""
     managers = fleet.nodes[node].agent.kubelet.managers
     return {
         "cpus": {uid: dict(held) for uid, held in managers.cpus.assigned.items()},
@@ -346,7 +346,7 @@ async def test_an_unhealthy_device_leaves_node_and_topology(cluster: Cluster, jo
 
 
 def wrote(topology: Json | None) -> str:
-    """Why RTE wrote last."""
+    """The reason for RTE's last write."""
     return str(topology["metadata"]["annotations"]["k8stopoawareschedwg/rte-update"]) if topology else ""
 
 

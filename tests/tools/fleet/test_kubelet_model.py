@@ -1,4 +1,4 @@
-"""What holds for every node and every sequence of pods, and the cases that the recorded decisions do not reach."""
+"""The invariants for every node and every sequence of pods, and cases that the recorded decisions do not reach."""
 
 from collections.abc import Mapping
 

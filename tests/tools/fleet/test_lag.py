@@ -1,4 +1,4 @@
-"""How far the API and podresources are behind a simulated kubelet's managers."""
+"""The lag of the API and podresources behind a simulated kubelet's managers."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def phases(instructions: list[Instruction]) -> list[str]:
 
 
 def of_podresources(node: Agent, name: str) -> list[tuple[str, int, int, int]]:
-    """What List shows: container, CPUs, devices, memory blocks."""
+    """The rows of List: container, CPUs, devices, memory blocks."""
     (pod,) = [pod for pod in list_pods(node.kubelet, node.half_way).pod_resources if pod.name == name]
     return [(c.name, len(c.cpu_ids), len(c.devices), len(c.memory)) for c in pod.containers]
 

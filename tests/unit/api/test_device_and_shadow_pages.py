@@ -1,4 +1,4 @@
-"""What pages say of devices by claim, and of pods that a shadow decides on."""
+"""Pages about devices by claim, and about pods that a shadow decides on."""
 
 import pytest
 from kai_api.pages.devices import claim_lines, claimed, node_devices

@@ -1,4 +1,4 @@
-"""What a binder makes of an API server's answers."""
+"""A binder's reading of an API server's answers."""
 
 from collections.abc import Callable
 from uuid import UUID

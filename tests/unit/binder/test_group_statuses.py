@@ -1,4 +1,4 @@
-"""How KAI's PodGroups fare, in KAI's words, from the events of real cycles."""
+"""The statuses of KAI's PodGroups, in KAI's words, from the events of real cycles."""
 
 from typing import Any
 
@@ -176,9 +176,9 @@ def test_a_status_that_is_first_told_after_a_restart_has_the_logs_time() -> None
     for event in native.world.events:
         native.projection.fold(event)
     restarted = BinderProjection.restored(native.projection.snapshot())
-    (told,), (told_again,) = native.projection.groups.news(), restarted.groups.news()
-    assert told.status["conditions"][0]["lastTransitionTime"] > "2020"
-    assert told_again.status == told.status
+    (shown,), (told_again,) = native.projection.groups.news(), restarted.groups.news()
+    assert shown.status["conditions"][0]["lastTransitionTime"] > "2020"
+    assert told_again.status == shown.status
 
 
 def test_another_native_group_of_the_name_begins_anew() -> None:
@@ -236,7 +236,7 @@ OF_TASK = "{name: t, template: {spec: {schedulerName: NAME}}}"
 
 
 @pytest.mark.parametrize(
-    ("job", "told"),
+    ("job", "shown"),
     [
         ("schedulerName: volcano", False),
         ("schedulerName: kai-ledger", True),
@@ -247,7 +247,7 @@ OF_TASK = "{name: t, template: {spec: {schedulerName: NAME}}}"
 )
 @pytest.mark.parametrize("job_first", [True, False])
 def test_a_volcano_jobs_group_without_pods_is_told_where_its_pods_will_be_ours(
-    job: str, told: bool, job_first: bool
+    job: str, shown: bool, job_first: bool
 ) -> None:
     world = World()
     world.add_node("n1", cpu=64)
@@ -256,7 +256,7 @@ def test_a_volcano_jobs_group_without_pods_is_told_where_its_pods_will_be_ours(
     texts = [VOLCANOS.replace("JOB", job), VOLCANOS_GROUP]
     for text in texts if job_first else reversed(texts):
         world.apply(text)
-    assert names_told(world, empty_groups=True) == (["j-uid"] if told else [])
+    assert names_told(world, empty_groups=True) == (["j-uid"] if shown else [])
     assert names_told(world, empty_groups=False) == []
 
 
@@ -269,11 +269,11 @@ def test_a_group_without_pods_and_owner_is_told_where_an_operator_says_so() -> N
 
 def names_told(world: World, *, empty_groups: bool) -> list[str]:
     """The PodGroups of which a binder tells, one that was started again in the middle."""
-    projection, told = BinderProjection(empty_groups=empty_groups), list[str]()
+    projection, shown = BinderProjection(empty_groups=empty_groups), list[str]()
     for event in world.events:
         projection.fold(event)
         for news in projection.groups.news():
             projection.groups.mark_written(news)
-            told.append(news.name)
+            shown.append(news.name)
         projection = BinderProjection.restored(projection.snapshot(), empty_groups=empty_groups)
-    return sorted(set(told))
+    return sorted(set(shown))

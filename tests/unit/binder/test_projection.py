@@ -1,4 +1,4 @@
-"""What the log says is left to do."""
+"""The work that is left by the log."""
 
 import msgspec
 import pytest

@@ -31,7 +31,7 @@ class Server:
 
 
 class Dropped:
-    """What became of writes."""
+    """The results of writes."""
 
     def __init__(self) -> None:
         self.results: list[tuple[str, str]] = []
@@ -43,7 +43,7 @@ class Dropped:
 def written_in(
     seconds: float, *writes: SideWrite, busy: Callable[[], bool] = lambda: False, rate: float = 10
 ) -> Server:
-    """What a server has got after so long."""
+    """The writes that a server got after a time."""
     server = Server()
 
     async def write() -> None:

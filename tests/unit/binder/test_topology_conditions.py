@@ -1,4 +1,4 @@
-"""A topology constraint that cannot be looked up or met is told on the PodGroup, in each dialect."""
+"""A topology constraint that cannot be looked up or met is reported on the PodGroup, in each dialect."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ def world() -> World:
 
 
 def message_of(dialect: str, level: str, cpus: int) -> tuple[str, dict[str, Any]]:
-    """What the group's condition says after a cycle; and the condition."""
+    """The group's condition after a cycle, as text; and the condition."""
     group, membership, _ = DIALECTS[dialect]
     made = world()
     in_spec = "schedulingGroup: {podGroupName: g}, " if dialect == "native" else ""

@@ -1,4 +1,4 @@
-"""Statuses of topologies are folded from the log, and told when they change."""
+"""Statuses of topologies are folded from the log, and written when they change."""
 
 import msgspec
 from kai_binder.projection import BinderProjection

@@ -1,4 +1,4 @@
-"""What the binder makes of cycles that leave pods waiting."""
+"""The binder's work after cycles that leave pods waiting."""
 
 import pytest
 from kai_binder.projection import BinderProjection

@@ -1,4 +1,4 @@
-"""How events travel."""
+"""The form of events on the wire."""
 
 import pytest
 from kaicore.errors import CorruptLog, InvalidObject

@@ -91,7 +91,7 @@ def test_bash_completes_commands_and_kinds() -> None:
 
 
 def test_every_flag_is_spelled_one_way_in_every_command() -> None:
-    """What one command calls `--kubeconfig`, no other calls otherwise; the short forms are the same everywhere."""
+    """Flags have one name for one meaning in all commands, such as `--kubeconfig`; short forms are the same."""
     short: dict[str, str] = {}
     for _, command in ALL:
         if command.default_command is None:

@@ -1,4 +1,4 @@
-"""Which cluster a command is about where none is named."""
+"""The cluster of a command that names none."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What kai deletes when it is told to begin anew: its own data, and nothing else."""
+"""The files that kai deletes when it begins anew: its own data, and nothing else."""
 
 import os
 import subprocess

@@ -91,7 +91,7 @@ def fenced_lines(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def inline(page: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    """What matches between the backticks of a page's sentences, over the ends of lines, each with where it stands."""
+    """The matches between the backticks of a page's sentences, over the ends of lines, each with its place."""
     text = re.sub(
         r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), page.read_text(), flags=re.DOTALL | re.MULTILINE
     )
@@ -101,7 +101,7 @@ def inline(page: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """Where each command stands, and what follows `kai` in it."""
+    """The place of each command, and the words after `kai` in it."""
     for page in PAGES:
         for where, line in fenced_lines(page):
             for part in line.split(" | "):

@@ -1,4 +1,4 @@
-"""What comes in the living demonstration is decided by a seed and a number."""
+"""Arrivals in the living demonstration are decided by a seed and a number."""
 
 import pytest
 from kai_cli.demo import demo

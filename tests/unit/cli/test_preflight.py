@@ -1,4 +1,4 @@
-"""What is wrong with what a command was given is said at once, before any server starts, and nothing is written."""
+"""Wrong arguments of a command are reported at once, before any server starts, and nothing is written."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""What `kai replay` prints of a report."""
+"""The output of `kai replay` for a report."""
 
 import pytest
 from kai_cli.replaying import _lines, replay

@@ -1,4 +1,4 @@
-"""The demonstration's verdict: what it takes for all checks to pass, and that anything less is told."""
+"""The demonstration's verdict: what it takes for all checks to pass, and that anything less is reported."""
 
 from dataclasses import replace
 from typing import Any

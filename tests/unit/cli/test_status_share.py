@@ -1,4 +1,4 @@
-"""What `kai status` says of work that several share, and of reserved starts."""
+"""The words of `kai status` about work that several share, and about reserved starts."""
 
 import pytest
 from kai_cli.status import promises_of, share_of

@@ -1,4 +1,4 @@
-"""Which servers `kai up` uses."""
+"""The servers of `kai up`."""
 
 from pathlib import Path
 from typing import Any

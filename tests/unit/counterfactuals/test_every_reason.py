@@ -25,7 +25,7 @@ from tests.situations import Situation
 from tests.situations.every import SITUATIONS
 from tests.workloads import Workloads
 
-#: Told beside the reasons, and none of them.
+#: Shown beside the reasons, and none of them.
 REMEDIES = {FitsAfter, FitsIf}
 #: Leads a search to other victims, and is left with no pod.
 NEVER_GIVEN = {VictimWithinShare}
@@ -67,7 +67,7 @@ def make(situation: Situation, amendment: Amendment) -> None:
 
 
 def starts(situation: Situation) -> bool:
-    """Whether a cycle places the pod, or evicts others and the next one does."""
+    """True if a cycle places the pod, or evicts others and the next one does."""
     cluster = situation.cluster
     for _ in range(3):
         result = cluster.cycle(situation.config)

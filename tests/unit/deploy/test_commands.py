@@ -1,4 +1,4 @@
-"""What compose.yaml and the manifests start: each command, flag and variable is one that the real entry point takes."""
+"""The commands of compose.yaml and the manifests: the real entry point takes each flag and variable."""
 
 import importlib
 import os

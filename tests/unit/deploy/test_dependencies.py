@@ -1,4 +1,4 @@
-"""What is installed is what was locked: each file by its hash, and nothing that runs code when it is built."""
+"""Installed files are locked ones: each file by its hash, and nothing that runs code when it is built."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_uv_is_fetched_by_its_hashes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("configured", "told"),
+    ("configured", "shown"),
     [
         ({}, {}),
         ({"index-url": "https://mirror/simple"}, {"UV_DEFAULT_INDEX": "https://mirror/simple"}),
@@ -51,6 +51,6 @@ def test_uv_is_fetched_by_its_hashes() -> None:
     ],
 )
 def test_uv_is_told_what_pip_is_configured_with_or_is_not_used(
-    configured: dict[str, str], told: dict[str, str] | None
+    configured: dict[str, str], shown: dict[str, str] | None
 ) -> None:
-    assert uv_variables(configured) == told
+    assert uv_variables(configured) == shown

@@ -1,4 +1,4 @@
-"""What is deployed may do no more than it must: secrets, rights of containers, images."""
+"""Deployments have the least rights: secrets, rights of containers, images."""
 
 import importlib.util
 import shutil

@@ -1,4 +1,4 @@
-"""What is deployed stays available: a second of everything, apart from the first; a database with standbys."""
+"""Deployments stay available: a second of everything, apart from the first; a database with standbys."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Parts of `make image`: the same files give the same layers, and what is in an image is told of by hash."""
+"""Parts of `make image`: the same files give the same layers, and the contents of an image have hashes."""
 
 import hashlib
 import io

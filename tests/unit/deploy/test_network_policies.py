@@ -36,7 +36,7 @@ def labels_of(workload: Json) -> dict[str, str]:
 
 
 def selected(selector: Json, labels: dict[str, str]) -> bool:
-    """Whether a label selector selects labels, with the operators that the policies use."""
+    """True if a label selector selects labels, with the operators that the policies use."""
     wanted = selector.get("matchLabels", {})
     expressions = selector.get("matchExpressions", [])
     assert all(expression["operator"] == "In" for expression in expressions)

@@ -1,4 +1,4 @@
-"""What travels in the wheel: `kai demo` works where there is no checkout."""
+"""The contents of the wheel: `kai demo` works where there is no checkout."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def build(project: Path, into: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the production wheel unpacks to."""
+    """The folder that the production wheel unpacks to."""
     return build(ROOT, tmp_path_factory.mktemp("wheel") / "site")
 
 

@@ -1,4 +1,4 @@
-"""A database url whose port is none ends every service that has a log, with a clear error and a non-zero status."""
+"""A database url without a valid port ends every service that has a log, with a clear error and a non-zero status."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Pods whose claims get devices in cycles: each device once, on the node that the pod gets."""
+"""Pods with claims that get devices in cycles: each device once, on the node that the pod gets."""
 
 import pytest
 from kaicore.rules.deciding.why import story_of

@@ -1,4 +1,4 @@
-"""Of several nodes with devices for a claim, the one whose devices serve the pod best gets it."""
+"""Of several nodes with devices for a claim, the one with the best devices for the pod gets it."""
 
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION

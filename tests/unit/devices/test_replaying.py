@@ -1,4 +1,4 @@
-"""What was decided about claims for devices comes out again, bit for bit, from an exported log."""
+"""Decisions about claims for devices replay from an exported log, bit for bit."""
 
 from pathlib import Path
 from random import Random

@@ -1,4 +1,4 @@
-"""What pages and docstrings name of the code, `kaicore.rules.numa` for example, is there."""
+"""Names of the code in pages and docstrings, `kaicore.rules.numa` for example, exist."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ _NAMED = re.compile(r"`(kaicore(?:\.\w+)+)(?!\*)\b(?<!_)")
 
 
 def exists(dotted: str) -> bool:
-    """Whether a dotted name is a module, or a name that a module defines or imports."""
+    """True if a dotted name is a module, or a name that a module defines or imports."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         path = LIBRARY.joinpath(*parts[:length])

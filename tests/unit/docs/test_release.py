@@ -1,4 +1,4 @@
-"""What a release must agree on (docs/how-to/release.md), and what pre-commit runs."""
+"""The parts that a release must agree on (docs/how-to/release.md), and the hooks of pre-commit."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What bounds the search for victims: budgets, minimum runtimes, most groups and steps, and which action is first."""
+"""Bounds of the search for victims: budgets, minimum runtimes, most groups and steps, and the first action."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a cycle decides, and the reasons that it gives."""
+"""The decisions of a cycle, and the reasons that it gives."""
 
 import pytest
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
@@ -211,7 +211,7 @@ def test_ignored_resources_are_not_aligned() -> None:
 
 
 def test_stale_available_is_ignored_unless_trusted() -> None:
-    """What the exporter saw free is late in both directions."""
+    """The exporter's free amounts are late in both directions."""
     full, empty = amounts(cpu=4), amounts(cpu=0)
     cluster = Cluster()
     cluster.add_node("n1", full, full, available=(empty, full))

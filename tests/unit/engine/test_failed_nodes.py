@@ -23,7 +23,7 @@ PLACING = EngineConfig(actions=(Action.ALLOCATE,))
 
 
 class Cluster(Racks):
-    """Racks whose nodes fail; a node takes one pod."""
+    """Racks with nodes that fail; a node takes one pod."""
 
     def running(self, name: str, count: int, *args: Any, **kwargs: Any) -> list[Pod]:
         pods = self.group(name, count, *args, **kwargs)
@@ -166,7 +166,7 @@ def test_a_broken_slice_moves_as_a_whole_where_its_rack_has_no_other_node() -> N
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "shown"),
     [
         (RankSource("rank-label"), lambda n: {"labels": {"rank-label": str(n)}}),
         (RankSource("rank-note", 1), lambda n: {"annotations": {"rank-note": str(n + 1)}}),
@@ -178,22 +178,22 @@ def test_a_broken_slice_moves_as_a_whole_where_its_rack_has_no_other_node() -> N
 )
 @pytest.mark.parametrize("failed", [True, False])
 def test_slices_of_a_group_that_ran_before_this_log_began_get_their_successors(
-    source: RankSource | None, told: Callable[[int], dict[str, Any]], failed: bool
+    source: RankSource | None, shown: Callable[[int], dict[str, Any]], failed: bool
 ) -> None:
     """Racks of three nodes; slice 0 is in the second one, slice 1 in the first, where one node is left."""
     cluster = Cluster(6, per_rack=3, per_block=6)
     cluster.group("g", topology=asks("block", slices=(SliceLayer(2, "rack"),)), rank=source, least=4)
     nodes = {0: "n3", 1: "n4", 2: "n0", 3: "n1"}
-    pods = [cluster.pods_of("g", [n], node_name=node, phase="Running", **told(n))[0] for n, node in nodes.items()]
+    pods = [cluster.pods_of("g", [n], node_name=node, phase="Running", **shown(n))[0] for n, node in nodes.items()]
     if failed:
         cluster.fails(pods[1])
         assert not cluster.cycle().evictions
     cluster.delete_pod(cluster.state.pods[pods[1].uid].pod)
-    again = told(1) if source else {}
+    again = shown(1) if source else {}
     cluster.pods_of("g", [7], **again)
     (placed,) = cluster.cycle().placements
     assert (placed.name, placed.node) == ("g-7", "n5" if failed else "n4")
-    assert placed.rank == 1 or not told(1)
+    assert placed.rank == 1 or not shown(1)
 
 
 def test_a_broken_slice_of_a_group_that_ran_before_this_log_began_moves_as_a_whole() -> None:

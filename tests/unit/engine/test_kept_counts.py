@@ -20,7 +20,7 @@ UNALIGNED = {"gpu": 0, "containers": (Container(name="main", requests={CPU: 100}
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows were counted, time after time; what is kept is compared with what is counted anew."""
+    """The number of counted rows, time after time; kept counts are compared with new ones."""
     rows: list[int] = []
     count, of = Placer.counts, KeptCounts.of
 

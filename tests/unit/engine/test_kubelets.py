@@ -1,4 +1,4 @@
-"""What is known of kubelets besides what they publish, and what is not known of what their pods hold."""
+"""Facts about kubelets besides their publications, and unknown holdings of their pods."""
 
 from typing import Any
 
@@ -92,15 +92,15 @@ def observe(cluster: Cluster, name: str, amount: dict[str, int], zone: str = "no
     cluster.record(f"pod/uid-{name}", payloads.PlacementObserved(f"uid-{name}", "default", name, "n1", placement))
 
 
-@pytest.mark.parametrize(("told", "left_out"), [({"cpu": 3}, True), ({"cpu": 3, "memory": 2}, False)])
+@pytest.mark.parametrize(("shown", "left_out"), [({"cpu": 3}, True), ({"cpu": 3, "memory": 2}, False)])
 def test_a_record_of_kai_that_leaves_memory_out_leaves_the_history_incomplete(
-    told: dict[str, int], *, left_out: bool
+    shown: dict[str, int], *, left_out: bool
 ) -> None:
     cluster = Cluster()
     zone = amounts(cpu=4, memory=8)
     cluster.add_node("n1", zone, zone, available=(amounts(cpu=1, memory=0), zone))
     one = cluster.add_pod(pod("before", cpu=3, memory=2, node_name="n1", scheduler_name="other"))
-    record = ContainerPlacement("", zones=(ZoneAmount("node-0", amounts(**told)),))
+    record = ContainerPlacement("", zones=(ZoneAmount("node-0", amounts(**shown)),))
     observed = payloads.PlacementObserved(
         one.uid, "default", "before", "n1", Placement(Provenance.OBSERVED, (record,)), "annotation"
     )

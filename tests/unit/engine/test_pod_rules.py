@@ -51,7 +51,7 @@ def spread(key: str = ZONE, *, skew: int = 1, required: bool = True, of: str = "
 
 
 def zones(**members: str) -> Cluster:
-    """A cluster whose nodes, separated by blanks, are in zones."""
+    """A cluster with nodes, separated by blanks, in zones."""
     cluster = Cluster()
     for zone, names in members.items():
         for name in names.split():
@@ -76,7 +76,7 @@ def why(cluster: Cluster) -> dict[str, tuple[int, str]]:
 
 @dataclass
 class Case:
-    """Who runs where (`name: (node, labels, rules)`), who comes, and where it may go."""
+    """The running pods (`name: (node, labels, rules)`), the new pod, and the nodes where it may go."""
 
     says: str
     rules: PodRules | None

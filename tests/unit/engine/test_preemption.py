@@ -1,4 +1,4 @@
-"""Which pods a cycle evicts so that others can start, and which never."""
+"""Pods that a cycle evicts so that others can start, and pods that it never evicts."""
 
 import msgspec
 import pytest

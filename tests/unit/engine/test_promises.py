@@ -45,14 +45,14 @@ class Rooms(Workloads):
 
 
 def reasons(result: CycleResult, name: str) -> list[Any]:
-    """Why a group or a pod alone waits."""
+    """The reason why a group or a pod alone waits."""
     own = [one.reasons for one in result.groups if one.group.endswith(f"/{name}")]
     alone = [item.reasons for one in result.pending for item in one.alone]
     return [reason for found in own or alone for reason in found]
 
 
 def promised(result: CycleResult, name: str) -> RoomPromised:
-    """What is promised to a group."""
+    """The promise to a group."""
     (reason,) = (one for one in reasons(result, name) if isinstance(one, RoomPromised))
     return reason
 

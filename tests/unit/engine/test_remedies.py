@@ -1,4 +1,4 @@
-"""When a group that waits would become schedulable: if it asked for less, or after others have ended."""
+"""The time when a waiting group would become schedulable: with smaller requests, or after others have ended."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from tests.workloads import Workloads
 
 
 def helps(cluster: Workloads, group: str) -> tuple[Reason, ...]:
-    """When a group would become schedulable, of a pod alone or a gang, by its name."""
+    """The time when a group would become schedulable, of a pod alone or a gang, by its name."""
     given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
     key = f"{SIGS_POD_GROUP}/default/{group}"
     return remedies(given, EngineConfig(), key if key in given.workloads else f"Pod/default/{group}")
@@ -290,7 +290,7 @@ CASES: list[tuple[str, Callable[[], Workloads], list[str]]] = [
     ("what is gated is not tried", _gated, []),
     ("nor a gang without its pods", _gang_incomplete, []),
     (
-        "of those whose end helps: fewest pods, then the oldest",
+        "of those with an end that helps: fewest pods, then the oldest",
         _fewest_then_oldest,
         ["would become schedulable if Pod default/older ends (on n2)"],
     ),

@@ -15,7 +15,7 @@ from tests.racks import INDEX, Racks, asks
 
 
 def reasons(result: CycleResult, group: str) -> list[Reason]:
-    """Why a group was left waiting."""
+    """The reason why a group was left waiting."""
     return [reason for one in result.groups if one.group.endswith(f"/{group}") for reason in one.reasons]
 
 

@@ -1,4 +1,4 @@
-"""Which rank a pod takes, and whether pods are where a request lets them be."""
+"""The ranks that pods take, and whether pods are where a request lets them be."""
 
 from dataclasses import dataclass
 from typing import Any, cast

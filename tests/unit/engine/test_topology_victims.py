@@ -10,12 +10,12 @@ from tests.racks import INDEX, Racks, asks
 
 
 def run(cluster: Racks, result: CycleResult) -> None:
-    """What was placed runs."""
+    """Placed pods run."""
     cluster.run(*[cluster.state.pods[one.uid].pod for one in result.placements])
 
 
 def started(cluster: Racks, result: CycleResult) -> dict[str, str]:
-    """Where nominated pods go, by name, once their victims are gone: all of them start there."""
+    """The nodes of nominated pods, by name, once their victims are gone: all of them start there."""
     nominated = cluster.nominated(result)
     cluster.go(result)
     placed = cluster.placed(cluster.cycle())

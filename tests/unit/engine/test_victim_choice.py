@@ -1,4 +1,4 @@
-"""Which of several victims goes: a table of cases, and the figures that decide them."""
+"""The choice among several victims: a table of cases, and the figures that decide them."""
 
 from typing import NamedTuple
 

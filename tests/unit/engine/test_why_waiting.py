@@ -1,4 +1,4 @@
-"""Why pods wait that start one by one: nothing of what stands in their way is lost, and nothing is told pod by pod."""
+"""Reasons of pods that start one by one: none is lost, and none is recorded pod by pod."""
 
 import pytest
 from kaicore.rules.deciding.cycle_input import next_retry
@@ -51,7 +51,7 @@ def budget(allowed: int, name: str = "b") -> payloads.PodDisruptionBudgetObserve
 
 
 def why(cluster: Workloads, one: Pod) -> list[Reason]:
-    """Why a pod waits, as recorded."""
+    """The reason why a pod waits, as recorded."""
     return pending_reasons(cluster.state.pods[one.uid], cluster.state)
 
 
@@ -188,7 +188,7 @@ def test_group_with_other_reasons_than_most_is_recorded_alone_and_taken_back() -
 
 
 def why_in_copy(cluster: Workloads, one: Pod) -> list[Reason]:
-    """Why a pod waits, by a state that was saved and restored."""
+    """The reason why a pod waits, by a state that was saved and restored."""
     state = decode_state(encode_state(cluster.state))
     return pending_reasons(state.pods[one.uid], state)
 

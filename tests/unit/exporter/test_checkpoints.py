@@ -1,4 +1,4 @@
-"""What the kubelet's state files add to podresources, and what becomes of files that are not right."""
+"""The additions of the kubelet's state files to podresources, and the handling of wrong files."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class Node:
         self.now = 100.0
 
     def poll(self, *listed: PodResources, files: bool = True) -> dict[str, PodHoldings]:
-        """What is told after a poll, all of which ingest takes."""
+        """The report after a poll, all of which ingest takes."""
         self.now += 1
         self.pods.take(
             answer(*listed),

@@ -1,4 +1,4 @@
-"""What a pod holds, by podresources' words."""
+"""A pod's holdings, in podresources' words."""
 
 import pytest
 from kai_exporter.holdings import ContainerHoldings, SpanHolding, UnknownCpus, ZoneHolding, pod_holdings

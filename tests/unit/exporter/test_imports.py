@@ -1,4 +1,4 @@
-"""What an exporter imports, of which there is one on each node (decision 0500)."""
+"""The imports of an exporter, which runs on each node (decision 0500)."""
 
 import subprocess
 import sys

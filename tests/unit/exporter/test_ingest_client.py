@@ -1,4 +1,4 @@
-"""Which ingest a report goes to, and to which one besides, on real connections."""
+"""The ingest that a report goes to, and the one besides, on real connections."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""What is told to ingest, and when."""
+"""The reports to ingest, and their times."""
 
 import itertools
 import random
@@ -28,7 +28,7 @@ class Node:
     def outgoing(self) -> Outgoing | None:
         return self.pods.outgoing(now=self.now)
 
-    def told(self) -> list[str]:
+    def shown(self) -> list[str]:
         """Names of the pods that are due, all of which ingest takes."""
         sent = self.outgoing()
         if sent is None:
@@ -44,10 +44,10 @@ def node() -> Node:
 
 @pytest.fixture
 def settled() -> Node:
-    """A node whose pods a and b were told."""
+    """A node with pods a and b that were reported."""
     node = Node()
     node.poll(pod("a", cpus=[0]), pod("b", cpus=[1]))
-    assert node.told() == ["a", "b"]
+    assert node.shown() == ["a", "b"]
     return node
 
 
@@ -66,7 +66,7 @@ def test_the_first_report_is_full_also_without_pods(node: Node) -> None:
 
 def test_what_has_not_changed_is_not_said_again(settled: Node) -> None:
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[1]))
-    assert settled.told() == []
+    assert settled.shown() == []
 
 
 def test_only_what_changed_is_said(settled: Node) -> None:
@@ -80,7 +80,7 @@ def test_only_what_changed_is_said(settled: Node) -> None:
 def test_other_cpus_of_the_same_zone_are_a_change(settled: Node) -> None:
     """A pod that was made anew under its name has other CPUs more often than other amounts."""
     settled.poll(pod("a", cpus=[2]), pod("b", cpus=[1]))
-    assert settled.told() == ["a"]
+    assert settled.shown() == ["a"]
 
 
 def test_order_is_no_change(node: Node) -> None:
@@ -88,17 +88,17 @@ def test_order_is_no_change(node: Node) -> None:
         "a", cpus=range(8), gpus={"x": [0], "y": [1], "z": [0, 1]}, memory=[("memory", 5, (0,)), ("memory", 6, (1,))]
     )
     node.poll(full, pod("b", cpus=[1]))
-    assert node.told() == ["a", "b"]
+    assert node.shown() == ["a", "b"]
     for seed in range(20):
         node.poll(pod("b", cpus=[1]), shuffled(full, random.Random(seed)))
-        assert node.told() == []
+        assert node.shown() == []
 
 
 def test_a_pod_that_was_gone_is_said_again(settled: Node) -> None:
     settled.poll(pod("b", cpus=[1]))
-    assert settled.told() == []
+    assert settled.shown() == []
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[1]))
-    assert settled.told() == ["a"]
+    assert settled.shown() == ["a"]
 
 
 def test_what_was_not_answered_stays_due(settled: Node) -> None:
@@ -118,7 +118,7 @@ def test_an_answer_to_what_has_changed_since_is_no_answer(settled: Node) -> None
     assert sent is not None
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[3]))
     settled.pods.answered(sent, unknown=set(), refused=set(), now=settled.now)
-    assert settled.told() == ["b"]
+    assert settled.shown() == ["b"]
 
 
 def test_an_unknown_pod_is_said_again_less_and_less_often(settled: Node) -> None:
@@ -139,9 +139,9 @@ def test_a_refused_pod_waits_for_a_change(settled: Node) -> None:
     sent = settled.outgoing()
     assert sent is not None
     assert settled.pods.answered(sent, unknown=set(), refused={("default", "b")}, now=settled.now) == []
-    assert settled.told() == []
+    assert settled.shown() == []
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[3]))
-    assert settled.told() == ["b"]
+    assert settled.shown() == ["b"]
 
 
 def test_everything_is_said_when_wanted(settled: Node) -> None:
@@ -160,7 +160,7 @@ def test_a_wish_for_everything_outlives_an_answer_to_less(settled: Node) -> None
     assert sent is not None
     settled.pods.report_everything()
     settled.pods.answered(sent, unknown=set(), refused=set(), now=settled.now)
-    assert settled.told() == ["a", "b"]
+    assert settled.shown() == ["a", "b"]
 
 
 def test_a_report_that_was_not_taken_is_tried_later(settled: Node) -> None:
@@ -174,7 +174,7 @@ def test_a_report_that_was_not_taken_is_tried_later(settled: Node) -> None:
             settled.now += 1
         waits.append(settled.now - before)
     assert waits == [1, 2, 4]
-    assert settled.told() == ["a", "b"]
+    assert settled.shown() == ["a", "b"]
 
 
 def test_how_long_a_change_waited(settled: Node) -> None:
@@ -188,14 +188,14 @@ def test_holding_nothing_is_believed_at_the_second_look(settled: Node) -> None:
     """Between admission and allocation a kubelet lists a pod without what it is about to get."""
     both = (pod("a", cpus=[0]), pod("b", cpus=[1]))
     settled.poll(*both, pod("c"))
-    assert settled.told() == []
+    assert settled.shown() == []
     settled.poll(*both, pod("c"))
-    assert settled.told() == ["c"]
+    assert settled.shown() == ["c"]
     settled.poll(*both, pod("c", cpus=[2]))
-    assert settled.told() == ["c"]
+    assert settled.shown() == ["c"]
     settled.poll(*both, pod("c"))
     settled.poll(*both, pod("c", cpus=[2]))
-    assert settled.told() == ["c"], "what it holds was not doubted, but it may be another pod of the name"
+    assert settled.shown() == ["c"], "what it holds was not doubted, but it may be another pod of the name"
 
 
 def test_cpus_unknown_to_sysfs_keep_only_their_pod_back(settled: Node) -> None:
@@ -205,11 +205,11 @@ def test_cpus_unknown_to_sysfs_keep_only_their_pod_back(settled: Node) -> None:
         "Node n1: Pod default/b: containers[y].cpu_ids: sysfs lists these CPUs on no NUMA node, so the pod is not "
         "reported: [8, 9]"
     ]
-    assert settled.told() == ["c"]
+    assert settled.shown() == ["c"]
     assert (settled.pods.known, settled.pods.withheld) == (3, 1)
     assert settled.poll(*listed) == [], "once is enough"
     assert settled.poll(*listed, cpus={**CPUS, 8: 2, 9: 2}) == []
-    assert settled.told() == ["b"]
+    assert settled.shown() == ["b"]
     assert settled.pods.withheld == 0
 
 
@@ -219,11 +219,11 @@ def test_two_pods_of_one_name_are_none(settled: Node) -> None:
     assert [str(problem) for problem in problems] == [
         "Node n1: pod_resources: two pods of that name are listed: 'default/a'"
     ]
-    assert settled.told() == []
+    assert settled.shown() == []
     assert settled.poll(pod("a", cpus=[0]), pod("b", cpus=[1]), pod("a", cpus=[2])) == []
     assert settled.poll(pod("a", cpus=[0]), pod("b", cpus=[1]), pod("a", cpus=[0])) == []
     assert settled.poll(pod("a", cpus=[2]), pod("b", cpus=[1])) == []
-    assert settled.told() == ["a"]
+    assert settled.shown() == ["a"]
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 10, b"\x0a\x7fshort", b"\x0a\x03\xff\xff\xff"])
@@ -231,4 +231,4 @@ def test_garbage_changes_nothing(settled: Node, garbage: bytes) -> None:
     with pytest.raises(InvalidObject, match=r"Node n1: podresources List: .*cannot be decoded"):
         settled.pods.take(garbage, now=0, observed_at=0, numa_node_of_cpu=CPUS)
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[1]))
-    assert settled.told() == []
+    assert settled.shown() == []

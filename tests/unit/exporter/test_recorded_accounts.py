@@ -2,7 +2,7 @@
 
 The recorded kubelets (shared/data/kubelet) say after each event what the pod has taken of each zone. The model replays
 the events, its podresources answers go through the exporter, and the two accounts must agree: CPUs and devices zone by
-zone, memory by its sum, for how the bytes of a block of several zones are split is not told.
+zone, memory by its sum, because the split of a block of several zones is unknown.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What podresources looks like from kubelet to kubelet, 1.26 to 1.37, and that the same comes of it.
+"""The forms of podresources from kubelet to kubelet, 1.26 to 1.37, with the same result.
 
 Sources: `k8s.io/kubelet` v0.31.14 and v0.37.2, `pkg/apis/podresources/v1/api.proto`; `pkg/kubelet/apis/podresources`.
 """
@@ -14,7 +14,7 @@ ZONES = {cpu: cpu // 8 for cpu in range(16)}
 
 
 def held(one: PodResources) -> tuple[ContainerHoldings, ...]:
-    """What comes of a pod that has been over the wire."""
+    """A pod after a way over the wire."""
     (message,) = pod_messages(answer(one), subject="n1")
     return pod_holdings(decode_pod(message, subject="n1"), ZONES).containers
 

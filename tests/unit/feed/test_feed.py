@@ -1,4 +1,4 @@
-"""What a feed does in each single case, in virtual time; that it always yields the log is in tests/property."""
+"""A feed in each single case, in virtual time; that it always yields the log is in tests/property."""
 
 import asyncio
 

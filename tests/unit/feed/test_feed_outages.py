@@ -1,4 +1,4 @@
-"""A feed whose log or bus is away, another than before, or wrong; in virtual time."""
+"""A feed with its log or bus away, another than before, or wrong; in virtual time."""
 
 import asyncio
 

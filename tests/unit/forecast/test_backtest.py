@@ -1,4 +1,4 @@
-"""How often forecasts came true, measured on logs whose truth is known."""
+"""The accuracy of forecasts, measured on logs with a known truth."""
 
 from kaicore.rules.events import payloads
 from kaicore.rules.forecast.backtest import Backtest, Calibration, PastWaits, Wait, sample

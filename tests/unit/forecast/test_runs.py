@@ -1,4 +1,4 @@
-"""How long pods ran, as a log tells it."""
+"""Run times of pods, by a log."""
 
 import pytest
 from kaicore.rules.events import payloads

@@ -1,4 +1,4 @@
-"""When what waits is likely to start, on clusters whose pods' lifetimes are known."""
+"""Likely starts of waiting work, on clusters with known lifetimes of pods."""
 
 import random
 from typing import Any

@@ -39,7 +39,7 @@ def pytorch(**statuses: Any) -> dict[str, Any]:
         pytest.param(job("3"), {}, id="none yet"),
         pytest.param(job("3", succeeded=-1), {}, id="no count"),
         pytest.param(job("3", succeeded=2**40), {"": 2**31 - 1}, id="no count of pods"),
-        pytest.param(job("1", succeeded=2), {}, id="a Job whose pods wait for none of the others"),
+        pytest.param(job("1", succeeded=2), {}, id="a Job with pods that wait for none of the others"),
         pytest.param(jobset({"name": "w", "succeeded": 2}), {"w": 4}, id="two Jobs of two pods"),
         pytest.param(jobset({"name": "w", "succeeded": 9}), {"w": 6}, id="no more than there are"),
         pytest.param(jobset({"name": "other", "succeeded": 1}), {}, id="of a replicated job that is none"),

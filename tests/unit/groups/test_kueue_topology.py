@@ -1,4 +1,4 @@
-"""Where pods are to be, in Kueue's words: on templates of every kind, on pods, and what of it makes no sense."""
+"""Places of pods in Kueue's words: on templates of every kind, on pods, and senseless ones."""
 
 import json
 
@@ -210,11 +210,11 @@ def test_the_templates_of_every_kind_reach_their_pod_sets(
     text: str, levels: dict[str, str], ranks: dict[str, RankSource]
 ) -> None:
     sets = source(text).templates[0].sets
-    assert {one.name: told(one) for one in sets if one.topology is not None} == levels
+    assert {one.name: shown(one) for one in sets if one.topology is not None} == levels
     assert {one.name: one.rank for one in sets if one.rank is not None} == ranks
 
 
-def told(one: PodSet) -> str:
+def shown(one: PodSet) -> str:
     constraint = one.topology
     assert constraint is not None
     if constraint.problem:
@@ -236,14 +236,14 @@ def test_a_slice_of_a_jobset_is_a_job_where_no_size_is_said() -> None:
 def test_a_replicated_job_that_starts_later_has_its_own_constraint() -> None:
     parsed = source(jobset({}, RACK, more="dependsOn: [{name: driver}],"))
     (alone,) = parsed.templates[1].sets
-    assert told(alone) == "rack"
+    assert shown(alone) == "rack"
 
 
 def test_slices_of_a_leader_that_starts_alone_are_refused() -> None:
     text = f"{LWS}{{startupPolicy: LeaderReady, leaderWorkerTemplate: {{size: 4, workerTemplate: {template(SLICES)}}}}}"
     sets = source(text).templates[0].sets
     assert shape(sets) == "(leader>=1 workers>=3)/1"
-    assert "needs leader and workers that start together" in told(sets[0])
+    assert "needs leader and workers that start together" in shown(sets[0])
 
 
 def lws(leader: dict[str, str], worker: dict[str, str], startup: str = "LeaderCreated") -> str:
@@ -276,7 +276,7 @@ def lws(leader: dict[str, str], worker: dict[str, str], startup: str = "LeaderCr
 def test_a_leader_and_its_workers_are_below_a_set_that_has_their_constraint(text: str, tree: str) -> None:
     sets = source(text).templates[0].sets
     assert shape(sets) == tree
-    assert {one.name: told(one) for one in sets if one.topology is not None} == {"podset-group.g": "rack"}
+    assert {one.name: shown(one) for one in sets if one.topology is not None} == {"podset-group.g": "rack"}
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_leader_and_its_workers_are_below_a_set_that_has_their_constraint(text
 )
 def test_a_group_of_pod_sets_that_is_none_is_named(text: str, problem: str) -> None:
     sets = source(text).templates[0].sets
-    texts = [told(one) for one in sets if one.topology is not None]
+    texts = [shown(one) for one in sets if one.topology is not None]
     assert len(texts) == 2
     assert all(problem in one for one in texts)
 
@@ -321,7 +321,7 @@ def test_a_pod_group_starts_as_a_whole_where_its_pods_say(world: World) -> None:
     group = world.group_of("a")
     assert group.key == "Workload.kueue.x-k8s.io/default/g"
     assert shape(group.sets) == ">=2"
-    assert told(group.sets[0]) == "rack"
+    assert shown(group.sets[0]) == "rack"
     assert group.sets[0].rank == RankSource("index", 1)
     assert world.group_of("b") is group
 

@@ -105,7 +105,7 @@ def test_what_cannot_be_is_named(text: str, problem: str) -> None:
 
 @pytest.mark.parametrize("text", [OF_1_36, WORKLOAD_OF_1_36])
 def test_the_manifests_of_1_36_are_of_its_types(text: str) -> None:
-    """What the generated models know is what the API has; no field here is made up."""
+    """The generated models have the API's fields; no field here is made up."""
     document = yaml.safe_load(text)
 
     def check(value: Any, name: str) -> None:

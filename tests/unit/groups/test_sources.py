@@ -74,7 +74,7 @@ LWS = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:
             PYTORCH + "{pytorchReplicaSpecs: {Worker: {replicas: 8}}, elasticPolicy: {minReplicas: 2}}",
             "(worker>=2)/all>=2",
         ),
-        # With more than leaders and workers it is unknown whose the minimum is: any pods.
+        # With more than leaders and workers it is unknown which of them have the minimum: any pods.
         (
             TF + "{tfReplicaSpecs: {PS: {replicas: 2}, Worker: {replicas: 4}, Chief: {}},"
             " runPolicy: {schedulingPolicy: {minAvailable: 5}}}",

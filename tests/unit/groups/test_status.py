@@ -1,4 +1,4 @@
-"""How groups fare, in their dialects' words."""
+"""The statuses of groups, in their dialects' words."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What objects and pods of KAI, Koordinator and Kubernetes ask of a network topology, as the model has it."""
+"""Topology constraints of KAI, Koordinator and Kubernetes, as the model has them."""
 
 import pytest
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint

@@ -1,4 +1,4 @@
-"""What a tree asks for, and whether it has it."""
+"""The demand of a tree, and whether it is met."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What an alternative changes: priorities and queues, of what waits as of what is yet to come."""
+"""The changes of an alternative: priorities and queues, of waiting and of later work."""
 
 from functools import partial
 

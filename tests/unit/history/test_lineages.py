@@ -1,4 +1,4 @@
-"""Which pods take each other's place, and how long each runs if it is let."""
+"""Pods that take each other's place, and the run time of each without interruption."""
 
 from typing import Any
 

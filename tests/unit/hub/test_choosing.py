@@ -1,4 +1,4 @@
-"""Which cluster a dispatch is given to: each part of an offer decides where the others are equal."""
+"""The cluster that a dispatch is given to: each part of an offer decides where the others are equal."""
 
 from typing import Any
 

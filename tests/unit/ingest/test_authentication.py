@@ -1,4 +1,4 @@
-"""Who may report for which node."""
+"""The callers that may report for a node."""
 
 import asyncio
 from collections.abc import Sequence

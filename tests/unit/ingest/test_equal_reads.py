@@ -1,4 +1,4 @@
-"""What is read twice lasts; a report that is sent twice is one read."""
+"""A reading that comes twice lasts; a report that is sent twice is one reading."""
 
 import pytest
 from kai_ingest import judging

@@ -1,4 +1,4 @@
-"""Which pod a report means, after what the log says."""
+"""The pod that a report means, by the log."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PREDICTED = Placement(Provenance.PREDICTED, HELD.containers)
 
 
 class Story(Cluster):
-    """A cluster whose events go into a projection as they happen."""
+    """A cluster with events that go into a projection as they happen."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What audits of placements, nodes and groups say of recorded logs and of small ones, held against the folded state."""
+"""Audits of placements, nodes and groups on recorded logs and small ones, held against the folded state."""
 
 import asyncio
 from collections.abc import Iterable
@@ -97,7 +97,7 @@ def placement(zone: str, provenance: Provenance = Provenance.PREDICTED, *, gpu: 
 
 
 class Story(Ledger):
-    """Nodes and pods whose observations are told by hand."""
+    """Nodes and pods with observations by hand."""
 
     def __init__(self) -> None:
         super().__init__(hashes=True)
@@ -136,15 +136,15 @@ class Story(Ledger):
 @pytest.fixture
 def story() -> Story:
     """On n0 one pod as predicted and one on another zone; on n1 one that nobody observes, hours later."""
-    told = Story()
-    told.place("good", "n0")
-    told.observe("good", "n0", "node-0")
-    told.place("bad", "n0")
-    told.miss("bad", "n0", "node-1")
-    told.place("dark", "n1")
-    told.now += 2 * _HOUR_US
-    told.see("good", node_name="n0", phase="Succeeded")
-    return told
+    shown = Story()
+    shown.place("good", "n0")
+    shown.observe("good", "n0", "node-0")
+    shown.place("bad", "n0")
+    shown.miss("bad", "n0", "node-1")
+    shown.place("dark", "n1")
+    shown.now += 2 * _HOUR_US
+    shown.see("good", node_name="n0", phase="Succeeded")
+    return shown
 
 
 def test_agreement_is_told_by_node_policy_cause_and_hour(story: Story) -> None:
@@ -170,36 +170,36 @@ def test_agreement_is_told_by_node_policy_cause_and_hour(story: Story) -> None:
 
 
 def test_accuracy_is_counted_once_for_audit_counters_and_read_model_in_the_hour_of_the_decision() -> None:
-    told = Story()
-    told.now = told.now // _HOUR_US * _HOUR_US
-    decided = told.now
+    shown = Story()
+    shown.now = shown.now // _HOUR_US * _HOUR_US
+    decided = shown.now
     for name in ("corrected", "disbelieved", "unseen"):
-        told.place(name, "n0")
-    told.observe("corrected", "n0", "node-1")
-    told.now += _HOUR_US
-    told.observe("corrected", "n0", "node-0")
+        shown.place(name, "n0")
+    shown.observe("corrected", "n0", "node-1")
+    shown.now += _HOUR_US
+    shown.observe("corrected", "n0", "node-0")
     # The pod asks for one GPU.
-    told.observe("disbelieved", "n0", "node-0", gpu=3)
-    told.see("corrected", node_name="n0", phase="Succeeded")
-    inquiry, cluster = inquiry_into(told)
+    shown.observe("disbelieved", "n0", "node-0", gpu=3)
+    shown.see("corrected", node_name="n0", phase="Succeeded")
+    inquiry, cluster = inquiry_into(shown)
     audit = asyncio.run(inquiry.audit_placements(cluster, Span()))
     assert [(one.hour, one.counts) for one in audit.hours] == [(time_text(decided), audit.counts)]
     counts = audit.counts
     assert (counts.predicted, counts.observed, counts.exact, counts.same_zones, counts.different) == (3, 1, 1, 0, 0)
     tally = asyncio.run(inquiry.cluster(cluster)).tally
     assert tally["agreement"] == {"exact": 1}
-    hours = {at: (row.agreed, row.contradicted) for at, row in projected(told.events).decisions.items()}
+    hours = {at: (row.agreed, row.contradicted) for at, row in projected(shown.events).decisions.items()}
     assert {at: agreed for at, agreed in hours.items() if any(agreed)} == {decided: (1, 0)}
 
 
 def test_an_audit_of_a_span_leaves_out_observations_of_what_was_placed_before() -> None:
-    told = Story()
-    told.place("before", "n0")
-    first = len(told.events) + 1
-    told.place("inside", "n1")
-    told.observe("before", "n0", "node-0")
-    told.observe("inside", "n1", "node-0")
-    inquiry, cluster = inquiry_into(told)
+    shown = Story()
+    shown.place("before", "n0")
+    first = len(shown.events) + 1
+    shown.place("inside", "n1")
+    shown.observe("before", "n0", "node-0")
+    shown.observe("inside", "n1", "node-0")
+    inquiry, cluster = inquiry_into(shown)
     audit = asyncio.run(inquiry.audit_placements(cluster, Span(since=str(first))))
     assert (audit.counts.predicted, audit.counts.observed, audit.counts.exact) == (1, 1, 1)
     assert {one.node: one.counts.observed for one in audit.nodes} == {"n0": 0, "n1": 1}
@@ -217,16 +217,16 @@ def test_only_what_was_counted_since_the_beginning_of_the_span_is_told(story: St
 
 
 def test_time_in_which_nothing_told_what_a_pod_held_is_a_gap() -> None:
-    told = Story()
-    told.see("foreign", node_name="n0", phase="Running")
-    told.record("node/n0", payloads.NodeCharged("n0", "", ("uid-foreign",)))
-    since = len(told.events) - 1
-    told.place("ours", "n0")
-    told.observe("foreign", "n0", "node-1")
-    inquiry, cluster = inquiry_into(told)
+    shown = Story()
+    shown.see("foreign", node_name="n0", phase="Running")
+    shown.record("node/n0", payloads.NodeCharged("n0", "", ("uid-foreign",)))
+    since = len(shown.events) - 1
+    shown.place("ours", "n0")
+    shown.observe("foreign", "n0", "node-1")
+    inquiry, cluster = inquiry_into(shown)
     audit = asyncio.run(inquiry.audit_node(cluster, "n0", Span()))
     (gap,) = audit.gaps
-    assert (gap.pod, gap.since, gap.until) == ("default/foreign", since, len(told.events))
+    assert (gap.pod, gap.since, gap.until) == ("default/foreign", since, len(shown.events))
     foreign, ours = audit.holdings
     assert (foreign.decided, foreign.records[0].zones) == (None, {"node-1": {"nvidia.com/gpu": "1"}})
     assert ours.records[0].provenance == "predicted"

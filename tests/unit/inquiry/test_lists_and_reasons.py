@@ -1,4 +1,4 @@
-"""What can be listed, and what is said of Jobs, Deployments, groups, queues and nodes."""
+"""Lists, and the rows of Jobs, Deployments, groups, queues and nodes."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ NIGHT = 1795316100 * S
 
 
 class Clock:
-    """Stands still until told otherwise."""
+    """Stands still until it is moved."""
 
     def __init__(self) -> None:
         self.now = NIGHT

@@ -1,4 +1,4 @@
-"""What is told of topologies: what domains use, have free, and still have room for."""
+"""Answers about topologies: domains' used and free amounts, and their room."""
 
 import json
 from typing import Any

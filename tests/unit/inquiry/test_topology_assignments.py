@@ -1,4 +1,4 @@
-"""Where a group's pods are in its topology, as Kueue would say it."""
+"""The places of a group's pods in its topology, in Kueue's form."""
 
 import pytest
 from kaicore.analysis.ask.topologies import topology_assignments

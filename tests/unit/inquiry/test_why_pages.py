@@ -1,4 +1,4 @@
-"""What is said of one pod or group: since when and how often it was tried, what is short, why it is where it is."""
+"""Answers about one pod or group: wait, tries, lacks, and the reason for its place."""
 
 import msgspec
 import pytest
@@ -215,9 +215,9 @@ async def test_a_rejection_tells_what_was_predicted_and_what_was_learned() -> No
     made.full(one)
     rejected = payloads.PodRejected(one.uid, "default", "one", "n0", "TopologyAffinityError", "cannot be allocated")
     made.record(f"pod/{one.uid}", rejected, subject=one.subject)
-    (told,) = (await why(made, "one")).rejections
-    assert (told.node, told.reason, told.predicted) == ("n0", "TopologyAffinityError", f"node-0 (cpu 3, {GPU} 3)")
-    assert told.learned == "its kubelet has rejected 1 such pod; none is offered to it until something changes there"
+    (shown,) = (await why(made, "one")).rejections
+    assert (shown.node, shown.reason, shown.predicted) == ("n0", "TopologyAffinityError", f"node-0 (cpu 3, {GPU} 3)")
+    assert shown.learned == "its kubelet has rejected 1 such pod; none is offered to it until something changes there"
 
 
 async def test_a_group_is_told_by_its_sets_and_the_domains_they_are_in() -> None:

@@ -1,4 +1,4 @@
-"""The client against an HTTP server that answers what it is told to."""
+"""The client against an HTTP server with prepared answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""How the objects of a dispatch end."""
+"""The ends of a dispatch's objects."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which changes are facts, what is recorded of them, and under which ids."""
+"""The changes that are facts, their records, and the ids of these."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def rejected(version: str = "2", **kwargs: Any) -> ObjectSeen[PodObject]:
 
 
 def facts_after(*units: Unit | None) -> Facts:
-    """What a watcher recalls when the log has these units."""
+    """A watcher's memory when the log has these units."""
     recalled = Facts("c")
     for unit in units:
         for event in unit.events if unit is not None else ():

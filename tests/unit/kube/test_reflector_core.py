@@ -1,4 +1,4 @@
-"""What the reflector makes of what an API server says, case by case."""
+"""The reflector's reading of an API server's answers, case by case."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ GI = 2**30
 GPU = "nvidia.com/gpu"
 PODS = ("aligned", "wide", "shared")
 
-BY_CONFIG, WITH_FINGERPRINT, TOLD = (Path(__file__).parent / "rte-v0.10.0.jsonl").read_bytes().splitlines()
+BY_CONFIG, WITH_FINGERPRINT, BY_FLAGS = (Path(__file__).parent / "rte-v0.10.0.jsonl").read_bytes().splitlines()
 
 
 def read(line: bytes) -> NodeTopology:
@@ -30,12 +30,12 @@ def read(line: bytes) -> NodeTopology:
 
 @pytest.mark.parametrize(
     ("line", "policy", "published"),
-    [(BY_CONFIG, TopologyPolicy.RESTRICTED, ""), (TOLD, TopologyPolicy.SINGLE_NUMA_NODE, "container")],
+    [(BY_CONFIG, TopologyPolicy.RESTRICTED, ""), (BY_FLAGS, TopologyPolicy.SINGLE_NUMA_NODE, "container")],
 )
 def test_policy_of_the_kubelets_configuration_is_told_by_the_old_field_alone(
     line: bytes, policy: TopologyPolicy, published: str
 ) -> None:
-    """Attributes are empty unless RTE is told by flags; the old field says no scope, so `pod` is lost on the way."""
+    """Attributes are empty unless RTE gets flags; the old field says no scope, so `pod` is lost on the way."""
     written = {item["name"]: item["value"] for item in msgspec.json.decode(line)["attributes"]}
     assert written["topologyManagerScope"] == published
     assert (read(line).policy, read(line).scope) == (policy, TopologyScope.CONTAINER)

@@ -1,4 +1,4 @@
-"""What a pod is called once its name is erased, and what of an event is its personal data."""
+"""A pod's pseudonym after the erasure of its name, and the personal data in an event."""
 
 import msgspec
 from hypothesis import given

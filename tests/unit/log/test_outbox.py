@@ -52,7 +52,7 @@ def unit(name: str, *, stream: str = "", payload: Any = None) -> Unit:
 
 
 class Running:
-    """An outbox whose task runs; one second of waiting is none."""
+    """An outbox with a running task; one second of waiting is none."""
 
     def __init__(self, log: MemoryLog, **options: Any) -> None:
         self.log = log

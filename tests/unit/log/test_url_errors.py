@@ -1,4 +1,4 @@
-"""What is told of a url of Postgres that cannot be used has nothing of its password."""
+"""Errors about an unusable url of Postgres contain nothing of its password."""
 
 import pytest
 from kai_cli.preflight import check_database

@@ -1,4 +1,4 @@
-"""Which of a zone's CPUs containers take over from init containers, two CPUs to a core."""
+"""The CPUs of a zone that containers take over from init containers, two CPUs to a core."""
 
 import pytest
 from kaicore.rules.numa.cpu_packing import CoreCounts

@@ -1,4 +1,4 @@
-"""What a pod may keep on a zone of which it is open how much earlier pods hold, two CPUs to a core."""
+"""The CPUs of a zone that a pod may keep when earlier pods' holdings are unknown, two CPUs to a core."""
 
 from itertools import product
 
@@ -17,7 +17,7 @@ KUBELET = KubeletSettings(policy=TopologyPolicy.SINGLE_NUMA_NODE, static_cpu=Tru
 
 
 def zone(*, free: int, perhaps_free: int = 0) -> NodeZones:
-    """A node of one zone of 64 CPUs, whose cores are free as wholes as far as they can be."""
+    """A node of one zone of 64 CPUs, with as many whole free cores as can be."""
     repeated = {CPU: [1000 * perhaps_free]} if perhaps_free else {}
     memory = MemoryZones({}, {}, [0], [0])
     return NodeZones(1, KUBELET, {CPU: [64000]}, {CPU: [1000 * free]}, memory, [0], repeated=repeated)

@@ -1,4 +1,4 @@
-"""What should be there for a Config and a set of shards: a table, and what is wrong told by field and value."""
+"""The desired objects for a Config and a set of shards: a table, with errors by field and value."""
 
 from pathlib import Path
 from typing import Any
@@ -248,10 +248,10 @@ def test_a_status_tells_of_the_rollout_and_is_written_only_when_it_changes() -> 
     deployment["status"] = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}
     status = status_of(part, live, {}, now="2026-11-22T10:00:00Z")
     assert status is not None
-    told = {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
-    assert told["Available"] == ("True", "Available", "Deployment kai-scheduler-red: 1 of 2 replicas")
-    assert told["Progressing"] == ("True", "RollingOut", "Deployment kai-scheduler-red: 1 of 2 replicas")
-    assert told["Degraded"][0] == "False"
+    shown = {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
+    assert shown["Available"] == ("True", "Available", "Deployment kai-scheduler-red: 1 of 2 replicas")
+    assert shown["Progressing"] == ("True", "RollingOut", "Deployment kai-scheduler-red: 1 of 2 replicas")
+    assert shown["Degraded"][0] == "False"
     assert {one["observedGeneration"] for one in status["conditions"]} == {3}
 
     part.owner["status"] = status

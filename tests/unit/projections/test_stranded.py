@@ -1,4 +1,4 @@
-"""Which free GPUs are stranded: those beside which less is left than pods here use for each."""
+"""Stranded free GPUs: those with less beside them than pods here use for each."""
 
 from collections.abc import Sequence
 

@@ -26,7 +26,7 @@ from tests.workloads import Workloads
 
 
 @pytest.fixture
-def told() -> Workloads:
+def shown() -> Workloads:
     """A gang of two pods and a pod of its own come to run."""
     made = Workloads("c1")
     made.add_node("n", amounts(cpu=16, memory=64, gpu=4))
@@ -47,9 +47,9 @@ async def spans_of(made: Workloads, *, batch: int, now: int) -> list[dict[str, A
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 async def test_each_span_is_sent_once_however_events_come_and_a_gang_is_the_parent_of_its_pods(
-    told: Workloads, batch: int
+    shown: Workloads, batch: int
 ) -> None:
-    spans = await spans_of(told, batch=batch, now=told.now)
+    spans = await spans_of(shown, batch=batch, now=shown.now)
     assert len({(span["traceId"], span["spanId"]) for span in spans}) == len(spans)
     by_name = {span["name"]: span for span in spans if "parentSpanId" not in span}
     gang, root = by_name["gang PodGroup.scheduling.sigs.k8s.io/default/train"], by_name["pod default/train-0"]
@@ -70,8 +70,8 @@ def attributes(span: dict[str, Any]) -> dict[str, str]:
     return {one["key"]: one["value"]["stringValue"] for one in span["attributes"]}
 
 
-async def test_what_ended_long_ago_is_not_sent(told: Workloads) -> None:
-    assert await spans_of(told, batch=1000, now=told.now + MOST_AGE_US + 1_000_000) == []
+async def test_what_ended_long_ago_is_not_sent(shown: Workloads) -> None:
+    assert await spans_of(shown, batch=1000, now=shown.now + MOST_AGE_US + 1_000_000) == []
 
 
 async def until(satisfied: Callable[[], bool]) -> None:
@@ -81,10 +81,10 @@ async def until(satisfied: Callable[[], bool]) -> None:
 
 
 async def test_a_receiver_gets_all_spans_also_when_it_was_away_and_what_it_refuses_is_counted(
-    told: Workloads, monkeypatch: pytest.MonkeyPatch
+    shown: Workloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traces, "_RETRY_S", 0.01)
-    spans = await spans_of(told, batch=1000, now=told.now)
+    spans = await spans_of(shown, batch=1000, now=shown.now)
     registry = CollectorRegistry()
     async with trace_receiver() as receiver:
         receiver.refusals = [503, 429]
@@ -106,8 +106,8 @@ async def test_a_receiver_gets_all_spans_also_when_it_was_away_and_what_it_refus
 
 
 @pytest.mark.skipif(not collector(), reason="no OpenTelemetry Collector here (KAI_TEST_COLLECTOR names one)")
-async def test_a_collector_has_every_span_as_it_is_meant(told: Workloads, tmp_path: Path) -> None:
-    spans = await spans_of(told, batch=7, now=told.now)
+async def test_a_collector_has_every_span_as_it_is_meant(shown: Workloads, tmp_path: Path) -> None:
+    spans = await spans_of(shown, batch=7, now=shown.now)
     with collecting(tmp_path, port=free_port(), ready=is_open) as collected:
         metrics = ProjectorMetrics(registry=CollectorRegistry())
         sender = OtlpSender(traces_url(collected.url), {}, metrics=metrics, logger=get_logger())
@@ -128,7 +128,7 @@ async def test_a_collector_has_every_span_as_it_is_meant(told: Workloads, tmp_pa
 
 
 def shape(span: dict[str, Any]) -> dict[str, Any]:
-    """What of a span is not left out where it is empty."""
+    """The fields of a span that are kept even when empty."""
     return {key: value for key, value in span.items() if value} | {
         "links": [dict(one) for one in span.get("links", [])]
     }

@@ -324,7 +324,7 @@ def trees(draw: st.DrawFn) -> QueueTree:
 
 
 def counted_slowly(of: QueueTree, held: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """What each queue uses, and what it holds of its ancestors' limits."""
+    """Each queue's usage, and its part of its ancestors' limits."""
     used, own = [0] * len(of), [0] * len(of)
     for index in range(len(of) - 1, -1, -1):
         direct = sum(gpus for leaf, gpus in held if leaf == index)

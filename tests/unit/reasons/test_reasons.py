@@ -58,10 +58,10 @@ def test_reason_is_answered_with_all_its_fields(one: type[CodedReason]) -> None:
     reason = sample(one)
     answer = msgspec.json.decode(msgspec.json.encode(reason_answer(reason, pods=3)), type=ReasonAnswer)
     assert (answer.code, answer.message, answer.pods) == (one.__name__, str(reason), 3)
-    told = {**answer.fields, **{name: getattr(answer, name) for name in ReasonAnswer.__struct_fields__}}
+    reported = {**answer.fields, **{name: getattr(answer, name) for name in ReasonAnswer.__struct_fields__}}
     for name, value in msgspec.to_builtins(reason).items():
         if name not in ("pods", "message"):
-            assert told[name] == value or name in ("until", "since", "retry_at")
+            assert reported[name] == value or name in ("until", "since", "retry_at")
 
 
 def test_cycle_of_an_older_log_is_read_to_the_same_bytes() -> None:
@@ -93,5 +93,5 @@ def test_pods_in_slices_are_counted_truly_where_the_last_slice_is_not_full() -> 
     assert (
         str(counted) == "of 4 rack domains none has room for 8 pods in slices of 3: the best is b0, which takes 1 slice"
     )
-    # As logs have it from before pods were told.
+    # As logs have it from before pods were recorded.
     assert "none has room for 3 slices of 3 pods: " in str(reason)

@@ -1,4 +1,4 @@
-"""How relays behave, alone and together, in virtual time; on real servers in tests/integration and tests/chaos."""
+"""Relays, alone and together, in virtual time; on real servers in tests/integration and tests/chaos."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Python's garbage collector has to do beside a scheduler."""
+"""The work of Python's garbage collector beside a scheduler."""
 
 import gc
 import weakref

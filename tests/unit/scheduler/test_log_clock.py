@@ -1,4 +1,4 @@
-"""The clock of cycles: the log's, as far as the log has told it."""
+"""The clock of cycles: the log's, as far as the log shows it."""
 
 from kai_scheduler.scheduler import LogClock
 
@@ -6,7 +6,7 @@ HOUR_US = 3_600_000_000
 
 
 class Machine:
-    """A machine whose time of day is an hour ahead of the log's."""
+    """A machine with a time of day an hour ahead of the log's."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""What a scheduler's state tells Prometheus of predictions."""
+"""The metrics of predictions from a scheduler's state."""
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kaicore.rules.engine.config import EngineConfig

@@ -9,7 +9,7 @@ PATIENCE_S = 3.0
 
 @dataclass
 class Seen:
-    """Who is live, as the bus has told it."""
+    """The live members, as the bus has reported them."""
 
     live: tuple[str, ...] = ()
     settled: bool = False
@@ -34,8 +34,8 @@ class Clock:
 
 
 def test_the_first_of_those_that_are_live_decides_and_the_next_one_as_soon_as_it_is_gone() -> None:
-    clock, seen, told = Clock(), Seen(), list[bool]()
-    standby = Standby(standby_s=PATIENCE_S, monotonic=clock, live=seen, member="2", notify=told.append)
+    clock, seen, shown = Clock(), Seen(), list[bool]()
+    standby = Standby(standby_s=PATIENCE_S, monotonic=clock, live=seen, member="2", notify=shown.append)
     standby.begin()
     assert seen.started
     assert standby.decides_at() > clock.now, "it is not known yet who else is there"
@@ -46,7 +46,7 @@ def test_the_first_of_those_that_are_live_decides_and_the_next_one_as_soon_as_it
     seen.live = ("2",)
     before = clock.now
     assert standby.decides_at() <= before
-    assert told == [False, True]
+    assert shown == [False, True]
     assert seen.pulses == 3
 
 

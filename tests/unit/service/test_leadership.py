@@ -32,7 +32,7 @@ class Way:
 
 
 class Instance:
-    """One instance, whose work is to wait for the end."""
+    """One instance; its work is to wait for the end."""
 
     def __init__(self, name: str, store: MemoryLeaseStore) -> None:
         self.context = ServiceContext("watcher", Health("log", "lists"), get_logger())

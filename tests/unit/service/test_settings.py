@@ -1,4 +1,4 @@
-"""What is said of settings that a service cannot start with."""
+"""Errors about settings that a service cannot start with."""
 
 import pytest
 from kaicore.errors import ConfigurationError
@@ -20,7 +20,7 @@ def problem(*arguments: str) -> str:
 
 
 def test_a_setting_that_is_missing_is_named_and_the_others_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All settings were told, the database's password among them, in a line that goes into a log."""
+    """All settings were printed, the database's password among them, in a line that goes into a log."""
     monkeypatch.setenv("KAI_DATABASE_URL", "postgresql://kai:s3cret@db/kai")
     assert problem() == "--cluster or $KAI_CLUSTER: is required"
 

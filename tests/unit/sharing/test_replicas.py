@@ -1,4 +1,4 @@
-"""When the list of a shard's replicas is to change, and what an outdated list is worth."""
+"""Changes of the list of a shard's replicas, and the worth of an outdated list."""
 
 import numpy as np
 import pytest

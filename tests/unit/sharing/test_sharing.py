@@ -1,4 +1,4 @@
-"""Who owns what, and who counts as live."""
+"""Owners of groups, and members that count as live."""
 
 from collections import Counter
 

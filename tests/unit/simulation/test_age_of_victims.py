@@ -1,4 +1,4 @@
-"""Who runs for longer costs more, also where a simulation finds him running."""
+"""A pod that runs for longer costs more, also where a simulation finds it running."""
 
 from pathlib import Path
 

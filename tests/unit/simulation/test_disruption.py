@@ -38,7 +38,7 @@ status: {status}
 
 
 def after(text: str, folder: Path) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """What becomes of the pods with a priority, and all pods."""
+    """The results of the pods with a priority, and of all pods."""
     document = document_of(world_of(text, folder))
     return {name: what for name, what in brief(document).items() if name.startswith("h")}, document["pods"]
 

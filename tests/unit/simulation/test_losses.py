@@ -1,4 +1,4 @@
-"""What makes no sense in manifests costs itself only, and is a warning, as it is in a running cluster."""
+"""Senseless parts of manifests cost only themselves, and are a warning, as in a running cluster."""
 
 from pathlib import Path
 
@@ -72,8 +72,8 @@ def test_a_request_beyond_belief_waits_and_one_that_runs_fills_its_node(tmp_path
 def test_memory_that_a_running_pods_record_leaves_out_is_not_promised_to_others(tmp_path: Path, policy: str) -> None:
     memory = "    - {name: memory, capacity: 32Gi, allocatable: 32Gi, available: 32Gi}\n"
     text = node(policy=policy).replace("    resources:\n", f"    resources:\n{memory}")
-    told = {"metadata": record("observed", node_0="cpu: 2"), "spec": "nodeName: n1", "status": "{phase: Running}"}
-    text += pod("a", cpus=2, **told).replace("memory: 1Gi", "memory: 24Gi")
+    shown = {"metadata": record("observed", node_0="cpu: 2"), "spec": "nodeName: n1", "status": "{phase: Running}"}
+    text += pod("a", cpus=2, **shown).replace("memory: 1Gi", "memory: 24Gi")
     for name in ("b", "c"):
         text += pod(name, gpus=0).replace("memory: 1Gi", "memory: 20Gi")
     world = world_of(text, tmp_path)

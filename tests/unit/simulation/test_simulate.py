@@ -1,4 +1,4 @@
-"""What comes of manifests: a table that reads as a specification of `kai simulate`."""
+"""Results of manifests: a table that reads as a specification of `kai simulate`."""
 
 import asyncio
 from pathlib import Path
@@ -102,7 +102,7 @@ WORLDS = [
         {"old": "n1 node-0", "new": "n1 node-1"},
     ),
     (
-        "what ended holds nothing and is not told of",
+        "what ended holds nothing and is not printed",
         node()
         + pod("done", gpus=4, spec=ON_N1, status="{phase: Succeeded}")
         + pod("bad", gpus=4, spec=ON_N1, status="{phase: Failed}")
@@ -110,7 +110,7 @@ WORLDS = [
         {"new": "n1 node-0"},
     ),
     (
-        "a pod that a kubelet refused is told of, and its like is not offered that node again",
+        "a pod that a kubelet refused is printed, and its like is not offered that node again",
         node()
         + pod("refused", gpus=2, spec=ON_N1, status="{phase: Failed, reason: TopologyAffinityError}")
         + pod("new", gpus=2),
@@ -260,7 +260,7 @@ def test_cycles_are_limited(tmp_path: Path, cycles: int | None, expected: str) -
 
 
 def test_between_the_eviction_and_the_bind_a_pod_is_nominated(tmp_path: Path) -> None:
-    """What it is nominated for is the node, and the zones that it is predicted to get there."""
+    """A nomination names the node, and the zones that the pod is predicted to get there."""
     low = pod("low", gpus=2, spec=f"priority: 1, {ON_N1}, {OURS}", status=RUNNING)
     world = world_of(node(gpus=2) + low + pod("high", spec="priority: 2"), tmp_path)
     high, low_after = document_of(world, cycles=1)["pods"]

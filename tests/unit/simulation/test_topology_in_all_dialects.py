@@ -219,7 +219,7 @@ def test_order_of_indexes_counts_and_not_that_of_names(tmp_path: Path) -> None:
     assert found["p1"] == found["p3"] != found["p0"] == found["p2"]
 
 
-#: Four pods in slices of two, each in one rack, in the words of dialects whose pods tell their index.
+#: Four pods in slices of two, each in one rack, in the words of dialects with an index on pods.
 IN_SLICES = {
     "Kueue": (
         (KUEUE_TOPOLOGY,),
@@ -256,11 +256,11 @@ IN_SLICES = {
 @pytest.mark.parametrize("dialect", IN_SLICES)
 def test_a_successor_joins_the_slice_that_ran_before_this_log_began(tmp_path: Path, dialect: str) -> None:
     """Slice 0 is in the second rack, slice 1 in the first, where the place that is left is the tightest."""
-    documents, told = IN_SLICES[dialect]
+    documents, shown = IN_SLICES[dialect]
     running = {"p0": "a10", "p2": "a00", "p3": "a00"}
-    text = pod("taken", spec="nodeName: a01", status="{phase: Running}") + pod("p1", metadata=said(**told("1")))
+    text = pod("taken", spec="nodeName: a01", status="{phase: Running}") + pod("p1", metadata=said(**shown("1")))
     for name, where in running.items():
-        text += pod(name, metadata=said(**told(name[1])), spec=f"nodeName: {where}", status="{phase: Running}")
+        text += pod(name, metadata=said(**shown(name[1])), spec=f"nodeName: {where}", status="{phase: Running}")
     assert placed(tmp_path, nodes(), *documents, text)["p1"] == "a10"
 
 

@@ -1,4 +1,4 @@
-"""What `kai simulate` tells of topologies: where pods are in them, and what is wrong with them."""
+"""The answers of `kai simulate` about topologies: places of pods in them, and their problems."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an API server would not take is an error that names its place; what it would drop is a warning."""
+"""Objects that an API server would refuse are errors with their place; dropped parts are warnings."""
 
 from pathlib import Path
 

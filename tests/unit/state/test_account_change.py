@@ -1,4 +1,4 @@
-"""Which observations change what a node is accounted to hold."""
+"""The observations that change a node's account."""
 
 import pytest
 from kaicore.rules.events import payloads
@@ -38,7 +38,7 @@ SPLIT = placement(("node-0", {"cpu": 2000}), ("node-1", {"cpu": 2000}))
         pytest.param(HERE, None, placement(("node-0", {"cpu": 2000, "memory": 8 * GI})), True, id="less"),
         pytest.param(None, None, HERE, True, id="nothing was known"),
         pytest.param(None, HERE, HERE, False, id="nothing new of what was not predicted"),
-        pytest.param(WIDE, None, WIDE_SEEN, False, id="a block of two zones is the same block however it is told"),
+        pytest.param(WIDE, None, WIDE_SEEN, False, id="a block of two zones is the same block in any form"),
         pytest.param(UNCERTAIN, None, placement(("node-0", {"cpu": 4000})), False, id="certain now, and as charged"),
         pytest.param(UNCERTAIN, None, SPLIT, True, id="what was left open is settled otherwise than charged"),
         pytest.param(HERE, None, placement(("node-9", {"cpu": 4000})), False, id="of zones that the node has not"),

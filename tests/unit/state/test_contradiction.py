@@ -1,4 +1,4 @@
-"""When an observed placement contradicts its prediction."""
+"""The cases in which an observed placement contradicts its prediction."""
 
 import msgspec
 import pytest
@@ -29,7 +29,7 @@ INIT = msgspec.structs.replace(held(("node-0", {"cpu": 1000})).containers[0], co
 
 
 def with_init(*zones: tuple[str, dict[str, int]], init: bool = True) -> Placement:
-    """What an exporter reports of a pod with an init container; without it, what was predicted."""
+    """An exporter's report of a pod with an init container; without one, the prediction."""
     main = held(*zones).containers
     return Placement(Provenance.OBSERVED, (*main, INIT), ("init",)) if init else Placement(Provenance.PREDICTED, main)
 

@@ -1,4 +1,4 @@
-"""How events change the state: stages of a pod, charges, rejections, back-off, snapshots."""
+"""Changes of the state by events: stages of a pod, charges, rejections, back-off, snapshots."""
 
 import pytest
 from kaicore.errors import CorruptLog

@@ -1,4 +1,4 @@
-"""Zones of pods that other schedulers bind: foretold until they are observed, where the log tells all else."""
+"""Zones of pods that other schedulers bind: predicted until they are observed, where the log has all else."""
 
 from random import Random
 
@@ -22,7 +22,7 @@ def observe(cluster: Cluster, one: Pod, amount: Amounts, zone: str) -> None:
 
 
 def with_exporter(*, available: tuple[Amounts, ...] = (ZONE, ZONE)) -> Cluster:
-    """A node of two zones of four CPUs, whose exporter has reported, and on which no pod is left."""
+    """A node of two zones of four CPUs with an exporter that has reported, and without pods."""
     cluster = Cluster()
     cluster.add_node("n1", ZONE, ZONE, available=available)
     first = cluster.add_pod(pod("first", cpu=1, scheduler_name="other", node_name="n1", phase="Running"))
@@ -150,7 +150,7 @@ def test_nothing_is_foretold_where_the_admission_is_in_doubt(doubt: str) -> None
 
 @pytest.mark.parametrize("seed", range(12))
 def test_zones_are_never_over_committed_by_what_is_foretold(seed: int) -> None:
-    """Pods of both schedulers come and go; what was foretold is observed as foretold, or never."""
+    """Pods of both schedulers come and go; predictions are observed as predicted, or never."""
     random, cluster = Random(seed), with_exporter()
     there: list[Pod] = []
     for number in range(16):

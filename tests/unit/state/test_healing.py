@@ -36,7 +36,7 @@ def asking(
 
 
 class Fleet(Cluster):
-    """Best-effort nodes whose kubelets put pods where a test says."""
+    """Best-effort nodes with kubelets that put pods where a test says."""
 
     def __init__(self, nodes: int = 2) -> None:
         super().__init__()

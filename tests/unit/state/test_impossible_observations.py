@@ -16,7 +16,7 @@ ZONE = amounts(cpu=4, memory=16, gpu=2)
 
 
 def held(name: str = "main", *zones: Amounts, span: Amounts | None = None) -> ContainerPlacement:
-    """What a container holds of node-0, node-1, ..., and of the first two together."""
+    """A container's amounts of node-0, node-1, ..., and of the first two together."""
     zone_amounts = tuple(ZoneAmount(f"node-{index}", amount) for index, amount in enumerate(zones))
     return ContainerPlacement(name, zones=zone_amounts, spans=(SpanAmount(("node-0", "node-1"), span),) if span else ())
 

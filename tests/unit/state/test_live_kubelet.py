@@ -42,7 +42,7 @@ def with_init_containers(event: Event, checkpoints: Checkpoints) -> Event:
 
 @pytest.mark.parametrize("files", [False, True], ids=["predicted again", "from cpu_manager_state"])
 def test_accounts_at_the_denials_are_the_kubelets(*, files: bool) -> None:
-    """Of pods that were observed by then, whose zones the kubelet had not freed yet."""
+    """Pods that were observed by then, with zones that the kubelet had not freed yet."""
     state, checkpoints, denials, compared = ClusterState(CLUSTER), Checkpoints(), [], 0
     for event in recorded_events():
         for _ in checkpoints.advance(event.occurred_at):
@@ -66,7 +66,7 @@ def test_accounts_at_the_denials_are_the_kubelets(*, files: bool) -> None:
 
 
 def test_the_nine_contradictions_are_told_apart_by_cause() -> None:
-    """Seven by ends that the API told later, two by reports that showed half of an admission."""
+    """Seven by ends that the API reported later, two by reports that showed half of an admission."""
     state, names = ClusterState(CLUSTER), {}
     for event in recorded_events():
         state.fold(event)

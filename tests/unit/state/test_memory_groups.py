@@ -1,4 +1,4 @@
-"""Memory of pods whose groups of zones exclude each other: what was drawn in one order is given back in any."""
+"""Memory of pods with groups of zones that exclude each other: what was drawn in one order is given back in any."""
 
 from itertools import permutations
 

@@ -1,4 +1,4 @@
-"""The life of a pod, told from its events alone, agrees with the fold of the whole log."""
+"""The life of a pod, from its events alone, agrees with the fold of the whole log."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a log says of its decisions: whether anything was promised twice, and what facts brought instead."""
+"""A log's account of its decisions: promises made twice, and over-use by facts."""
 
 import msgspec
 from kaicore.rules.events import payloads
@@ -74,7 +74,7 @@ def test_a_whole_node_is_promised_twice_too() -> None:
 
 
 def test_what_a_kubelet_did_is_told_apart_and_a_decision_beside_it_is_in_order() -> None:
-    """It had freed a zone before the API told so: that could not be known; the pod after it takes the other zone."""
+    """It freed a zone before the API reported it: that could not be known; the pod after it takes the other zone."""
     cluster = cluster_of("a", "b")
     seen = on_zone("node-0", 3)
     cluster.record("pod/uid-a", payloads.PlacementObserved("uid-a", "default", "a", "n1", seen), subject="default/a")

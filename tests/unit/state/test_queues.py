@@ -61,7 +61,7 @@ def test_a_pod_is_counted_as_it_waits_runs_and_ends(cluster: Cluster) -> None:
     assert gpus(cluster, "a") == (2, 0, 0)
     terminating = of_queue("p", "a", cpu=1, gpu=2, node_name="n1", phase="Running", deletion_at=5)
     cluster.add_pod(terminating)
-    assert gpus(cluster, "a") == (0, 0, 0), "who is told to go is no longer held against the queue"
+    assert gpus(cluster, "a") == (0, 0, 0), "a pod that is being deleted is no longer held against the queue"
     cluster.delete_pod(one)
     assert gpus(cluster, "a") == (0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""When the pods of a state would become schedulable: worked out once for groups that are alike."""
+"""The time when the pods of a state would become schedulable: worked out once for groups that are alike."""
 
 from kaicore.rules.deciding.remedies import MOST_SHAPES, StateRemedies
 from kaicore.rules.engine.config import EngineConfig

@@ -63,8 +63,8 @@ def test_a_resized_pod_that_ends_leaves_nothing_behind(cluster: Cluster) -> None
 
 def test_its_story_says_so(cluster: Cluster) -> None:
     resized(cluster, running(cluster), cpu=6, memory=4)
-    told = [line.text for line in story_of([event for event in cluster.events if event.stream == "pod/uid-p"])]
-    assert told[-1] == "resized in place: main: cpu=6 memory=4Gi"
+    shown = [line.text for line in story_of([event for event in cluster.events if event.stream == "pod/uid-p"])]
+    assert shown[-1] == "resized in place: main: cpu=6 memory=4Gi"
 
 
 def wire(

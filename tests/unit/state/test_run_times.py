@@ -1,4 +1,4 @@
-"""How long pods ran, as cycles know it: by the closest runs of which enough got older."""
+"""Run times of pods, as cycles know them: by the closest runs with enough that got older."""
 
 import pytest
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
@@ -62,7 +62,7 @@ class Story(Workloads):
         self.run(self.last)
 
     def promised(self, per_cent: int) -> RoomPromised:
-        """What is promised to a pod that needs the whole node."""
+        """The promise to a pod that needs the whole node."""
         expecting = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, run_time_per_cent=per_cent)
         self.add_pod(pod("whole", cpu=1, gpu=8, created_at=1))
         result = self.cycle(expecting)

@@ -47,7 +47,7 @@ def wanting(cluster: Cluster, name: str = "c", *, storage_class: str = "local", 
 
 
 def placed(cluster: Cluster) -> dict[str, tuple[str, dict[str, str], tuple[str, ...]]]:
-    """Where the log says that pods go, the volumes that they get and the claims that are to be provisioned."""
+    """The places of pods by the log, the volumes that they get and the claims to be provisioned."""
     decisions = [decode_payload(event) for event in cluster.events if event.type == "PodPlaced"]
     return {one.name: (one.node, one.volumes, one.claims) for one in decisions if isinstance(one, payloads.PodPlaced)}
 

@@ -47,10 +47,10 @@ async def test_questions_about_one_cluster_wait_for_each_other_and_too_many_are_
     questions = [asked.submit("test", [Located("m", _POD)]) for _ in range(MOST_WAITING + 2)]
     answers = await asyncio.gather(*questions, return_exceptions=True)
     assert [type(answer) for answer in answers].count(TooManyQuestions) == 2
-    told = [answer for answer in answers if not isinstance(answer, BaseException)]
-    assert len(told) == MOST_WAITING
-    assert all(answer == told[0] for answer in told)
-    assert (await asked.submit("test", [Located("m", _POD)])) == told[0]
+    shown = [answer for answer in answers if not isinstance(answer, BaseException)]
+    assert len(shown) == MOST_WAITING
+    assert all(answer == shown[0] for answer in shown)
+    assert (await asked.submit("test", [Located("m", _POD)])) == shown[0]
 
 
 async def test_a_question_about_the_past_knows_only_what_was_then(asked: Submissions) -> None:

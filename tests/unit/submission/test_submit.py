@@ -1,4 +1,4 @@
-"""What would become of manifests on a cluster, and that nothing else becomes of it."""
+"""The outcome of manifests on a cluster, and that nothing else changes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When what waits already is likely to start."""
+"""The likely starts of work that waits already."""
 
 import pytest
 from kaicore.analysis.trial.submission.start_forecasts import waiting_starts

@@ -1,4 +1,4 @@
-"""What the sets of groups name of topologies, looked up."""
+"""The topology names of groups' sets, looked up."""
 
 import pytest
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint

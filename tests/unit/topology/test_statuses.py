@@ -1,4 +1,4 @@
-"""What the statuses of HyperNodes and ClusterNetworkTopologies say."""
+"""The statuses of HyperNodes and ClusterNetworkTopologies."""
 
 from collections.abc import Mapping
 

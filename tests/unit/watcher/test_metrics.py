@@ -1,4 +1,4 @@
-"""How old the nodes' topologies are."""
+"""The ages of the nodes' topologies."""
 
 import msgspec
 import pytest

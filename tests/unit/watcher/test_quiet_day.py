@@ -34,7 +34,7 @@ class SilentCluster(SilentServer):
 
 
 async def status_of(app: Asgi, path: str) -> tuple[int, str]:
-    """What an application answers."""
+    """An application's answers."""
     sent: list[MutableMapping[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What API servers ask, and what they are answered."""
+"""Questions of API servers, and the answers."""
 
 import json
 

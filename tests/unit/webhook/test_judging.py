@@ -1,4 +1,4 @@
-"""What the webhook says of objects: denied, warned of, or nothing."""
+"""The webhook's verdicts on objects: denied, warned of, or nothing."""
 
 import json
 from typing import Any

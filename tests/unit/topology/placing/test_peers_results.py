@@ -1,4 +1,4 @@
-"""What Kueue, KAI-Scheduler, Koordinator and Volcano place where, restated; differences on purpose say so."""
+"""Placements of Kueue, KAI-Scheduler, Koordinator and Volcano, restated; differences on purpose say so."""
 
 from collections import Counter
 from collections.abc import Sequence
