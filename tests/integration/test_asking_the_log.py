@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from kai_cli.answers import open_log_answers
+from kai_cli.log_answers import open_log_answers
 from kai_cli.source import AnswerSource
 from kaicore.analysis.ask.answers import RowSelection
 from kaicore.ledger.log.port import EventLog, Snapshot

@@ -1,8 +1,6 @@
 """The source of an answer: the API where one runs, else the log, folded here.
 
 Nothing that folding needs is imported before it is clear that there is no API: that makes `kai why` start fast.
-
-Answers from the log itself, folded in this process; what was folded is left as a snapshot for the next question.
 """
 
 import asyncio
@@ -25,45 +23,11 @@ from kaicore.analysis.ask.answers import (
     Why,
 )
 from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
-from kaicore.analysis.replay.kept_state import KeptState
-from kaicore.errors import KaiError
-from kaicore.ledger.log.snapshots import take_state
 
 from kai_cli.api_requests import LONG_ANSWER_S, ApiUnreachable, request_api
 from kai_cli.current_cluster import clusters_at, look_in
-from kai_cli.log_access import open_log
-from kai_cli.progress import Progress
 from kai_cli.source import AnswerSource
-
-#: Events that a question may fold without leaving a snapshot: about half a second's.
-_WORTH_KEEPING = 3000
-
-
-@asynccontextmanager
-async def open_log_answers(source: AnswerSource) -> AsyncIterator[Inquiry]:
-    """Yield answers from the log that is meant."""
-    async with open_log(source) as log:
-        with Progress("folding the log") as progress:
-            inquiry = Inquiry(log, once=True, progress=progress)
-            yield inquiry
-        for state in inquiry.states:
-            await _keep(inquiry, state)
-
-
-async def _keep(inquiry: Inquiry, kept: KeptState) -> None:
-    if kept.folded < _WORTH_KEEPING:
-        return
-    state = await kept.current()
-    try:
-        await inquiry.log.save_snapshot(kept.cluster, take_state(state))
-    except KaiError as error:
-        sys.stderr.write(
-            f"kai: {kept.folded} events of cluster {kept.cluster} were folded for this answer, and will be for the "
-            f"next: no snapshot can be stored here: {error}\n"
-        )
-
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -272,6 +236,7 @@ async def _open(source: AnswerSource) -> AsyncIterator[tuple[Answers, list[str]]
             yield api, there_are
             return
     # Folding needs the engine, NumPy and the database's driver.
+    from kai_cli.log_answers import open_log_answers  # noqa: PLC0415
 
     async with open_log_answers(source) as answers:
         yield answers, [row.name for row in await answers.clusters()]

@@ -1,91 +1,21 @@
-"""`kai topology`: the trees that a cluster's topologies make of its nodes, and what is free in them.
-
-Topologies of manifests, and the shape of a pod of a manifest.
-"""
+"""`kai topology`: the trees that a cluster's topologies make of its nodes, and what is free in them."""
 
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from kaicore.analysis.ask.topologies import comes_with_the_node, topologies
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
-from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.pod_class import node_requests
-from kaicore.rules.groups.dialects.table import expand, is_owner
 
 from kai_cli.answers import open_answers
-from kai_cli.manifests import Manifest, read_files, read_manifests
 from kai_cli.printing import print_data
 from kai_cli.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.tables import as_of
-from kai_cli.topology_objects import read_topologies
 from kai_cli.topology_svg import picture
 from kai_cli.topology_view import MOST_ROWS, Narrowing, draw, narrowed
-
-#: What decides where a pod fits; all else is not asked about, and may be long.
-_OF_POD = ("nodeSelector", "affinity", "tolerations", "overhead", "resources")
-_OF_CONTAINER = ("name", "resources", "restartPolicy")
-
-
-def answer_of_files(files: list[Path], wanted: TopologyQuestion) -> TopologiesAnswer:
-    """Return the topologies of manifests over their nodes, with what their pods use.
-
-    Raises:
-        ConfigurationError: manifests or the question make no sense.
-        UnknownSubject: there is no topology of the name.
-    """
-    objects = read_topologies(read_files(files))
-    for warning in objects.warnings:
-        sys.stderr.write(f"kai: warning: {warning}\n")
-    columns = NodeColumns()
-    for name in sorted(objects.nodes):
-        columns.set_node(objects.nodes[name], columns.row(name))
-    for pod in objects.pods:
-        if pod.node_name in columns.rows:
-            columns.charge(columns.rows[pod.node_name], node_requests(pod))
-    occupied = {pod.node_name for pod in objects.pods if not comes_with_the_node(pod)}
-    return topologies(objects.book, columns, occupied, wanted)
-
-
-def pod_of_file(file: Path) -> str:
-    """Return the manifest of the pod of a file as JSON; of what makes pods, the first that it makes.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
-    for manifest in read_manifests([file]):
-        pod = _slot_pod(manifest)
-        if pod is not None:
-            metadata = {"name": pod["metadata"].get("name") or "pod", "namespace": "default"}
-            return msgspec.json.encode({"metadata": metadata, "spec": _shape(pod.get("spec") or {})}).decode()
-    raise ConfigurationError(f"--pod {file}: there is no pod, and nothing that makes pods")
-
-
-def _slot_pod(manifest: Manifest) -> Manifest | None:
-    if (manifest["apiVersion"], manifest["kind"]) == ("v1", "Pod"):
-        return manifest
-    if not is_owner(manifest["apiVersion"], manifest["kind"]):
-        return None
-    named = {"namespace": "default", "uid": "", **manifest["metadata"]}
-    made = expand({**manifest, "metadata": named}, nodes_for=lambda _: [""])
-    return made[0].object if made else None
-
-
-def _shape(spec: dict[str, Any]) -> dict[str, Any]:
-    shape = {name: spec[name] for name in _OF_POD if name in spec}
-    for name in ("initContainers", "containers"):
-        shape[name] = [
-            {key: container[key] for key in _OF_CONTAINER if key in container}
-            for container in spec.get(name) or ()
-            if isinstance(container, dict)
-        ]
-    return shape
-
 
 Output = Literal["tree", "json", "yaml", "svg"]
 
@@ -169,6 +99,7 @@ async def _ask(source: AnswerSource, wanted: TopologyQuestion, at: str) -> list[
 
 def _of_files(files: list[Path], wanted: TopologyQuestion) -> list[TopologiesAnswer]:
     # Neither files nor figures are of use to a question that an API answers.
+    from kai_cli.topology_files import answer_of_files  # noqa: PLC0415
 
     return [answer_of_files(files, wanted)]
 
@@ -176,5 +107,6 @@ def _of_files(files: list[Path], wanted: TopologyQuestion) -> list[TopologiesAns
 def _pod(file: Path | None) -> str:
     if file is None:
         return ""
+    from kai_cli.topology_files import pod_of_file  # noqa: PLC0415
 
     return pod_of_file(file)

@@ -1,181 +1,20 @@
-"""`kai-exporter`: the exporter of one node, or of a simulated fleet, as a process.
-
-`--publish-nrt`: looks at a kubelet from time to time, and publishes what it has while no other publisher does.
-
-Settings of the exporter, each a flag and a `KAI_…` variable of the same name.
-"""
+"""`kai-exporter`: the exporter of one node, or of a simulated fleet, as a process."""
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from kaicore.backoff import backoff, jittered
-from kaicore.errors import ConfigurationError, KaiError
+from kaicore.errors import ConfigurationError
 from kaicore.kube.api.service_account import in_a_pod
-from kaicore.runtime.agent.logs import Log
-from kaicore.runtime.agent.process import AgentContext, jitter, run_agent
-from kaicore.runtime.agent.settings import AgentSettings
+from kaicore.runtime.agent.process import AgentContext, run_agent
 from kaicore.runtime.node_tokens import EVERY_NODE, node_token, read_secret
-from msgspec import Meta
 
 from kai_exporter.exporter import Exporter, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens
-from kai_exporter.kubelet import PodResourcesClient, decode_allocatable, decode_pod, pod_messages
+from kai_exporter.kubelet import PodResourcesClient
 from kai_exporter.metrics import ExporterMetrics
-from kai_exporter.node_topology import Json, Machine, node_topology, read_kubelet_config, read_machine
-from kai_exporter.topology_publisher import Published, TopologyPublisher
-
-_URLS = r"^https?://[^\s/,]+[^\s,]*(\s*,\s*https?://[^\s/,]+[^\s,]*)*$"
-
-
-class ExporterSettings(AgentSettings, frozen=True, kw_only=True):
-    """One node by its name and socket, or, for simulated fleets, every node below a directory."""
-
-    cluster: Annotated[str, Meta(min_length=1, description="the cluster's name, as ingest knows it")]
-    ingest_url: Annotated[
-        str,
-        Meta(pattern=_URLS, description="of ingest, such as http://kai-ingest:8080; several with commas between them"),
-    ]
-    ingest_ca_file: Annotated[
-        Path | None, Meta(description="certificates to trust for https; default: the system's")
-    ] = None
-    node_name: Annotated[str, Meta(description="the node's name; in a pod from spec.nodeName")] = ""
-    podresources_socket: Annotated[Path, Meta(description="the kubelet's socket")] = Path(
-        "/var/lib/kubelet/pod-resources/kubelet.sock"
-    )
-    sysfs_root: Annotated[Path, Meta(description="where sysfs is mounted")] = Path("/sys")
-    podresources_dir: Annotated[
-        Path | None,
-        Meta(description="serve every <node>/kubelet.sock below this directory, with sys and state files beside it"),
-    ] = None
-    token_file: Annotated[
-        Path | None, Meta(description="the node's token; read anew for each report, for tokens rotate")
-    ] = None
-    token: Annotated[str, Meta(description="the node's token, where there is no file")] = ""
-    node_token_secret_file: Annotated[
-        Path | None, Meta(description="derive tokens from this secret, shared with ingest")
-    ] = None
-    kubelet_state_dir: Annotated[
-        Path | None,
-        Meta(description="the kubelet's root directory: its state files tell pods' uids and what init containers keep"),
-    ] = None
-    publish_nrt: Annotated[
-        bool, Meta(description="publish the node's NodeResourceTopology, as long as no other publisher does")
-    ] = False
-    publish_interval_s: Annotated[
-        float, Meta(ge=0.05, le=3600, description="how often it is looked at what to publish")
-    ] = 10.0
-    kubelet_config: Annotated[
-        Path | None, Meta(description="the kubelet's configuration; default: config.yaml of its root directory")
-    ] = None
-    kubeconfig: Annotated[str, Meta(description="to publish with; by default the pod's service account")] = ""
-    kube_context: Annotated[str, Meta(description="context of the kubeconfig; by default its current one")] = ""
-    poll_interval_s: Annotated[float, Meta(ge=0.05, le=300, description="how often a kubelet is asked")] = 1.0
-    quiet_interval_s: Annotated[
-        float, Meta(ge=0.05, le=3600, description="the same while state files do not change")
-    ] = 10.0
-    drift_interval_s: Annotated[float, Meta(ge=1, le=86_400, description="how often everything is reported again")] = (
-        60.0
-    )
-    report_timeout_s: Annotated[float, Meta(gt=0, le=300, description="how long ingest may take to answer")] = 20.0
-
-    @property
-    def config_file(self) -> Path | None:
-        """The path of the kubelet's configuration; None where nothing names it."""
-        if self.kubelet_config is not None or self.kubelet_state_dir is None:
-            return self.kubelet_config
-        return self.kubelet_state_dir / "config.yaml"
-
-    def __post_init__(self) -> None:
-        if (self.podresources_dir is None) == (not self.node_name):
-            raise ValueError("give either node_name or podresources_dir")
-        if self.publish_nrt and not self.node_name:
-            raise ValueError("publish_nrt needs node_name")
-        if self.publish_nrt and self.config_file is None:
-            raise ValueError("publish_nrt needs kubelet_config or kubelet_state_dir")
-        if self.podresources_dir is not None and self.node_token_secret_file is None:
-            raise ValueError("podresources_dir needs node_token_secret_file")
-        if [bool(self.token), self.token_file is not None, self.node_token_secret_file is not None].count(True) != 1:
-            raise ValueError("give exactly one of token_file, token and node_token_secret_file")
-
-
-_MAX_BACKOFF_S = 300.0
-
-
-class TopologyPublishing:
-    """Publishes one node's topology until its process stops."""
-
-    def __init__(
-        self,
-        publisher: TopologyPublisher,
-        kubelet: PodResourcesClient,
-        *,
-        sysfs_root: Path,
-        config_file: Path,
-        metrics: ExporterMetrics,
-        log: Log,
-    ) -> None:
-        """Args:
-        publisher: writes the object.
-        kubelet: is asked.
-        sysfs_root: where the node's sysfs is.
-        config_file: the kubelet's configuration.
-        metrics: tells what became of it.
-        log: says what changed.
-        """
-        self._publisher, self._kubelet = publisher, kubelet
-        self._sysfs_root, self._config_file = sysfs_root, config_file
-        self._metrics, self._log = metrics, log
-        self._said = ""
-        self._machine: Machine | None = None
-
-    async def run(
-        self, *, every_s: float, sleep: Callable[[float], Awaitable[object]], stopped: Callable[[], bool]
-    ) -> None:
-        """Publish again and again.
-
-        Args:
-            every_s: seconds between two looks; more after failures.
-            sleep: waits, at most until the process is to stop.
-            stopped: whether it is.
-        """
-        failures = 0
-        while not stopped():
-            try:
-                outcome = await self._publisher.publish(await self._contents())
-                failures = 0
-                self._metrics.topologies.inc(1, outcome.value)
-                self._say("" if outcome is not Published.OTHERS else "another publisher writes it; it is left alone")
-            except KaiError as error:
-                failures += 1
-                self._metrics.topologies.inc(1, "failed")
-                self._say(str(error))
-            wait = backoff(failures, first=every_s, most=_MAX_BACKOFF_S) if failures else every_s
-            await sleep(jittered(wait, jitter()) if failures else wait)
-
-    async def _contents(self) -> Json:
-        subject = f"Node {self._publisher.node}"
-        if self._machine is None:
-            self._machine = read_machine(self._sysfs_root, subject=subject)
-        allocatable = decode_allocatable(await self._kubelet.allocatable(), subject=subject)
-        pods = [
-            decode_pod(message, subject=subject)
-            for message in pod_messages(await self._kubelet.list(), subject=subject)
-        ]
-        # A kubelet that is set otherwise has been started anew, and so has its file perhaps.
-        return node_topology(allocatable, pods, self._machine, read_kubelet_config(self._config_file))
-
-    def _say(self, trouble: str) -> None:
-        if trouble == self._said:
-            return
-        self._said = trouble
-        if trouble:
-            self._log.warning("NodeResourceTopology is not published", node=self._publisher.node, error=trouble)
-        else:
-            self._log.info("NodeResourceTopology is published", node=self._publisher.node)
-
+from kai_exporter.settings import ExporterSettings
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -230,6 +69,7 @@ async def publish(context: AgentContext, settings: ExporterSettings, metrics: Ex
     if settings.config_file is None:
         raise ConfigurationError("publish_nrt needs kubelet_config or kubelet_state_dir")
     # Only where it is asked for: what reads YAML takes memory, too.
+    from kai_exporter.publishing import TopologyPublishing  # noqa: PLC0415
     from kai_exporter.topology_publisher import TopologyPublisher  # noqa: PLC0415
 
     kubelet = PodResourcesClient(str(settings.podresources_socket))
