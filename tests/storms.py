@@ -6,9 +6,11 @@ without a fault.
 
 import argparse
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kaicore.rules.events import payloads
@@ -88,7 +90,17 @@ def live(pods: int, *, seed: int, kept: Path | None) -> StormTally:
             options = WorldOptions(profile=root / "profile.yaml")
             options.profile.write_text(PROFILE)
             outcome = asyncio.run(
-                run(root, options, seed=seed, seconds=seconds, steps=[], kinds=[], appenders=0, pause=_PAUSE_S)
+                run(
+                    root,
+                    options,
+                    seed=seed,
+                    seconds=seconds,
+                    steps=[],
+                    kinds=[],
+                    appenders=0,
+                    pause=_PAUSE_S,
+                    tell=partial(print, file=sys.stderr, flush=True),
+                )
             )
         add(tally, outcome.events, rejections_of(outcome.events), outcome.misses)
         tally.wrong += outcome.wrong
