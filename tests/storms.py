@@ -6,9 +6,11 @@ without a fault.
 
 import argparse
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kaicore.rules.events import payloads
@@ -31,7 +33,7 @@ _PAUSE_S, _PODS_A_SECOND = (0.05, 0.25), 12
 
 
 @dataclass
-class Tally:
+class StormTally:
     """What storms came to.
 
     Attributes:
@@ -58,9 +60,9 @@ class Tally:
         return "\n".join([line, *(f"  {one}" for one in self.denied), *(f"  WRONG {one}" for one in self.wrong)])
 
 
-def virtual(name: str, pods: int, reads_s: tuple[float, float]) -> Tally:
+def virtual(name: str, pods: int, reads_s: tuple[float, float]) -> StormTally:
     """Have storms blow over a profile's kubelets until so many pods were admitted."""
-    tally, seed = Tally(name), 100
+    tally, seed = StormTally(name), 100
     while tally.admitted < pods:
         storm = VirtualStorm(PROFILES[name], seed, reads_s=reads_s)
         blow(storm, _VIRTUAL_S)
@@ -73,7 +75,7 @@ def virtual(name: str, pods: int, reads_s: tuple[float, float]) -> Tally:
     return tally
 
 
-def live(pods: int, *, seed: int, kept: Path | None) -> Tally:
+def live(pods: int, *, seed: int, kept: Path | None) -> StormTally:
     """Have storms blow over real processes until so many pods were admitted.
 
     Args:
@@ -81,14 +83,24 @@ def live(pods: int, *, seed: int, kept: Path | None) -> Tally:
         seed: of the first storm's load.
         kept: folder for the storms' logs.
     """
-    tally = Tally("live", avoidable=0)
+    tally = StormTally("live", avoidable=0)
     while tally.admitted < pods:
         seconds = min(_LIVE_S, 10 + (pods - tally.admitted) / _PODS_A_SECOND)
         with scratch_directory() as root:
             options = WorldOptions(profile=root / "profile.yaml")
             options.profile.write_text(PROFILE)
             outcome = asyncio.run(
-                run(root, options, seed=seed, seconds=seconds, steps=[], kinds=[], appenders=0, pause=_PAUSE_S)
+                run(
+                    root,
+                    options,
+                    seed=seed,
+                    seconds=seconds,
+                    steps=[],
+                    kinds=[],
+                    appenders=0,
+                    pause=_PAUSE_S,
+                    tell=partial(print, file=sys.stderr, flush=True),
+                )
             )
         add(tally, outcome.events, rejections_of(outcome.events), outcome.misses)
         tally.wrong += outcome.wrong
@@ -98,7 +110,7 @@ def live(pods: int, *, seed: int, kept: Path | None) -> Tally:
     return tally
 
 
-def add(tally: Tally, events: Sequence[Event], rejections: Rejections, misses: Counter[str]) -> None:
+def add(tally: StormTally, events: Sequence[Event], rejections: Rejections, misses: Counter[str]) -> None:
     """Count what the log of a live storm tells."""
     admitted = set[str]()
     for event in events:
