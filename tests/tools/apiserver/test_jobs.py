@@ -216,7 +216,7 @@ async def test_an_elastic_job_grows_and_keeps_its_first_indexes_when_it_shrinks(
     for count in (2, 4, 1):
         await client.merge(f"{JOBS}/j", {"spec": {"parallelism": count, "completions": count}})
         await until_status(client, lambda status, count=count: status.get("active") == count)
-    (left,) = (pod for pod in (await client.get(PODS)).items if "deletionTimestamp" not in pod["metadata"])
+    (left,) = (pod for pod in (await client.get(PODS)).json["items"] if "deletionTimestamp" not in pod["metadata"])
     assert left["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == "0"
 
 
