@@ -121,7 +121,7 @@ class RunningIngest:
 
 
 @asynccontextmanager
-async def running_ingest(
+async def running_ingest(  # long: a line for each part
     log: EventLog,
     cluster: str,
     *,

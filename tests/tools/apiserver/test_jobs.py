@@ -211,6 +211,15 @@ async def test_fewer_at_once_take_pods_away(client: Client) -> None:
     assert len((await client.get(PODS)).items) == 1
 
 
+async def test_an_elastic_job_grows_and_keeps_its_first_indexes_when_it_shrinks(client: Client) -> None:
+    await client.post(JOBS, job(parallelism=2, completions=2, completionMode="Indexed"))
+    for count in (2, 4, 1):
+        await client.merge(f"{JOBS}/j", {"spec": {"parallelism": count, "completions": count}})
+        await until_status(client, lambda status, count=count: status.get("active") == count)
+    (left,) = (pod for pod in (await client.get(PODS)).json["items"] if "deletionTimestamp" not in pod["metadata"])
+    assert left["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == "0"
+
+
 async def test_a_finished_job_goes_when_its_time_is_over(start_server: ServerFactory) -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     server = await start_server(controllers=FAST, clock=lambda: moment)

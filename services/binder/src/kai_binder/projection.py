@@ -357,8 +357,8 @@ class BinderProjection:
     def is_last(self, written: Observation | NominatedNode) -> bool:
         """True if an observation or nomination is its pod's last one, and may not be written on the pod yet."""
         if isinstance(written, NominatedNode):
-            return self.nominations.get(written.uid) == written
-        return self.observations.get(written.uid) == written
+            return self.nominations.get(written.uid) is written
+        return self.observations.get(written.uid) is written
 
     def written(self, written: Observation | NominatedNode) -> None:
         """Take note that an observation or nomination is on its pod, or never will be."""

@@ -489,6 +489,9 @@ class JobController(Controller[str]):
             standing += len(tally.terminating)
         if standing > wanted:
             surplus = sorted(tally.active, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+            # Indexes that a smaller elastic Job no longer has go first.
+            most = job["spec"].get("completions") or 0
+            surplus.sort(key=lambda pod: (completion_index(pod) or 0) < most)
             surplus = surplus[: max(0, len(tally.active) - wanted)]
             self._delete_pods(surplus, count=False, job=job)
             gone = {pod["metadata"]["uid"] for pod in surplus}
