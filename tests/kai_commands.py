@@ -49,24 +49,13 @@ def kai(
         given.write(stdin.encode())
         given.seek(0)
         streams = (given.fileno(), out.fileno(), err.fileno())
-        code = run_on(streams, *arguments, cwd=cwd, environment=environment, timeout=timeout)
+        asked = [arguments, dict(os.environ if environment is None else environment), str(Path(cwd).resolve())]
+        code = _ended(json.dumps(asked).encode(), streams, timeout)
         texts = []
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode())
     return subprocess.CompletedProcess(["kai", *arguments], code, *texts)
-
-
-def run_on(
-    streams: tuple[int, int, int],
-    *arguments: str,
-    cwd: str | Path = ".",
-    environment: Mapping[str, str] | None = None,
-    timeout: float = 120.0,
-) -> int:
-    """Run a command with these descriptors as its standard streams to its end; its code."""
-    asked = [arguments, dict(os.environ if environment is None else environment), str(Path(cwd).resolve())]
-    return _ended(json.dumps(asked).encode(), streams, timeout)
 
 
 @functools.cache
