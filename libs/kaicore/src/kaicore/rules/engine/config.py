@@ -246,7 +246,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backfill: Backfill = Backfill.EASY
     most_promises: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-    hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 3_600_000_000
+    hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
 
     def in_pool(self, labels: Mapping[str, str]) -> bool:
