@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from kaicore.analysis.trial.history import results
-from kaicore.analysis.trial.history.samples import Sample
+from kaicore.analysis.trial.history.reading import Sample
 
 from tests.league.jobs import HOUR_S, Job, Setting
 
