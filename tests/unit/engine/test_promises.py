@@ -179,6 +179,27 @@ def test_room_without_limits_is_not_held_before_the_group_is_old_enough() -> Non
     assert promised(rooms.cycle(late), "gang").unlimited == 1
 
 
+def test_end_of_a_hold_is_waited_for_only_if_a_group_that_fits_is_held_back() -> None:
+    rooms = Rooms()
+    rooms.pods("service")
+    rooms.cycle(_ALLOCATE)
+    rooms.pods("gang", 4)
+    since = promised(rooms.cycle(_ALLOCATE), "gang").since
+    assert not rooms.cycle(_ALLOCATE).due, "nobody waits for it"
+    rooms.pods("short", hours=1)
+    assert rooms.cycle(_ALLOCATE).due == since + _ALLOCATE.hold_us
+
+
+def test_pod_alone_is_promised_nothing() -> None:
+    rooms = Rooms("a")
+    rooms.pods("small", gpu=2, hours=1)
+    rooms.cycle(_ALLOCATE)
+    rooms.pods("whole")
+    assert not any(isinstance(one, RoomPromised) for one in reasons(rooms.cycle(_ALLOCATE), "whole"))
+    rooms.pods("other", gpu=2, hours=2)
+    assert rooms.starts() == ["other"]
+
+
 def test_recorded_configuration_that_says_nothing_of_promises_makes_none() -> None:
     before = EngineConfig(backfill=Backfill.OFF, hold_after_us=0)
     assert not {"backfill", "hold_after_us", "run_time_per_cent"} & before.document().keys()
