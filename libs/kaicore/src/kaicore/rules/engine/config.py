@@ -17,7 +17,7 @@ from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.topology.placing.strategies import Strategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "22"
+ENGINE_VERSION = "23"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000
