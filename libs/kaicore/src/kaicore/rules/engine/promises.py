@@ -8,12 +8,11 @@ pod ends by its declared limit, else by the runs of pods like it. One without bo
 has run: that only orders those pods, and nothing starts because of it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -38,8 +37,7 @@ _LEAST_US = 1_000_000
 _MOST_FURTHER = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(NamedTuple):
     """The end of a pod.
 
     Attributes:
@@ -139,13 +137,17 @@ class Promise:
         """The nodes on which the group is to start, sorted."""
         return sorted(self._session.nodes.columns.names[row] for row in self.rows)
 
+    def is_for(self, steps: Steps) -> bool:
+        """Tell whether the promise is to these steps."""
+        return any(pending_group.key in self._keys for pending_group, _ in steps)
+
     def binds(self, steps: Steps) -> bool:
         """Tell whether steps may start only where they do not delay the group.
 
         Groups of higher priority may, and what ends before the group can start: by its declared limits, or else by the
         runs of like pods.
         """
-        if any(pending_group.key in self._keys for pending_group, _ in steps):
+        if self.is_for(steps):
             return False
         if max(pending_group.priority for pending_group, _ in steps) > self.pending_group.priority:
             return False
@@ -229,15 +231,22 @@ class Promises:
         left = [promise for promise in self.each if promise.pending_group not in started]
         return self if len(left) == len(self.each) else together(self._session, left)
 
+    def _before(self, steps: Steps) -> Iterator[Promise]:
+        """Yield the promises that were made before one to these steps: later ones must not keep them from starting."""
+        for promise in self.each:
+            if promise.is_for(steps):
+                return
+            yield promise
+
     def binds(self, steps: Steps) -> bool:
         """Tell whether steps may start only where they do not delay some of the groups."""
-        binding = next((promise for promise in self.each if promise.binds(steps)), None)
+        binding = next((promise for promise in self._before(steps) if promise.binds(steps)), None)
         self._refusing = binding or self._refusing
         return binding is not None
 
     def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
         """Tell whether steps that start now leave all groups the room and the right to start when they can."""
-        for number, promise in enumerate(self.each):
+        for number, promise in enumerate(self._before(steps)):
             if not promise.admits(steps, assignments):
                 for earlier in self.each[:number]:
                     earlier.take_back(steps)
@@ -257,14 +266,18 @@ class Outlook:
     A context: while it is entered, the accounts of queues are as they will be; afterwards as before.
     """
 
-    def __init__(self, session: Session, after: Sequence[Promise] = ()) -> None:
+    def __init__(
+        self, session: Session, after: Sequence[Promise] = (), *, nodes: Collection[str] | None = None
+    ) -> None:
         """Args:
         session: the cycle.
         after: promises that were made before: what is promised now begins no sooner.
+        nodes: only pods on these are seen to end; None for all.
         """
         self._session, self._after = session, after
         self._placer = session.placer_ahead()
-        self._moments = list(_moments(session))
+        # What ends, in order; what leaves already ends now.
+        self._moments = list(_in_order(session, _ends(session, nodes)))
         #: The savepoints of the nodes and of the accounts before each moment that has passed.
         self._before: list[tuple[int, int]] = []
         #: The savepoint before what was promised last; -1 for nothing.
@@ -280,12 +293,6 @@ class Outlook:
     def __exit__(self, *_: object) -> None:
         self._session.accounts.undo(self._accounts)
 
-    @cached_property
-    def knows_ends(self) -> bool:
-        """Whether anything ends later at a time that limits or runs of like pods say."""
-        later = (moment for moment in self._moments if moment.at > self._session.cycle_input.now)
-        return any(end.known or end.expected for moment in later for end in moment.ends)
-
     def promise(self, steps: Steps) -> Promise | GiveUpReason:
         """Return what can be promised to what does not start now, or why nothing can.
 
@@ -295,9 +302,13 @@ class Outlook:
         if self._charged >= 0:
             statement.rollback(self._charged)
             self._charged = -1
-        first = self._first(steps) if self._is_kept else None
+        if not self._is_kept:
+            return GiveUpReason.NO_LONGER_FITS
+        if not self._is_ever_owed(steps):
+            return GiveUpReason.NOT_OWED
+        first = self._first(steps)
         if first is None:
-            return GiveUpReason.NO_LONGER_FITS if has_right(session, steps) else GiveUpReason.NOT_OWED
+            return GiveUpReason.NO_LONGER_FITS
         for number in range(first, min(first + _MOST_FURTHER, len(self._moments)) + 1):
             self._go_to(number)
             self._charged = statement.savepoint()
@@ -330,6 +341,19 @@ class Outlook:
             session.accounts.charge(group, request)
         self._moments[self._least :] = _in_order(session, ends)
         return True
+
+    def _is_ever_owed(self, steps: Steps) -> bool:
+        """Tell whether queues have a right to start steps, now or with all ended; no node is looked at for that."""
+        if has_right(self._session, steps):
+            return True
+        accounts = self._session.accounts
+        before = accounts.savepoint()
+        for moment in self._moments[len(self._before) :]:
+            for group, amounts in moment.released:
+                accounts.release(group, amounts)
+        owed = has_right(self._session, steps)
+        accounts.undo(before)
+        return owed
 
     def _first(self, steps: Steps) -> int | None:
         """Return after how many moments steps fit first; None, with all passed, if they never do."""
@@ -397,9 +421,14 @@ def has_right(session: Session, steps: Steps) -> bool:
     return allowed and accounts.keeps_shares(requests)
 
 
-def _moments(session: Session) -> Iterable[_Moment]:
-    """Yield what ends, in order; what leaves already ends now."""
-    return _in_order(session, _ends(session))
+def knows_ends(session: Session) -> bool:
+    """Tell whether a running pod ends later at a time that limits or runs of like pods say."""
+    given = session.cycle_input
+    return any(
+        given.limit_us(member) >= 0 or given.expected_us(member, max(given.now - member.running_since, 0)) >= 0
+        for workload in given.workloads.values()
+        for member in workload.active.values()
+    )
 
 
 def _in_order(session: Session, unordered: Iterable[_End]) -> Iterator[_Moment]:
@@ -407,10 +436,12 @@ def _in_order(session: Session, unordered: Iterable[_End]) -> Iterator[_Moment]:
         yield _Moment(session, at, tuple(ends))
 
 
-def _ends(session: Session) -> Iterable[_End]:
+def _ends(session: Session, nodes: Collection[str] | None) -> Iterable[_End]:
     given = session.cycle_input
     for workload in given.workloads.values():
         for member in (*workload.active.values(), *workload.leaving.values()):
+            if nodes is not None and member.node not in nodes:
+                continue
             owner, charge = member.pod.owner, session.pods.charge_of(member)
             if member.releasing or member.pod.uid in workload.leaving or member.pod.uid in session.record.evicted:
                 yield _End(given.now, known=True, expected=False, group="", member=member, charge=charge)

@@ -1,13 +1,14 @@
 """The action Promise: reserves a start for the first gang that waits for room and is owed it, one for each shard.
 With conservative backfilling it does so for the first `most_promises` gangs, none before the start of one before it.
 
-What is promised is recorded with the group's reasons (`RoomPromised`), and worked out anew in each cycle from what runs
-by then. It stays with its group until that has started or has no right to it any more. Only a group of higher priority
-takes its place.
+What is promised is recorded with the group's reasons (`RoomPromised`), and looked at again in each cycle: on its nodes,
+and on all nodes only where it no longer holds there by its time. It stays with its group until that has started or has
+no right to it any more. Only a group of higher priority takes its place.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from kaicore.rules.engine.config import Backfill
 from kaicore.rules.engine.decisions import GiveUpReason
 from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.promises import Outlook, Promise, Promises, together, unstarted
+from kaicore.rules.engine.promises import Outlook, Promise, Promises, knows_ends, together, unstarted
 from kaicore.rules.engine.readiness import pending_group as as_pending
 from kaicore.rules.engine.session import Session
 from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
@@ -72,6 +73,10 @@ class PromiseStart(CycleAction):
                 self._record(promise)
         self._wait_for_ends_of_holds()
         self._leave_causes()
+
+    @cached_property
+    def _knows_ends(self) -> bool:
+        return knows_ends(self.session)
 
     @property
     def _most(self) -> int:
@@ -133,8 +138,24 @@ class PromiseStart(CycleAction):
         steps, _ = session.gangs.joint_steps(group)
         if not steps:
             return GiveUpReason.NOT_READY
+        if session.config.backfill is Backfill.EASY:
+            kept = self._kept_where_it_is(key, steps)
+            if kept is not None:
+                return kept
         with Outlook(session, after) as outlook:
             return outlook.promise(steps)
+
+    def _kept_where_it_is(self, key: str, steps: Steps) -> Promise | None:
+        """Return a promise on the nodes on which it was recorded; None if it holds no longer there, or only later.
+
+        A look at the pods of these nodes costs little beside a search among all that run.
+        """
+        before = self._recorded[key]
+        with Outlook(self.session, nodes=frozenset(before.names.split(", "))) as outlook:
+            kept = outlook.promise(steps)
+        if not isinstance(kept, Promise) or kept.fits or kept.unlimited > before.unlimited:
+            return None
+        return kept if kept.starts_at <= before.starts_at else None
 
     def _further(self, kept: Sequence[Promise], most: int, *, above: int | None = None) -> list[Promise]:
         """Return what can be promised to the first groups that are owed it and do not fit.
@@ -156,10 +177,10 @@ class PromiseStart(CycleAction):
                 kind = queue, session.step_placer.shape(steps), *classes
                 if kind in tried:
                     continue
-                outlook = outlook or stack.enter_context(Outlook(session, [*kept, *found]))
                 too_soon = self._is_too_soon(pending_group)
-                if too_soon and not outlook.knows_ends:
+                if too_soon and not self._knows_ends:
                     continue
+                outlook = outlook or stack.enter_context(Outlook(session, [*kept, *found]))
                 promise = outlook.promise(steps)
                 if isinstance(promise, Promise) and not promise.fits and not (too_soon and promise.unlimited):
                     found.append(promise)
