@@ -102,23 +102,31 @@ def commands() -> str:
     by_command = {section.partition("\n")[0].strip(): section for section in sections}
     parts = [
         "# Commands",
-        "`kai COMMAND --help` describes the options of a command. Switches are off unless their help says otherwise.",
+        "`kai COMMAND --help` describes the options of a command. Switches are off unless their help says otherwise. "
+        "*log* and *question* stand for [several options](#options-of-many-commands).",
     ]
     for title, listed in re.findall(r"\*\*([^*]+)\*\*:\n\n((?:\* \[`kai|\* \[`.*\n(?:    .*\n)*)+)", overview):
         groups = [f"kai {name}" for name in re.findall(r"(?m)^\* \[`([\w-]+)`", listed)]
         lines = [
-            _command(by_command[name], meanings)
+            _command(by_command[name])
             for group in groups
             for name in by_command
             if name == group or name.startswith(f"{group} ")
         ]
         parts.append(f"## {title}\n\n" + "\n".join(line for line in lines if line))
     shared = "\n".join(f"- `{name}`: {_escaped(meaning)}" for name, meaning in meanings.items())
-    parts.append(f"## Options of many commands\n\n{shared}")
+    named = "\n".join(
+        f"*{title}*: " + ", ".join(f"`{option}`" for option in of_log) + ".\n"
+        for title, of_log in reversed(_OF_A_LOG.items())
+    )
+    parts.append(f"## Options of many commands\n\n{named}\n{shared}")
     return "\n\n".join(parts) + "\n"
 
 
 _OPTION = re.compile(r"(?m)^\* `(--[\w-]+)[^`]*`: (.*(?:\n    .*)*)")
+_LOG = ("--data-dir", "--database-url", "--cluster", "--file", "--retired")
+#: Options that commands have together, by what the page calls them; the most first.
+_OF_A_LOG = {"question": (*_LOG, "--api-url", "--token"), "log": _LOG}
 #: An option that so many commands have is described once.
 _MANY = 8
 
@@ -128,15 +136,17 @@ def _escaped(text: str) -> str:
     return re.sub(r"<(?=[a-z])", "&lt;", text)
 
 
-def _command(section: str, shared: Iterable[str]) -> str:
+def _command(section: str) -> str:
     """The line of a command; none for one that is only the head of others."""
     usage = re.search(r"```console\n(.*?)\n```\n+(.*?)(?:\n\n|\Z)", section, flags=re.DOTALL)
     if usage is None:
         return ""
     named = [option for option, _ in _OPTION.findall(section)]
-    if set(named) >= set(shared):
-        named = [*(option for option in named if option not in shared), "[those of many](#options-of-many-commands)"]
-    options = ", ".join(option if option.startswith("[") else f"`{option}`" for option in named)
+    for title, of_log in _OF_A_LOG.items():
+        if set(named) >= set(of_log):
+            named = [*(option for option in named if option not in of_log), title]
+            break
+    options = ", ".join(f"`{option}`" if option.startswith("-") else f"*{option}*" for option in named)
     shown = usage[1].replace(" [OPTIONS]", "")
     return f"- `{shown}`: {_escaped(sentence(usage[2]))}" + (f" Options: {options}." if options else "")
 

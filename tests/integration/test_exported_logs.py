@@ -233,7 +233,7 @@ def test_a_file_alone_answers_every_question(events: list[Event], file: Path) ->
         assert (answer.returncode, answer.stderr) == (0, ""), question
     for wrong, expected in (
         (("retire", "2026-01", *there), "needs a database"),
-        (("status", *there), "status is of what runs"),
+        (("status", *there), "status is about running services"),
         (("replay", *there, "--data-dir", "x"), "asked alone"),
     ):
         refused = kai(*wrong)

@@ -88,7 +88,7 @@ OLDER = "ca568e49"
 OLDER_PROGRAM = """
 import asyncio, sys, uuid
 import kaicore
-from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.migrate import upgrade

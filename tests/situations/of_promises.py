@@ -16,10 +16,10 @@ _HOLD = msgspec.structs.replace(_CONFIG, hold_us=_HOUR_S * 1_000_000)
 
 
 def half_taken() -> tuple[Workloads, Pod]:
-    """Return one node of which half is taken for an hour, and a pod that waits for all of it."""
+    """Return one node of which half is taken for an hour, and a pod of a gang that waits for all of it."""
     cluster = nodes(1)
     cluster.full(cluster.add_pod(pod("first", cpu=1, gpu=4, active_deadline_s=_HOUR_S)))
-    return cluster, cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    return cluster, cluster.gang("whole", 2, cpu=1, gpu=4)[0]
 
 
 @shows(reasons.RoomPromised, "n0", "earliest start", "since", config=_CONFIG)
@@ -27,7 +27,7 @@ def promised() -> tuple[Cluster, Pod]:
     return half_taken()
 
 
-@shows(reasons.WouldDelay, "n0", "Pod default/whole", config=_CONFIG)
+@shows(reasons.WouldDelay, "n0", "PodGroup", "default/whole", config=_CONFIG)
 def would_delay() -> tuple[Cluster, Pod]:
     cluster, _ = half_taken()
     cluster.cycle(_CONFIG)
@@ -38,7 +38,7 @@ def would_delay() -> tuple[Cluster, Pod]:
 def given_up() -> tuple[Cluster, Pod]:
     cluster = nodes(1)
     cluster.full(cluster.add_pod(pod("first", cpu=1, gpu=4)))
-    whole = cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    whole = cluster.gang("whole", 2, cpu=1, gpu=4)[0]
     cluster.cycle(_HOLD)
     cluster.now += _HOLD.hold_us
     return cluster, whole

@@ -62,9 +62,9 @@ class Story(Workloads):
         self.run(self.last)
 
     def promised(self, per_cent: int) -> RoomPromised:
-        """The promise to a pod that needs the whole node."""
-        expecting = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, run_time_per_cent=per_cent)
-        self.add_pod(pod("whole", cpu=1, gpu=8, created_at=1))
+        """The promise to a gang that needs the whole node."""
+        expecting = EngineConfig(actions=(Action.ALLOCATE,), run_time_per_cent=per_cent, hold_after_us=0)
+        self.gang("whole", 2, cpu=1, gpu=4, created_at=1)
         result = self.cycle(expecting)
         (promise,) = (one for item in result.groups for one in item.reasons if isinstance(one, RoomPromised))
         return promise

@@ -215,7 +215,7 @@ what_if.command(
 what_if.command(
     "kai_cli.what_if_history:policies",
     name="policies",
-    help="Say what a window would have been with each of the three best policies: GPUs allocated, waits, evictions.",
+    help="Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions.",
 )
 app.command(what_if)
 app.command(

@@ -153,7 +153,7 @@ def policies(
     """Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions.
 
     Args:
-        since: the window's first event: a position, a time, or a time before the log's end, such as -7d.
+        since: the window's first event: a position, a time, or a time before the log's end, such as -168h.
         until: its last event; by default the log's last one.
         html: write a report with plots to this file, too.
         source: where to ask.

@@ -101,7 +101,7 @@ def run_on(
         config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         cycle: the cycle's id; empty where nothing is recorded.
-        share: of the groups, whose cycle it is; None for all of them.
+        share: of the groups in this cycle; None for all of them.
         observer: looks on at the cycle that comes to an end, and at those before.
 
     Raises:

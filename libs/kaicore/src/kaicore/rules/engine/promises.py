@@ -63,7 +63,7 @@ class _Moment:
 
     @cached_property
     def released(self) -> GroupRequests:
-        """What queues are rid of with them."""
+        """The amounts that queues are rid of with them."""
         by_group: dict[str, list[Member]] = {}
         for end in self.ends:
             if end.group:
