@@ -6,4 +6,7 @@ of a service's start, which imports a thousand modules, and more later. States l
 
 import gc
 
-gc.set_threshold(50_000, 20, 100)
+#: Of every process but the command line, which lives shortly, and an agent, which is small.
+GC_THRESHOLDS = (50_000, 20, 100)
+
+gc.set_threshold(*GC_THRESHOLDS)

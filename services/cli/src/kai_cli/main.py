@@ -225,7 +225,7 @@ app.command(
     help="Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server.",
 )
 app.command(
-    "kai_cli.replaying:export",
+    "kai_cli.exporting:export",
     name="export",
     group=_FILES,
     help="Write a cluster's log, or a range of it, into one compressed file that can be verified and asked alone.",
@@ -234,7 +234,7 @@ importing = App(
     name="import", help="Take a log that was exported into a database; turn traces into manifests.", group=_FILES
 )
 importing.command(
-    "kai_cli.replaying:import_log",
+    "kai_cli.exporting:import_log",
     name="log",
     help="Take a file that `kai export` wrote into a database, with the same positions, hashes and ids.",
 )

@@ -34,12 +34,12 @@ from typing import IO, Any, NoReturn, Self
 
 import msgspec
 
+from kaicore import GC_THRESHOLDS
+
 #: Bytes of a request at most, and how many descriptors come with it.
 _MOST_BYTES, _MOST_DESCRIPTORS = 1 << 18, 64
 #: A report's bytes at most.
 _REPORT_BYTES = 64
-#: As kaicore has it: the command line has thresholds of its own.
-_GC_THRESHOLDS = (50_000, 20, 100)
 #: Descriptors on their way to their numbers, where no other is.
 _ASIDE = 512
 #: Seconds between two looks for the report of an exit that has happened.
@@ -303,7 +303,7 @@ def _become(program: Program, descriptors: list[int], server: int) -> NoReturn:
         os.environ.update(program.environment)
         if "KAI_PARENT_PID" in os.environ:
             os.environ["KAI_PARENT_PID"] = str(server)
-        gc.set_threshold(*_GC_THRESHOLDS)
+        gc.set_threshold(*GC_THRESHOLDS)
         sys.argv = [program.module, *program.arguments]
         # Not to be closed with the object: a program that is a fork server itself gives its programs others.
         sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
