@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
@@ -109,7 +109,16 @@ def test_promised_start_is_never_delayed_by_what_ends_within_its_limit(nodes: in
     Story(nodes, limits=True).run(fitting(nodes, coming))
 
 
+#: Two gangs that were promised the same node at once: each kept the other from starting.
+_BOTH_NOW = [
+    *(Job(0, 1, 5, 2, 0), Job(0, 2, 1, 1, 0), Job(1, 2, 1, 1, 0), Job(1, 3, 2, 2, 0), Job(0, 1, 5, 1, 0)),
+    *(Job(1, 1, 5, 2, 0), Job(1, 2, 8, 1, 0), Job(1, 2, 8, 5, 0), Job(0, 1, 8, 1, 0)),
+    *(Job(0, 1, 1, 1, 0), Job(1, 3, 1, 2, 0), Job(1, 3, 2, 1, 0)),
+]
+
+
 @settings(max_examples=examples(20), deadline=None)
+@example(2, _BOTH_NOW, False, _CONSERVATIVE)
 @given(st.integers(1, 3), jobs, st.booleans(), st.sampled_from((_CONFIG, _CONSERVATIVE)))
 def test_story_with_promises_replays_without_differences(
     nodes: int, coming: list[Job], limits: bool, config: EngineConfig

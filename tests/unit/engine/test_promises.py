@@ -302,3 +302,18 @@ def test_more_starts_than_may_be_promised_are_given_up(rooms: Rooms) -> None:
     assert promised(result, "gang")
     (given_up,) = (one for one in reasons(result, "whole") if isinstance(one, PromiseGivenUp))
     assert given_up.cause == GiveUpReason.ANOTHER
+
+
+def test_promise_stays_on_its_nodes_and_its_gang_starts_where_it_fits_first() -> None:
+    rooms = Rooms("ab")
+    rooms.pods("two-hours", hours=2)
+    (other,) = rooms.pods("four-hours", hours=4)
+    rooms.starts()
+    rooms.pods("gang", 2, gpu=4)
+    before = promised(rooms.cycle(_ALLOCATE), "gang")
+    # Its limit is shortened: now this one ends first.
+    rooms.see(rooms.state.pods[other.uid].pod, active_deadline_s=_HOUR_S)
+    after = promised(rooms.cycle(_ALLOCATE), "gang")
+    assert (after.names, after.starts_at, after.moved) == (before.names, before.starts_at, "")
+    rooms.end([other])
+    assert rooms.starts() == ["gang-0", "gang-1"]
