@@ -68,6 +68,17 @@ def fragment(story: Story, layout: list[Any]) -> None:
     [(0, 1, 1, "set"), (0, 1, 1, "set"), (1, 2, 2, "set"), (2, 1, 2, "set")],
     [([(8, 1), (8, 1), (4, 0)], ["recreate", "fail"])],
 )  # the rest of a gang is evicted for higher priority, just before what waits of the gang would start
+@example(
+    [
+        *[(1, 3, 2, "set"), (1, 1, 2, "set"), (2, 1, 3, "set"), (1, 1, 1, "set"), (2, 1, 2, "set"), (2, 1, 2, "set")],
+        *[(3, 4, 1, "set"), (3, 2, 2, "set"), (0, 2, 2, "set")],
+    ],
+    [
+        ([(7, 1)], ["fail"]),
+        ([(7, 1)], ["recreate", "restart", "restart", "fail", "fail", "fail"]),
+        ([(4, 1), (4, 0), (6, 2)], []),
+    ],
+)  # room is reserved for a pod on a node that is promised to a gang
 @given(running, st.lists(st.tuples(waiting, later), min_size=1, max_size=3))
 def test_moves_are_worth_it_and_rare(layout: list[Any], rounds: list[Any]) -> None:
     """The checks after each cycle are in `Story.cycle`."""

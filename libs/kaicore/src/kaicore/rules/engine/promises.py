@@ -22,6 +22,7 @@ from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.statement import PodCharge
+from kaicore.rules.engine.reservations import Suspended
 from kaicore.rules.engine.session import Session
 from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.workload import Member
@@ -157,7 +158,7 @@ class Promise:
         runs = (limit if limit >= 0 else given.expected_us(member, 0) for member, limit in limits)
         return not all(0 <= run <= left for run in runs)
 
-    def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
+    def admits(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> bool:
         """Tell whether steps that start now leave the group the room and the right to start when it can.
 
         What they need by then is charged if they do.
@@ -165,6 +166,7 @@ class Promise:
         Args:
             steps: charged to no queue yet.
             assignments: where their pods go now.
+            suspended: reservations that they take up, which are charged to the nodes by then.
         """
         if not self.binds(steps):
             priority = self.pending_group.priority
@@ -172,6 +174,8 @@ class Promise:
             return True
         statement = self._placer.statement
         savepoint = self._admitted = statement.savepoint()
+        for reservation in (one for _, kept in suspended for one in kept if one.row in self.rows):
+            statement.evict(reservation.pod_charge)
         there = [assignment for assignment in assignments if assignment.row in self.rows]
         for assignment in there:
             if self._placer.place_on(assignment.member, assignment.row) is None:
@@ -244,10 +248,10 @@ class Promises:
         self._refusing = binding or self._refusing
         return binding is not None
 
-    def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
+    def admits(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> bool:
         """Tell whether steps that start now leave all groups the room and the right to start when they can."""
         for number, promise in enumerate(self._before(steps)):
-            if not promise.admits(steps, assignments):
+            if not promise.admits(steps, assignments, suspended):
                 for earlier in self.each[:number]:
                     earlier.take_back(steps)
                 self._refusing = promise

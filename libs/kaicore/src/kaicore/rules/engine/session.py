@@ -61,7 +61,7 @@ class PromisedStart(Protocol):
     def binds(self, steps: Steps) -> bool:
         """Tell whether steps may start only where they do not delay the group."""
 
-    def admits(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
+    def admits(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> bool:
         """Tell whether steps that start now leave the group the room and the right to start when it can."""
 
 

@@ -235,7 +235,11 @@ class Allocate(CycleAction):
                     session.accounts.undo(accounts)
                     self._defer(steps)
                     return False
-                if outcome.unplaced is None and promise is not None and not promise.admits(steps, outcome.assignments):
+                if (
+                    outcome.unplaced is None
+                    and promise is not None
+                    and not promise.admits(steps, outcome.assignments, suspended)
+                ):
                     session.nodes.statement.rollback(savepoint)
                     session.accounts.undo(accounts)
                     delays.append(promise)

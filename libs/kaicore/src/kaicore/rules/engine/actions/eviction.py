@@ -237,14 +237,15 @@ class EvictionAction(CycleAction, VictimRules):
         takeable = session.reservations.takeable(steps)
         statement = session.nodes.future.statement
         savepoint, accounts = statement.savepoint(), session.accounts.savepoint()
-        session.reservations.suspend(takeable, future=True)
+        suspended = session.reservations.suspend(takeable, future=True)
         session.reservations.take_off_accounts(takeable)
         reserved = session.reservations.except_of(takeable)
         search = RoomSearch(session, self, steps, candidates, reserved=reserved)
         room = search.run()
         session.accounts.undo(accounts)
         promise = session.promise
-        if room is None or (promise is not None and not promise.admits(steps, room.victims.assignments)):
+        assignments = room.victims.assignments if room is not None else ()
+        if room is None or (promise is not None and not promise.admits(steps, assignments, suspended)):
             statement.rollback(savepoint)
             return search.shortfall
         self._take_room(steps, room, takeable)
