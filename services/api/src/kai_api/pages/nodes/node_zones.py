@@ -14,8 +14,8 @@ from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.spelling import did_you_mean
 
 from kai_api.pages.devices import NodeDevices, node_devices
+from kai_api.pages.pods.waiting import asked_text
 from kai_api.pages.rendering import Part, parts
-from kai_api.pages.waiting import asked_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from kaicore.rules.state.views import ClusterView
 from kaicore.runtime.access.scopes import View
 
 from kai_api.answering import redacted
-from kai_api.pages.story import Story
-from kai_api.pages.waiting import WaitingLine, waiting_line
+from kai_api.pages.pods.story import Story
+from kai_api.pages.pods.waiting import WaitingLine, waiting_line
 
 #: Rows that the page shows of each list.
 _ROWS = 100

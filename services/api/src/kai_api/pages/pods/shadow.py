@@ -62,11 +62,6 @@ class ShadowPage:
 _ORDER = ("another node", "waits", "not decided", "same node")
 
 
-def is_shadowed(state: WorkView) -> bool:
-    """Tell whether any shadow has decided on this cluster."""
-    return bool(state.shadows.evicted)
-
-
 def shadow_page(state: WorkView) -> ShadowPage:
     """Return the model of the page."""
     shards = state.shadows.evicted

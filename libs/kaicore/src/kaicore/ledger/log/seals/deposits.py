@@ -1,9 +1,9 @@
 """Deposits: stores for seals, out of reach of any role that can rewrite the log.
 
-A deposit takes lines (`kaicore.ledger.log.anchors`) one after the other and gives them back. It is a file, or a folder
-of objects at an HTTP address: line 1 is PUT to `ADDRESS/00000001.json`, line 2 to `ADDRESS/00000002.json`, each with
-`If-None-Match: *`, so that nothing is ever replaced. Any store of objects will do that takes PUT and GET; one with
-retention (object lock, WORM) lets nobody take a line back. No listing is needed: lines are counted by their numbers.
+A deposit takes lines (`anchors`) one after the other and gives them back. It is a file, or a folder of objects at an
+HTTP address: line 1 is PUT to `ADDRESS/00000001.json`, line 2 to `ADDRESS/00000002.json`, each with `If-None-Match: *`,
+so that nothing is ever replaced. Any store of objects will do that takes PUT and GET; one with retention (object lock,
+WORM) lets nobody take a line back. No listing is needed: lines are counted by their numbers.
 """
 
 import asyncio
