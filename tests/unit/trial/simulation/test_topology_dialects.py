@@ -8,7 +8,7 @@ from kaicore.rules.topology.placing.strategies import Strategy
 
 from tests.simulating import brief, document_of, world_of
 
-FOLDER = Path(__file__).parents[3] / "docs" / "how-to" / "topologies"
+FOLDER = Path(__file__).parents[4] / "docs" / "how-to" / "topologies"
 DIALECTS = ("kai", "kueue", "koordinator", "volcano", "kubernetes")
 
 
