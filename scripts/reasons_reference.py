@@ -5,7 +5,7 @@ from collections import Counter
 from inspect import getdoc
 from types import ModuleType
 
-from kaicore.rules.reasons import (
+from kaicore.rules.events.reasons import (
     devices,
     eviction,
     group,
@@ -19,7 +19,7 @@ from kaicore.rules.reasons import (
     remedy,
     topology,
 )
-from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.events.reasons.base import CodedReason
 from msgspec import structs
 
 _HEAD = """# Reasons

@@ -11,7 +11,7 @@ from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_L
 from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource, GroupTemplate
 from kaicore.rules.model.pod import Owner, Pod
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.factory import Cluster, pod
 

@@ -20,8 +20,8 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.gang_planner import GangPlanner
-from kaicore.rules.engine.pending_group import PendingGroup
+from kaicore.rules.engine.work.gang_planner import GangPlanner
+from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.groups.labels import SIGS_POD_GROUP

@@ -19,7 +19,7 @@ from kaicore.rules.model.pod_rules import PodDisruptionBudget, PodRules, PodTerm
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

@@ -9,7 +9,7 @@ from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig, Evaluator
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Container, Pod, QosClass, Toleration

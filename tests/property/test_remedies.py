@@ -9,8 +9,8 @@ from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies
 from kaicore.rules.engine.explain.smaller_pods import with_at_most
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

@@ -8,8 +8,9 @@ from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, GroupDecision
-from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupTemplate
@@ -26,7 +27,6 @@ from kaicore.rules.model.provisioning import (
     ProvisioningRequest,
 )
 from kaicore.rules.model.queue import Queue, QueueShare
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.digest.engine import replayed

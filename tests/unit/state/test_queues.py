@@ -13,7 +13,7 @@ from kaicore.rules.model.queue import Queue, QueueShare
 from kaicore.rules.queues.config import HOUR_US, FairShareConfig
 from kaicore.rules.queues.resources import counted
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.queue_registry import UsageKey
+from kaicore.rules.state.registries.queue_registry import UsageKey
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

@@ -28,7 +28,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PRESENT, Stage
+from kaicore.rules.state.pods.pod_entry import PRESENT, Stage
 from kaicore.rules.state.views import PodsView, WorkView
 
 from kai_cli.catching_up import has_caught_up, listed_pods

@@ -5,22 +5,22 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from kaicore.rules.engine.constraints.doubts import OpenMatters
-from kaicore.rules.engine.constraints.supplies import GivenClaim, PodDevices
+from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, PodDevices
+from kaicore.rules.engine.constraints.zones.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RecentClass
-from kaicore.rules.engine.provisioning import StandingRequest
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
 from kaicore.rules.engine.victims.running_groups import Kind
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.provisioning import StandingRequest
+from kaicore.rules.engine.work.workload import Member, Workload
+from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.cycle_queues import CycleQueues
-from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
-from kaicore.rules.reasons.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)

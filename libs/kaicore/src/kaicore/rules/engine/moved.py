@@ -1,7 +1,7 @@
 """Groups that were moved lately to make room for others, and the pods that come in place of the moved ones."""
 
 from kaicore.rules.engine.cycle_input import CycleInput
-from kaicore.rules.engine.workload import Workload
+from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Pod
 

@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kaicore.rules.events.reasons.group import Malformed
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import MatchPolicy, RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import CLUSTER_LAYER, CLUSTER_NETWORK_TOPOLOGY
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons.group import Malformed
-from kaicore.rules.reasons.reason import Reason
 
 GANG = "gang.scheduling.koordinator.sh"
 NAME_ANNOTATION = f"{GANG}/name"

@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kaicore.rules.events.reasons.group import Malformed
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons.group import Malformed
 
 KUEUE_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"

@@ -14,13 +14,13 @@ The kinds of objects that group pods, each with its API group.
 from collections.abc import Iterable, Mapping
 
 from kaicore.errors import InvalidObject
+from kaicore.rules.events.reasons.group import Malformed
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import RankSource
 from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.model.selector import Requirement, meets
-from kaicore.rules.reasons.group import Malformed
-from kaicore.rules.reasons.reason import Reason
 
 KAI_QUEUE_LABEL = "kai.scheduler/queue"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"

@@ -22,12 +22,12 @@ import numpy.typing as npt
 
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.quantity import CPU, is_memory
-from kaicore.rules.numa.kubelet_settings import KubeletSettings
-from kaicore.rules.numa.masks import zones_of
-from kaicore.rules.numa.memory_manager import MemoryBlock, MemoryZones
+from kaicore.rules.numa.kubelet.masks import zones_of
+from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock, MemoryZones
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge, shared_blocks
+from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
 from kaicore.rules.numa.row_memory import RowMemory
-from kaicore.rules.numa.zone_charge import ZoneCharge, shared_blocks
-from kaicore.rules.numa.zones import NodeDevices, NodeZones
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

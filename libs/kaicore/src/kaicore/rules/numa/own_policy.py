@@ -34,10 +34,10 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.columns import ZoneColumns
-from kaicore.rules.numa.masks import zones_of
-from kaicore.rules.numa.requests import AlignedRequest, aligned_request
+from kaicore.rules.numa.kubelet.masks import zones_of
+from kaicore.rules.numa.kubelet.requests import AlignedRequest, aligned_request
+from kaicore.rules.numa.kubelet.verdict import Admitted
 from kaicore.rules.numa.spans import sources
-from kaicore.rules.numa.verdict import Admitted
 
 POLICY_ANNOTATION = "kai.scheduler/numa-policy"
 RESOURCES_ANNOTATION = "kai.scheduler/numa-resources"

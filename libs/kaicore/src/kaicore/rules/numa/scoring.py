@@ -12,8 +12,8 @@ from operator import or_
 import msgspec
 
 from kaicore.rules.numa.columns import ZoneColumns
-from kaicore.rules.numa.masks import mask_table, zones_of
-from kaicore.rules.numa.requests import AlignedRequest
+from kaicore.rules.numa.kubelet.masks import mask_table, zones_of
+from kaicore.rules.numa.kubelet.requests import AlignedRequest
 
 #: Score of a node on which nothing is known to come from zones that belong together.
 UNKNOWN = -1

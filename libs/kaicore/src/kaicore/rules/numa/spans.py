@@ -14,7 +14,7 @@ from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.columns import ZoneColumns
-from kaicore.rules.numa.verdict import Admitted, Holding
+from kaicore.rules.numa.kubelet.verdict import Admitted, Holding
 
 
 def sources(columns: ZoneColumns, row: int, holding: Holding, resource: str) -> int:

@@ -13,11 +13,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from kaicore.rules.model.pod import Amounts
-from kaicore.rules.model.quantity import PODS
-from kaicore.rules.model.queue import COHORT_PREFIX, DEFAULT_QUEUE, Queue, QueueShare
-from kaicore.rules.queues.resources import GPU, counted, gpus_per_unit
-from kaicore.rules.reasons.queue import (
+from kaicore.rules.events.reasons.queue import (
     NamespaceNotSelected,
     QueueDoesNotExist,
     QueueInvalid,
@@ -26,7 +22,11 @@ from kaicore.rules.reasons.queue import (
     QueueUnsupported,
     ResourceNotCovered,
 )
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import PODS
+from kaicore.rules.model.queue import COHORT_PREFIX, DEFAULT_QUEUE, Queue, QueueShare
+from kaicore.rules.queues.resources import GPU, counted, gpus_per_unit
 
 #: More than there can be of anything: no bound.
 UNLIMITED = 2**62

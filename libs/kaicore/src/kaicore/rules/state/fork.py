@@ -29,10 +29,10 @@ import numpy.typing as npt
 
 from kaicore.rules.events.codec import unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, Unit
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 from kaicore.rules.numa.row_memory import RowMemory
-from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 
 class RestorePoint:

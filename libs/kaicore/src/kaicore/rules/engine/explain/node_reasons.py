@@ -6,9 +6,9 @@ from typing import cast
 import numpy as np
 
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
+from kaicore.rules.events.reasons.base import NodeReason
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.reasons.base import NodeReason
-from kaicore.rules.reasons.reason import Reason
 
 
 def first_failing(filters: Iterable[NodeFilter], rows: Ints) -> tuple[Reason, ...]:

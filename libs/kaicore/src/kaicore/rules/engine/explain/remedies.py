@@ -16,16 +16,16 @@ from itertools import islice
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.explain.smaller_pods import Sizes, lowered_containers, resized, with_at_most
-from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, ExcludedNodes, Placer
 from kaicore.rules.engine.placement.pod_class import PodClass, base_key
-from kaicore.rules.engine.readiness import class_refusal
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.ending_groups import EndingGroups
-from kaicore.rules.engine.workload import Member, Step, Workload
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.readiness import class_refusal
+from kaicore.rules.engine.work.workload import Member, Step, Workload
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.queues.resources import GPU, gpus_per_unit
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 
 #: How many groups' ends are tried at most for one group.
 MOST_ENDS = 500

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
-from kaicore.rules.engine.constraints.doubts import Doubts
-from kaicore.rules.engine.constraints.supplies import GivenClaim, GivenVolume
+from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.explain.node_reasons import first_failing
 from kaicore.rules.engine.placement.device_counts import DeviceCounts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -38,12 +38,12 @@ from kaicore.rules.engine.placement.node_score import (
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.events.reasons.node import NoNodes
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.device import DeviceRequest
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.numa.prediction import PredictedPlacement
-from kaicore.rules.reasons.node import NoNodes
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.numa.kubelet.prediction import PredictedPlacement
 
 #: So many kinds are found without sorting.
 _MOST_COUNTED_KINDS = 1 << 20

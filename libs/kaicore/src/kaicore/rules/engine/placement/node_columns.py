@@ -12,14 +12,14 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kaicore.rules.engine.constraints.claims.supplies import DeviceSupply, VolumeSupply
 from kaicore.rules.engine.constraints.pod_marks import PodMarks
-from kaicore.rules.engine.constraints.supplies import DeviceSupply, VolumeSupply
 from kaicore.rules.model.node import Node, NodeTopology, Taint
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints, RowMark, ZoneColumns
-from kaicore.rules.numa.kubelet_settings import KubeletSettings, infer_settings
-from kaicore.rules.numa.zones import NodeDevices, NodeZones
+from kaicore.rules.numa.kubelet.settings import KubeletSettings, infer_settings
+from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaicore.rules.engine.constraints.device_closeness import DeviceScore
+from kaicore.rules.engine.constraints.claims.device_closeness import DeviceScore
 from kaicore.rules.numa.columns import Ints
 
 #: Rank of a row that is not wanted.

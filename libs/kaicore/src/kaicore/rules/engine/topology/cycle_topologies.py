@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kaicore.rules.engine.cycle_input import CycleInput
-from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.topology.set_requests import HeldPod, known_ranks, ranks_by_place
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Member, Workload
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.topology.placing.request import NO_LEVEL
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kaicore.rules.engine.topology.group_topology import GroupTopology
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.groups.labels import NO_RANK, own_rank, placed_rank, rank_order
 from kaicore.rules.model.group import RankSource
 from kaicore.rules.topology.placing.request import LevelConstraint, PodsByRow, SetRequest

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaicore.rules.engine.placement.placer import Assignment, Placer
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.topology.placing.request import PodsByRow
 

@@ -18,11 +18,11 @@ from heapq import nsmallest
 
 import numpy as np
 
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import lost_by_moving
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.resources import gpus_per_unit
 

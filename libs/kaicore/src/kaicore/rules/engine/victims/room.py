@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.placement.placer import Assignment
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.exchange import Exchange, Exchanges
 from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of, lost_by_moving, won_by
@@ -20,9 +19,10 @@ from kaicore.rules.engine.victims.reprieve import charge_all
 from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.victims.search import Victims, VictimSearch
 from kaicore.rules.engine.victims.victim_set import Choice, VictimSet
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.gang_planner import Steps, members_of
+from kaicore.rules.engine.work.workload import Member, Workload
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.reasons.reason import Reason
 
 #: A search is given up once it has taken pods of so many times the groups that may be moved.
 _MOST_GROUPS_FACTOR = 4

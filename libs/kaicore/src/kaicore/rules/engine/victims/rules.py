@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.workload import Workload
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Workload
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import GroupRequests
-from kaicore.rules.reasons.reason import Reason
 
 
 class VictimRules(ABC):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
-from kaicore.rules.engine.workload import Workload
+from kaicore.rules.engine.work.workload import Workload
 
 #: The scheduler of a group's pods, its queue, its namespace where it names no queue, and its priority.
 Kind = tuple[str, str, str, int]
