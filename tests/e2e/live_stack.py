@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 import msgspec
 import psycopg
-from kai_cli.load import Loader
-from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
+from kai_cli.running.load import Loader
+from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kaicore.analysis.replay.audit import promises_of
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import LogUnavailable

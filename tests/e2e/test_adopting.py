@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from kai_cli.load import Loader
+from kai_cli.running.load import Loader
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths

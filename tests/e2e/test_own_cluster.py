@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from kai_cli.directory_lock import try_lock
+from kai_cli.sources.paths import try_lock
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from kai_api.app import make_app as api
 from kai_api.long_answers import LongAnswers
-from kai_cli.keys import new
+from kai_cli.upkeep.keys import new
 from kai_hub.app import make_app as hub
 from kai_ingest.authentication import KubernetesTokens, ReviewedToken
 from kai_webhook.app import make_app as webhook

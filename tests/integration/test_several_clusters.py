@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kai_cli import cluster_commands, dispatch_commands
+from kai_cli.hub import clusters as cluster_commands
+from kai_cli.hub import dispatches as dispatch_commands
 from kai_hub.hub import STATE, Hub, HubOptions
 from kai_hub.metrics import HubMetrics
 from kaicore.analysis.ask.hub_rows import HubInquiry

@@ -84,8 +84,8 @@ CHOIR = {
 #: What the copy of the library, the chart's script, the webhook and the commands make of it.
 REPORT = """
 import json, sys
-from kai_cli.subjects import read_subject
-from kai_cli.webhook_certificates import configuration
+from kai_cli.asking.subjects import read_subject
+from kai_cli.upkeep.webhook_certificates import configuration
 from kaicore.kube.kinds.table import KINDS, POD
 from kaicore.rules.groups.dialects.table import expand
 from kaicore.rules.groups.labels import own_rank

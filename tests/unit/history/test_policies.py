@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kai_cli.what_if_history import policies_text
+from kai_cli.trials.what_if_history import policies_text
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
 from kaicore.analysis.trial.history.patch import HistoryQuestion
