@@ -39,8 +39,15 @@ from kaicore.rules.groups.labels import (
 )
 from kaicore.rules.groups.membership import POD, Membership, membership
 from kaicore.rules.groups.volcano import annotated_tiers
-from kaicore.rules.model.group import Group, MatchPolicy, PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
+from kaicore.rules.model.group import (
+    Group,
+    GroupSource,
+    GroupTemplate,
+    MatchPolicy,
+    PodSet,
+    TopologyConstraint,
+    source_key,
+)
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 

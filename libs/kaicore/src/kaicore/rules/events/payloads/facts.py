@@ -17,13 +17,11 @@ import msgspec
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from kaicore.rules.model.group_source import GroupSource
-from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import Placement
-from kaicore.rules.model.pod import Amounts, Pod, PriorityClass
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.pod import Amounts, Namespace, Pod, PodDisruptionBudget, PriorityClass
 from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 

@@ -31,9 +31,7 @@ from kaicore.rules.engine.constraints.pod_marks import (
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, variant
 from kaicore.rules.events import payloads
-from kaicore.rules.model.namespace import Namespace
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.pod_rules import ClaimUse, PodDisruptionBudget
+from kaicore.rules.model.pod import ClaimUse, Namespace, Pod, PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement, Selection, meets
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.pods.pod_entry import PodEntry
