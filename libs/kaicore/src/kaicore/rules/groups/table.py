@@ -1,11 +1,8 @@
 """All groups of a cluster, kept up to date as sources, pods and priority classes come, change and go.
 
-Changes are reported one at a time, in any order; the groups depend only on the present objects.
-
-A group, made of its source, its pods and the priority classes.
-
-The source's fields come first. Fields that it leaves empty come from the group's oldest pod, and the rest has the
-defaults of Kubernetes.
+Changes are reported one at a time, in any order; the groups depend only on the present objects. A group is made of its
+source, its pods and the priority classes. The source's fields come first. Fields that it leaves empty come from the
+group's oldest pod, and the rest has the defaults of Kubernetes.
 """
 
 from bisect import bisect_left, insort

@@ -1,15 +1,11 @@
-"""The base of the actions that evict running pods: consolidate, reclaim, preempt.
+"""The actions that evict running pods: Consolidate, Reclaim and Preempt, on one base.
 
-They differ in the pods that they may evict (`kaicore.rules.engine.victims.room`). All keep the same rules. Nothing is
-evicted unless the whole step provably fits afterwards, zones included. A gang goes as a whole or keeps its minimum.
-Budgets, minimum runtimes and delays are honoured. The room is reserved for the preemptor. No pod is evicted for a step
-that fits as soon as pods that already leave are gone.
-
-The action Consolidate: moves running pods so that a group fits. Every moved pod has another place.
-
-The action Preempt: evicts pods of lower priority within a queue.
-
-The action Reclaim: takes back the resources that other queues use beyond their fair share.
+Consolidate moves running pods so that a group fits; every moved pod has another place. Preempt evicts pods of lower
+priority within a queue. Reclaim takes back the resources that other queues use beyond their fair share. They differ in
+the pods that they may evict. All keep the same rules. Nothing is evicted unless the whole step provably fits
+afterwards, zones included. A gang goes as a whole or keeps its minimum. Budgets, minimum runtimes and delays are
+honoured. The room is reserved for the preemptor. No pod is evicted for a step that fits as soon as pods that already
+leave are gone.
 """
 
 from collections import Counter

@@ -1,16 +1,6 @@
-"""Facts about the other objects that decide which nodes pods may use, and which pods may be evicted.
+"""Facts about a cluster: pods, nodes with their zones, devices, queues, topologies, groups, and other constraints.
 
-Devices and the resource claims of pods (dynamic resource allocation): facts, and the allocations of decisions.
-
-Facts about nodes and their NUMA zones.
-
-Facts about pods: from the API server, and from the kubelets that run them.
-
-Facts about queues, and their accounts.
-
-Facts about network topologies.
-
-Facts about the owners and groups of pods, and about priorities.
+They come from the API server and from the kubelets that run the pods.
 """
 
 import msgspec
