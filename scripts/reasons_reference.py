@@ -16,7 +16,6 @@ from kaicore.rules.events.reasons import (
     provisioning,
     queue,
     reason,
-    remedy,
     topology,
 )
 from kaicore.rules.events.reasons.base import CodedReason
@@ -58,7 +57,7 @@ _PARTS: dict[ModuleType, str] = {
     eviction: "Eviction and moving",
     promise: "Reserved starts",
     provisioning: "Nodes that an autoscaler makes",
-    remedy: "What would make it schedulable",
+    reason: "What would make it schedulable",
 }
 
 

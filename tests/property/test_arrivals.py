@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.numa.arrivals import Arrival, is_certain
 from kaicore.rules.numa.kubelet.admission import admit
-from kaicore.rules.numa.kubelet.prediction import predicted_placement
 from kaicore.rules.numa.kubelet.requests import AlignedRequest, aligned_request
-from kaicore.rules.numa.kubelet.verdict import Admitted
+from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
 from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 
 from tests.examples import examples

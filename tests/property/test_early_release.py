@@ -10,8 +10,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.numa.kubelet.admission import admit
-from kaicore.rules.numa.kubelet.prediction import predicted_placement
-from kaicore.rules.numa.kubelet.verdict import Admitted
+from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
 from kaicore.rules.state.pods.agreement import MissCause, contradiction
 from kaicore.rules.state.pods.pod_entry import PodEntry
 

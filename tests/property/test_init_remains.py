@@ -9,9 +9,8 @@ from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.init_remains import init_remains
 from kaicore.rules.numa.kubelet.admission import admit
-from kaicore.rules.numa.kubelet.prediction import predicted_placement
 from kaicore.rules.numa.kubelet.requests import aligned_request
-from kaicore.rules.numa.kubelet.verdict import Admitted
+from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
 
 from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod

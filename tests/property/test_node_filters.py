@@ -12,8 +12,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Taint
-from kaicore.rules.model.pod import Container, Pod, QosClass, Toleration
-from kaicore.rules.model.pod_rules import HostPort, PodRules, PodTerm, SpreadConstraint
+from kaicore.rules.model.pod import Container, HostPort, Pod, PodRules, PodTerm, QosClass, SpreadConstraint, Toleration
 from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.examples import examples

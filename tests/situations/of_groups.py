@@ -3,8 +3,7 @@
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons import group as reasons
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
-from kaicore.rules.model.group import PodSet
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.model.pod import Owner, Pod, WorkloadRef
 
 from tests.factory import Cluster, pod

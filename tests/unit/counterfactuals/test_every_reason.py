@@ -12,8 +12,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.queue import VictimWithinShare
-from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.events.reasons.remedy import FitsAfter, FitsIf
+from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
 from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNOTATION
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.state.snapshot import encode_state

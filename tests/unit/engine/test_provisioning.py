@@ -12,8 +12,7 @@ from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
-from kaicore.rules.model.group import PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupTemplate
+from kaicore.rules.model.group import GroupTemplate, PodSet, TopologyConstraint
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.provisioning import (
     ACCEPTED,

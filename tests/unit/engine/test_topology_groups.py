@@ -7,7 +7,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import Taint
-from kaicore.rules.model.pod_rules import PodRules, PreferredNodes
+from kaicore.rules.model.pod import PodRules, PreferredNodes
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.topology.placing.strategies import Strategy
 

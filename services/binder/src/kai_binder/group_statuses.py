@@ -35,11 +35,10 @@ from kaicore.rules.groups.status import (
     verdict,
 )
 from kaicore.rules.groups.table import GroupTable
-from kaicore.rules.model.group import Group
-from kaicore.rules.model.group_source import SCHEDULER_NAMES, GroupSource, source_key
+from kaicore.rules.model.group import SCHEDULER_NAMES, Group, GroupSource, source_key
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import canonical_quantity
-from kaicore.rules.queues.resources import GPU
+from kaicore.rules.queues.tree import GPU
 
 Document = dict[str, Any]
 

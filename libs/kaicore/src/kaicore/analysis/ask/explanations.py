@@ -64,8 +64,7 @@ from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.groups.labels import POD_GROUPS
 from kaicore.rules.groups.membership import POD, display_key
-from kaicore.rules.model.group import Group, PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import Group, GroupSource, PodSet, TopologyConstraint
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, exact_amount, format_amount
 from kaicore.rules.state.cluster_state import ClusterState

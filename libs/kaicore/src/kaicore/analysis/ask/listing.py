@@ -47,7 +47,7 @@ from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.state.pods.pod_entry import PRESENT, PodEntry, Stage
-from kaicore.rules.state.registries.queue_shares import figures
+from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView, WorkView
 
 _CYCLES = Filter(types=(CycleCompleted.__name__,))

@@ -52,8 +52,7 @@ from kaicore.rules.events.payloads import (
 from kaicore.rules.model.replicas import replicas_stream
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons
 from kaicore.rules.state.pods.pod_entry import PodEntry
-from kaicore.rules.state.registries.queue_registry import QueueRegistry
-from kaicore.rules.state.registries.queue_shares import figures
+from kaicore.rules.state.registries.queue_registry import QueueRegistry, figures
 from kaicore.rules.state.views import CycleView, QueuesView, WorkView
 
 #: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.

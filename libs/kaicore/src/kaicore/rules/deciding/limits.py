@@ -4,7 +4,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.groups.labels import JOB, declared_limit_s, least_limit_s
 from kaicore.rules.groups.membership import owner_kind
-from kaicore.rules.model.group_source import source_key
+from kaicore.rules.model.group import source_key
 from kaicore.rules.state.indexes.run_times import run_keys
 from kaicore.rules.state.views import CycleView, WorkView
 

@@ -13,7 +13,7 @@ from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.versions import GATES, versioned_model
 from kaicore.rules.numa.scoring import NumaScoring
-from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.topology.placing.strategies import Strategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.

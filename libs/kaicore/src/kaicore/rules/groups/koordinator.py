@@ -1,10 +1,6 @@
-"""Gangs in Koordinator's terms: annotations on a PodGroup, or on pods alone.
+"""Gangs in Koordinator's terms, and their network topology: annotations on a PodGroup, or on pods alone.
 
-Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugins/coscheduling`.
-
-Network topology constraints of a gang in Koordinator's terms: annotations on its PodGroup, or on its pods.
-
-Source: Koordinator 1.8, `apis/extension/coscheduling.go` and `pkg/scheduler/plugins/coscheduling/core`.
+Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugins/coscheduling` and its `core`.
 """
 
 import json

@@ -1,10 +1,9 @@
-"""Pod groups of Kueue: pods that declare their own number, and start together.
+"""Pod groups of Kueue: pods that declare their own number and start together, and their topology constraints.
 
-Source: Kueue, `pkg/controller/jobs/pod` at v0.20.0-devel.
+Topology constraints of a pod set are annotations on its pod template, or on its pods.
 
-Topology constraints of a pod set in Kueue's terms: annotations on its pod template, or on its pods.
-
-Source: Kueue, `pkg/controller/jobframework/tas_validation.go` and `pkg/controller/tas` at v0.20.0-devel.
+Source: Kueue v0.20.0-devel, `pkg/controller/jobs/pod`, `pkg/controller/jobframework/tas_validation.go` and
+`pkg/controller/tas`.
 """
 
 import json

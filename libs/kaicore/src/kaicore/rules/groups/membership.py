@@ -36,7 +36,7 @@ from kaicore.rules.groups.labels import (
     preemption_delay_problem,
 )
 from kaicore.rules.groups.tree import leaves
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
+from kaicore.rules.model.group import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Owner, Pod
 
 KAI_GROUP_ANNOTATION = "pod-group-name"

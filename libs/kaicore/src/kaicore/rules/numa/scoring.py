@@ -67,7 +67,7 @@ def score(
     Args:
         columns: the zones of all nodes.
         row: the node's row.
-        spans: the zones that its kubelet may give the pod's containers, as masks (`kaicore.rules.numa.spans`).
+        spans: the zones that its kubelet may give the pod's containers, as masks (`kaicore.rules.numa.own_policy`).
         request: what is aligned of the pod.
         scoring: the strategy.
         reconstruct: see `ZoneColumns.free`.

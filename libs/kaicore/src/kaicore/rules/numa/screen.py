@@ -1,4 +1,4 @@
-"""A fast screen that rules out nodes by the thousand, so that the walk (`kaicore.rules.numa.kubelet.admission`) sees few.
+"""A fast screen that rules out nodes by the thousand, so that the walk (`numa.kubelet.admission`) sees few.
 
 A node that `may_admit` rules out is never admissible. It is exact for a pod with one container and one type of memory,
 on a node without memory groups over its zones: such a node is admitted if it is not ruled out

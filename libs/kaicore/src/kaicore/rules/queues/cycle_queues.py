@@ -26,7 +26,7 @@ from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
-from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.queues.tree import Demand
 
 #: Shares of what a queue is owed are compared to this precision; with nothing owed, any use is this many times it.

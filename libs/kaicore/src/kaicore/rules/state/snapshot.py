@@ -13,11 +13,10 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
 from kaicore.rules.events.quarantine import QuarantinedEvent
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from kaicore.rules.model.group_source import GroupSource
-from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
 from kaicore.rules.model.node import Node, NodeTopology
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.pod import Namespace, PodDisruptionBudget
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.charges.early_release import PodHolding

@@ -78,8 +78,7 @@ from kaicore.rules.groups.kueue import TOTAL_COUNT
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
 from kaicore.rules.model.network_topology import HOSTNAME
 from kaicore.rules.model.node import Node
-from kaicore.rules.model.pod import GPU_SHARE, Pod, Toleration
-from kaicore.rules.model.pod_rules import PodRules
+from kaicore.rules.model.pod import GPU_SHARE, Pod, PodRules, Toleration
 from kaicore.rules.model.quantity import MEMORY, format_amount
 from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare, ResourceFlavor
 from kaicore.rules.model.selector import Requirement

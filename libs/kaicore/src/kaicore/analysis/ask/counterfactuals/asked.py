@@ -25,7 +25,7 @@ from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.queues.resources import counted
+from kaicore.rules.queues.tree import counted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 

@@ -45,8 +45,7 @@ from kaicore.rules.groups.membership import (
     X_GROUP_LABEL,
 )
 from kaicore.rules.groups.tree import leaves
-from kaicore.rules.model.group import PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import GroupSource, PodSet, TopologyConstraint
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod, WorkloadRef
 

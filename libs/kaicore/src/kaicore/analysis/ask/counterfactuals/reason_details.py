@@ -23,8 +23,7 @@ from kaicore.rules.events.reasons.pods_nearby import PodAffinity, PodAntiAffinit
 from kaicore.rules.events.reasons.queue import BoundReason
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import display_key
-from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.model.pod_rules import PodTerm
+from kaicore.rules.model.pod import Amounts, Pod, PodTerm
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.model.selector import Requirement
 

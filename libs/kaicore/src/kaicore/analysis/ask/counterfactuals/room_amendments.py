@@ -7,7 +7,7 @@ from functools import partial
 from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.ask.counterfactuals.asked import Asked, edited
 from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, source_of
-from kaicore.rules.engine.explain.smaller_pods import with_at_most
+from kaicore.rules.engine.explain.remedies import with_at_most
 from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.events.payloads import (
     NodeDeleted,
@@ -29,8 +29,7 @@ from kaicore.rules.events.reasons.eviction import (
     WithinMinimumRuntime,
 )
 from kaicore.rules.events.reasons.node import RejectedByKubelet
-from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.events.reasons.remedy import FitsAfter, FitsIf
+from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
 from kaicore.rules.model.network_topology import HOSTNAME
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod

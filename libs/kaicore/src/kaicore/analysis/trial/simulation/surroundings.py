@@ -20,7 +20,7 @@ from kaicore.kube.wire.objects import (
     StorageClassObject,
     VolumeObject,
 )
-from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.pod import Namespace
 from kaicore.rules.objects.mappings import Object, derived_uid, spec_of
 from kaicore.rules.objects.wire import ObjectMeta
 

@@ -10,7 +10,7 @@ from kaicore.analysis.trial.simulation.surroundings import Surroundings
 from kaicore.errors import InvalidObject
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.wire.objects import NodeObject, PodObject, PriorityClassObject, TopologyObject
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.placement import ContainerPlacement
 from kaicore.rules.objects.mappings import Object
 from kaicore.rules.objects.wire import KubernetesObject

@@ -1,10 +1,8 @@
 """Remaining run times of pods, from the most similar runs that are numerous enough.
 
-The estimated remaining time of a run of a given age, from the runs of its kind.
-
-Kaplan and Meier's estimate (1958): at each length at which runs ended, the share of the runs going on at that length
-that ended then. Runs that were cut short or go on count among the ones going on for as long as they lasted. Runs that
-the log first saw at some age count from that age on.
+The estimate for a run of a given age is Kaplan and Meier's (1958). At each length at which runs ended, it takes the
+share of the runs going on at that length that ended then. Runs that were cut short or go on count among the ones going
+on for as long as they lasted. Runs that the log first saw at some age count from that age on.
 """
 
 from collections.abc import Iterable, Sequence

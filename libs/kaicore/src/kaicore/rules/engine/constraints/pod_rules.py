@@ -30,7 +30,7 @@ from kaicore.rules.events.reasons.pods_nearby import (
     VolumeInUse,
     VolumeOutOfReach,
 )
-from kaicore.rules.model.pod_rules import HostPort, PodTerm, SpreadConstraint
+from kaicore.rules.model.pod import HostPort, PodTerm, SpreadConstraint
 from kaicore.rules.model.selector import Selection
 from kaicore.rules.numa.columns import Flags, Ints
 

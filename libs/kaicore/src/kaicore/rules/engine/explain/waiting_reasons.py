@@ -1,8 +1,7 @@
 """The recorded reasons that apply to a waiting pod, and their wording in the pod's condition and events.
 
-Assignment of recorded reasons: to a class, to the pods of a class that start one by one, or to a group.
-
-Thousands of pods that start alone wait for the same reasons, so these are recorded once (decision 0003).
+A reason is recorded for a class, for the pods of a class that start one by one, or for a group. Thousands of pods that
+start alone wait for the same reasons, so these are recorded once (decision 0003).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -24,14 +24,12 @@ from kaicore.rules.engine.session.cycle_placers import CyclePlacers
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.cycle_record import CycleRecord, TopologyPlace
 from kaicore.rules.engine.session.reservations import Reservations, Suspended
-from kaicore.rules.engine.topology.cycle_topologies import CycleTopologies
+from kaicore.rules.engine.topology.set_requests import CycleTopologies
 from kaicore.rules.engine.topology.step_placer import StepPlacer
 from kaicore.rules.engine.victims.eviction_cost import FailureAccounts
-from kaicore.rules.engine.victims.running_groups import RunningGroups
-from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps
+from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, pending_groups
 from kaicore.rules.engine.work.pending_group import PendingGroup
-from kaicore.rules.engine.work.readiness import pending_groups
-from kaicore.rules.engine.work.workload import Member
+from kaicore.rules.engine.work.workload import Member, RunningGroups
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.events.reasons.eviction import WaitsForVictims
 from kaicore.rules.events.reasons.node import NoNodes

@@ -1,6 +1,6 @@
 """The nodes in the view of the topology search: a placer's rows, on which pods are put on trial.
 
-The number of pods of a class that each row takes, kept between searches: only changed rows are counted again.
+The number of pods of a class that each row takes is kept between searches: only changed rows are counted again.
 """
 
 from collections.abc import Sequence

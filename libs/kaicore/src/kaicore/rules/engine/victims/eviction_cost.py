@@ -29,7 +29,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.queues.resources import gpus_of
+from kaicore.rules.queues.tree import gpus_of
 
 
 class Budgets:

@@ -24,7 +24,7 @@ from kaicore.rules.engine.victims.moving import lost_by_moving
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.queues.resources import gpus_per_unit
+from kaicore.rules.queues.tree import gpus_per_unit
 
 #: Rows with idle devices that are looked at, those with the most first.
 _MOST_ROWS = 32

@@ -1,10 +1,6 @@
-"""Decisions of a cycle about pods and nodes.
+"""Decisions of cycles: about pods and nodes, about ProvisioningRequests, and the records of pods that are left waiting.
 
-ProvisioningRequests: facts about them, decisions of cycles about them, and the outcomes.
-
-Decisions of a shadow about the pods of another scheduler. They are never carried out.
-
-Records of a cycle about the pods that it leaves waiting.
+Decisions of a shadow are about the pods of another scheduler, and are never carried out.
 """
 
 import msgspec

@@ -1,7 +1,4 @@
-"""Reasons in a group's network topology constraints, independent of free nodes.
-
-The reason of a group for which no domain of its network topology has room.
-"""
+"""Reasons in a group's network topology constraints: independent of free nodes, or for want of room."""
 
 from typing import ClassVar
 

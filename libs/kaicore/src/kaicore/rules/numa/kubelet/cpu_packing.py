@@ -1,10 +1,9 @@
-"""The static CPU manager's choice of CPUs, as far as counts determine it.
+"""The static CPU manager's choice of CPUs, as far as counts determine it: packed, or spread over zones.
 
-Source: Kubernetes v1.36, `pkg/kubelet/cm/cpumanager/cpu_assignment.go`, takeByTopology.
+Spreading is the option `distribute-cpus-across-numa`.
 
-The static CPU manager's spreading of CPUs over zones (option `distribute-cpus-across-numa`), computed from counts.
-
-Source: Kubernetes v1.37, `pkg/kubelet/cm/cpumanager/cpu_assignment.go`, takeByTopologyNUMADistributed.
+Source: Kubernetes v1.36 and v1.37, `pkg/kubelet/cm/cpumanager/cpu_assignment.go`, takeByTopology and
+takeByTopologyNUMADistributed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -17,9 +17,8 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, ContainerKind
 from kaicore.rules.numa.kubelet.admission import admit
-from kaicore.rules.numa.kubelet.prediction import PredictedPlacement, predicted_placement
 from kaicore.rules.numa.kubelet.requests import AlignedRequest
-from kaicore.rules.numa.kubelet.verdict import Admitted
+from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, predicted_placement
 from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 from kaicore.rules.state.charges.node_charges import AccountChange, NodeCharges
 from kaicore.rules.state.counters import Counters

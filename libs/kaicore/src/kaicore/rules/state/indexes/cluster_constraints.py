@@ -1,17 +1,12 @@
 """Rules between pods, and the other objects of the cluster that constrain pods.
 
-Namespaces, volumes and disruption budgets, from facts; the pods that each selection selects; and the marks that charged
-pods leave on their nodes (`kaicore.rules.engine.constraints.pod_marks`). Without rules that look at pods it does next
-to nothing.
-
-The live pods that each selection selects, kept up to date pod by pod and selection by selection.
-
+Namespaces, volumes and disruption budgets come from facts. The live pods that each selection selects, and the marks
+that charged pods leave on their nodes (`kaicore.rules.engine.constraints.pod_marks`), are kept up to date pod by pod.
 Only selections that some class uses are known, so without such rules this costs next to nothing. A selection that names
 values of a label looks only at pods with these values, and a pod only at selections that name its values.
 
-Claims, volumes and storage classes of a cluster, and their effect on the pods that use them.
-
-Source: kube-scheduler's plugins VolumeBinding, VolumeZone and VolumeRestrictions.
+Source of the effect of claims, volumes and storage classes: kube-scheduler's plugins VolumeBinding, VolumeZone and
+VolumeRestrictions.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,9 +26,7 @@ from kaicore.rules.engine.constraints.pod_marks import (
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, variant
 from kaicore.rules.events import payloads
-from kaicore.rules.model.namespace import Namespace
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.pod_rules import ClaimUse, PodDisruptionBudget
+from kaicore.rules.model.pod import ClaimUse, Namespace, Pod, PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement, Selection, meets
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.pods.pod_entry import PodEntry

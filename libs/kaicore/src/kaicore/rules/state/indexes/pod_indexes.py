@@ -10,8 +10,8 @@ The classes of the existing pods.
 import msgspec
 
 from kaicore.rules.engine.config import DAY_US
+from kaicore.rules.engine.cycle_input import move_key
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.moved import move_key
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.groups.labels import queue_of

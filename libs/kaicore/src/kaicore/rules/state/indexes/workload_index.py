@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kaicore.rules.engine.victims.running_groups import Kind, kind_of
-from kaicore.rules.engine.work.workload import Workload
+from kaicore.rules.engine.work.workload import Kind, Workload, kind_of
 from kaicore.rules.model.group import Group
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 

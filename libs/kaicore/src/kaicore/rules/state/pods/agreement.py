@@ -1,12 +1,9 @@
 """Comparison of an observed placement with the predicted one: container by container, zone by zone.
 
-Contradiction between an observed placement and the predicted one. Settling an open part is no contradiction.
-
-Comparison of an observation with a pod's present charge: only a difference moves the node's stream.
-
-Most observations equal the prediction, and a decision that was taken without them is as good as with them. So the
-state's charges of the pod, with and without the observation, are compared. Memory is drawn from the zones in the order
-in which pods came, so it is compared by its blocks.
+Settling an open part of a prediction is no contradiction. An observation is also compared with the pod's present
+charge, because only a difference moves the node's stream. Most observations equal the prediction, and a decision that
+was taken without them is as good as with them. So the state's charges of the pod, with and without the observation, are
+compared. Memory is drawn from the zones in the order in which pods came, so it is compared by its blocks.
 """
 
 from collections import Counter

@@ -1,21 +1,14 @@
 """Device classes, slices and resource claims of a cluster, and their effect on the pods that use them.
 
 A claim has its devices by a fact (`status.allocation`) or, until that is seen, by the decision that gave them to it for
-a pod. Either way they are counted once, so that no other claim gets them.
+a pod. Either way they are counted once, so that no other claim gets them. Slices have the taints that rules give their
+devices. The pods that use a claim are kept, of resource claims and of persistent volume claims alike.
 
-Source: kube-scheduler's plugin DynamicResources.
-
-Slices of devices, and the taints that rules give their devices.
-
-Extended resources that device classes stand for, and the amount that each node offers of them.
-
-A node with a kubelet that has no such resource offers the devices of the class that it can use, as if they were so much
-of the resource. So queues, scores and totals count them; the devices of a pod are decided beside that. A node with a
-kubelet that has the resource, by a device plugin, offers that alone.
+A device class may stand for an extended resource. A node with a kubelet that has no such resource offers the devices of
+the class that it can use, as if they were so much of the resource. So queues, scores and totals count them; the devices
+of a pod are decided beside that. A node with a kubelet that has the resource, by a device plugin, offers that alone.
 
 Source: kube-scheduler 1.37, plugin DynamicResources; `extendedresourcecache` of `k8s.io/dynamic-resource-allocation`.
-
-The pods that use each claim: persistent volume claims, or resource claims.
 """
 
 from collections import Counter

@@ -1,7 +1,4 @@
-"""The demands of a pod's resource claims on its node, from claims, device classes and the allocations of decisions.
-
-The demands of a pod's volumes on its node, from claims, volumes and storage classes.
-"""
+"""Demands of a pod's claims on its node: devices and volumes, from claims, classes and decided allocations."""
 
 import msgspec
 

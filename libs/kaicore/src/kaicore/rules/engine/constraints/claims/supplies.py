@@ -1,13 +1,8 @@
-"""Devices of all nodes and the claims that have them, as a cycle gives them out and takes them back.
+"""Supplies of nodes for claims: free devices and existing volumes, as a cycle gives them out and takes them back.
 
-`NodeColumns` has the supply beside its marks. Facts and decisions of earlier cycles define the free devices at the
-beginning of a cycle. Where pods use no claims it is empty and never read.
-
-Existing volumes without a claim, and those of them that are given out.
-
-`NodeColumns` has the supply beside its marks. Facts and decisions of earlier cycles define the free volumes at the
-beginning of a cycle. In its own copy a cycle gives volumes to the pods that it places, and takes them back when it
-undoes a placement.
+`NodeColumns` has the supplies beside its marks. Facts and decisions of earlier cycles define them at the beginning of a
+cycle. In its own copy a cycle gives devices and volumes to the pods that it places, and takes them back when it undoes
+a placement. Where pods use no claims they are empty and never read.
 """
 
 from collections.abc import Callable, Iterable, Sequence

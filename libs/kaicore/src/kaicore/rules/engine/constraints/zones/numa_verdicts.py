@@ -15,14 +15,12 @@ from kaicore.rules.numa import counting
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.explain import Refusal, explain
 from kaicore.rules.numa.kubelet.admission import admit
-from kaicore.rules.numa.kubelet.prediction import PredictedPlacement, predicted_placement
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
-from kaicore.rules.numa.kubelet.verdict import Admitted, Rejected
+from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, Rejected, predicted_placement
 from kaicore.rules.numa.kubelet.zones import NodeZones
-from kaicore.rules.numa.own_policy import Stray, strays
+from kaicore.rules.numa.own_policy import Stray, spans, strays
 from kaicore.rules.numa.scoring import UNKNOWN, ScoringStrategy, score
 from kaicore.rules.numa.screen import may_admit
-from kaicore.rules.numa.spans import spans
 
 
 def configure_kubelets(columns: NodeColumns, config: EngineConfig) -> None:
