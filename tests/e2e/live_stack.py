@@ -19,9 +19,9 @@ from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import LogUnavailable
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.runtime.fork_server import ForkedProcess

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from kai_apiserver import demonstration
+from kai_apiserver.resources import demonstration
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState

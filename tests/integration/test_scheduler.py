@@ -15,7 +15,7 @@ from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kaicore.analysis.replay.log_states import fold_through, restored
 from kaicore.analysis.replay.replay import replay_log
-from kaicore.ledger.log import trail
+from kaicore.ledger.log import snapshots as trail
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay

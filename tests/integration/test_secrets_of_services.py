@@ -23,7 +23,7 @@ from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, cluster_stream
 from kaicore.runtime.access.access_file import AccessFile, read_access_file
 from kaicore.runtime.access.callers import HttpAccess
-from kaicore.runtime.node_tokens import read_secret
+from kaicore.runtime.access.node_tokens import read_secret
 from kaicore.runtime.service import Health
 
 from tests.http_app import served_app

@@ -20,8 +20,8 @@ from kaicore.analysis.trial.dispatching.hub_log import HubLog, replay_choices
 from kaicore.analysis.trial.dispatching.submitting import read_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.errors import ClusterUnavailable, ConfigurationError, InvalidObject, KaiError
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.payloads import (
     ClusterDrained,
     ClusterRegistered,

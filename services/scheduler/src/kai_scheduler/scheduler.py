@@ -28,8 +28,7 @@ from kaicore.backoff import backoff, jittered
 from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.snapshots import take_state
-from kaicore.ledger.log.trail import Trail
+from kaicore.ledger.log.snapshots import Trail, take_state
 from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import Proposal, decide, may_report, queue_report
 from kaicore.rules.deciding.share import Share

@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from kaicore.analysis.replay.audit import Audit, audit_answer, audit_log
 from kaicore.analysis.replay.log_states import folded
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
-from kaicore.ledger.log.audit import verify
-from kaicore.ledger.log.deposits import Deposit, closing, open_deposit
+from kaicore.ledger.log.seals.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
+from kaicore.ledger.log.seals.audit import verify
+from kaicore.ledger.log.seals.deposits import Deposit, closing, open_deposit
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import EventSetAside, Undecodable

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import yaml
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from kaicore.errors import ConfigurationError
+from kaicore.errors import ConfigurationError, place_of_fault
 from kaicore.runtime.access.access_file import key_hash, new_key
-from kaicore.yaml_faults import place_of_fault
 
 
 @dataclass(frozen=True, slots=True)
