@@ -27,7 +27,7 @@ from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.rules.state.agreement import contradiction
+from kaicore.rules.state.pods.agreement import contradiction
 
 from tests.chaos.profile import PROFILE
 from tests.factory import Cluster, node

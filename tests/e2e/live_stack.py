@@ -23,7 +23,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.runtime.fork_server import ForkedProcess
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes

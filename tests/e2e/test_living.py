@@ -14,7 +14,7 @@ from kaicore.kube.api.object_paths import ObjectPaths
 from kaicore.ledger.log.port import Event, EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.e2e.cluster import PATIENCE_S, Json
 from tests.e2e.live_stack import LiveStack, ours, running

@@ -27,8 +27,8 @@ from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.podresources import AllocatableResourcesResponse, ContainerMemory, PodResources
 from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
-from kaicore.rules.numa.kubelet_settings import infer_settings
-from kaicore.rules.numa.kubelet_versions import PodLevel
+from kaicore.rules.numa.kubelet.settings import infer_settings
+from kaicore.rules.numa.kubelet.versions import PodLevel
 
 from tests.factory import node
 from tests.podresources import GPU, container, decoded, devices, numa, pod

@@ -22,7 +22,7 @@ from kaicore.errors import Lost, unheard
 from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_by
 from kaicore.rules.groups.dialects.source import group_source
 from kaicore.rules.model.group import PodSet, RankSource
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate
 from kaicore.rules.objects.made import Made, pod_from
 from kaicore.rules.objects.mappings import Object, name_of, spec_of
 from kaicore.rules.objects.wire import KubernetesObject, Wire

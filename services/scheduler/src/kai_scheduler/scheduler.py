@@ -35,7 +35,7 @@ from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, UnitOutcome
 from kaicore.rules.events.quarantine import quarantine_text
-from kaicore.rules.sharing.replicas import replica_shard, weight
+from kaicore.rules.model.replicas import replica_shard, weight
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext

@@ -12,7 +12,7 @@ from kaicore.analysis.trial.history.comparison import HistoryComparison, compare
 from kaicore.analysis.trial.history.patch import BEST_POLICIES, HistoryQuestion
 from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.pod import LAST_CHECKPOINT_ANNOTATION, PriorityClass
 
 from tests.recorded_history import PROFILE, log_of, manifest

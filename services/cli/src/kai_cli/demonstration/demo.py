@@ -25,7 +25,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PRESENT, Stage
+from kaicore.rules.state.pods.pod_entry import PRESENT, Stage
 from kaicore.rules.state.views import PodsView, WorkView
 
 from kai_cli.demonstration.life import Life

@@ -17,7 +17,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.network_topology import HYPER_NODE
-from kaicore.rules.state.agreement import NO_FAULT, Agreement, MissCause, contradiction
+from kaicore.rules.state.pods.agreement import NO_FAULT, Agreement, MissCause, contradiction
 from kaicore.rules.state.views import ClusterView, LogView, PodsView
 from kaicore.rules.topology.placing.request import NO_LEVEL
 from kaicore.rules.topology.resolve import Resolved, resolve

@@ -26,7 +26,7 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.hub.hub_state import HUB, ClusterEntry, HubState, cluster_stream, queue_stream
 from kaicore.rules.model.quantity import parse_amount
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.spelling import did_you_mean
 
 from kai_cli.hub.kubeconfigs import Kubeconfigs

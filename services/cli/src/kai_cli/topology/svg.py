@@ -7,7 +7,7 @@ from html import escape
 
 from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologiesAnswer, TopologyAnswer
 from kaicore.rules.model.quantity import CPU, parse_amount, readable_amount
-from kaicore.rules.queues.resources import GPU
+from kaicore.rules.queues.tree import GPU
 
 #: Pixels: a node's square with the gap after it, the space around boxes, a heading's line and letter.
 _CELL, _GAP, _LINE, _LETTER = 11.0, 6.0, 15.0, 6.2

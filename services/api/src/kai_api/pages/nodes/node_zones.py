@@ -8,8 +8,8 @@ from kaicore.analysis.ask.listing import pod_status
 from kaicore.errors import UnknownSubject
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, format_amount
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.queues.resources import gpus_per_unit
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.queues.tree import gpus_per_unit
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.spelling import did_you_mean
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kaicore.analysis.ask.listing import pod_status
 from kaicore.rules.deciding.shadow import shadow_notes, shadow_shard
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import WorkView
 
 #: Pods that are shown.

@@ -7,7 +7,7 @@ from kaicore.analysis.ask.answers import Why
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.state.pod_life import LifeEvent, LifeStage, LifeStep, PodLife, life_steps
+from kaicore.rules.state.pods.pod_life import LifeEvent, LifeStage, LifeStep, PodLife, life_steps
 
 from kai_api.pages.frame import duration
 

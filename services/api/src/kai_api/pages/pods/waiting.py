@@ -9,7 +9,7 @@ from kaicore.rules.deciding.shadow import shadow_notes
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import ClusterView, FleetView, LogView, WorkView
 
 from kai_api.pages.devices import asked_of_claims

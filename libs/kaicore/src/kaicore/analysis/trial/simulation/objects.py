@@ -45,8 +45,7 @@ from kaicore.rules.groups.dialects.table import OWNER_KINDS, expand, is_owner, w
 from kaicore.rules.groups.koordinator import GANG
 from kaicore.rules.groups.labels import KUEUE_QUEUE_LABEL
 from kaicore.rules.groups.membership import membership
-from kaicore.rules.model.group import PodSet
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import (
     OBSERVED_ANNOTATION,

@@ -29,9 +29,9 @@ from kaicore.kube.wire.objects import (
     TopologyObject,
     VolumeObject,
 )
-from kaicore.rules.model.group_source import GroupSource
-from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.placement import ContainerPlacement
+from kaicore.rules.model.pod import Namespace
 from kaicore.rules.objects.mappings import Object, derived_uid, spec_of
 from kaicore.rules.objects.wire import KubernetesObject, ObjectMeta
 

@@ -26,10 +26,10 @@ from enum import IntEnum
 import msgspec
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.queues.resources import gpus_of
+from kaicore.rules.queues.tree import gpus_of
 
 
 class Budgets:
