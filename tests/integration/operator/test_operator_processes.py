@@ -74,7 +74,7 @@ async def test_a_second_operator_takes_over_from_one_that_was_killed_and_every_r
             await site.until(site.operands, lambda operands, kind=kind: f"{kind} kai-scheduler-red" in operands)
         await site.until_operands(*red - {f"{BUDGET} kai-scheduler-red"})
         assert await site.until(lambda: holder(site), lambda other: other not in ("", leader))
-        await api.merge(f"{SHARDS}/red", {"spec": {"settings": {"heal": 3}}})
+        await api.merge(f"{SHARDS}/red", {"spec": {"settings": {"repair": 3}}})
         await site.until_condition(f"{SHARDS}/red", "Degraded", "True", "InvalidSpec")
 
         counted = await api.get("/simulator/rights")

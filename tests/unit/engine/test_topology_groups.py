@@ -224,4 +224,4 @@ def test_another_topology_strategy_has_another_digest_and_the_default_none_of_it
     assert "topology_strategy" not in EngineConfig().document()
     other = EngineConfig(topology_strategy=Strategy.SPREAD)
     assert other.digest() != EngineConfig().digest()
-    assert msgspec.convert(other.document(), EngineConfig) == other
+    assert EngineConfig.recorded(other.document()) == other

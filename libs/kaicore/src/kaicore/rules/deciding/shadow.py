@@ -35,7 +35,7 @@ def shadow_config(config: EngineConfig, scheduler: str) -> EngineConfig:
 
     It asks for no nodes, and reserves no start: the other scheduler would not keep it.
     """
-    off = {"heal": False, "provisioning": ProvisioningConfig(), "backfill": Backfill.OFF}
+    off = {"repair": False, "provisioning": ProvisioningConfig(), "backfill": Backfill.OFF}
     return msgspec.structs.replace(config, scheduler_name=scheduler, **off)
 
 

@@ -218,8 +218,8 @@ def notes(entry: PodEntry, state: CycleView) -> list[str]:
         borne = state.failures_left(entry.pod)
         if borne is not None and borne.left <= 0:
             reason = reason or "its Job counts evictions as failures and allows no more"
-        if not config.heal:
-            reason = "repair is switched off (setting heal)"
+        if not config.repair:
+            reason = "repair is switched off (setting repair)"
         due = state.repairs.due_at(entry, config)
         if reason or due is None:
             lines.append(f"it stays where it is: {reason or 'another scheduler placed it'}")
