@@ -37,9 +37,9 @@ from kaicore.rules.model.group_source import SCHEDULER_NAMES, GroupSource, sourc
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.queues.resources import GPU
+from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.eviction import PreemptionDelayNotElapsed
 from kaicore.rules.reasons.queue import NonPreemptibleOverQuota, OverLimit, QueueDoesNotExist
-from kaicore.rules.reasons.reason import Reason
 
 Document = dict[str, Any]
 
@@ -56,7 +56,7 @@ _REQUESTED = {
 }
 
 
-def explanations(reasons: Iterable[Reason]) -> list[Document]:
+def explanations(reasons: Iterable[CodedReason]) -> list[Document]:
     """Return reasons as KAI explains them: each of its own kinds once by queue, then all others as one."""
     requested: dict[tuple[str, str], Amounts] = {}
     messages: dict[tuple[str, str], list[str]] = {}
@@ -98,7 +98,7 @@ EVENT_TYPES = (
     "PodPlaced",
 )
 
-ReasonsOf = Callable[[str], list[Reason]]
+ReasonsOf = Callable[[str], list[CodedReason]]
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 

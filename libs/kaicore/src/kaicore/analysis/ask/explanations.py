@@ -65,8 +65,8 @@ from kaicore.rules.model.group import Group, PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, exact_amount, format_amount
+from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.queue import BoundReason
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
@@ -220,7 +220,7 @@ def why_waiting(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _fits(asked: Asked) -> tuple[Reason, ...]:
+def _fits(asked: Asked) -> tuple[CodedReason, ...]:
     """Return when the pod would fit; nothing where pods of another kind of its group go before it."""
     if asked.entry.group_problem is not None or asked.pod_class.key not in asked.remedy.classes:
         return ()
@@ -498,7 +498,7 @@ def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
 def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
     """Explain something by its pods."""
     waiting = [entry for entry in pods if entry.waiting]
-    counts: Counter[Reason] = Counter()
+    counts: Counter[CodedReason] = Counter()
     for entry in waiting:
         counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]

@@ -29,7 +29,7 @@ from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.group_source import GroupSource
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod, WorkloadRef
-from kaicore.rules.reasons.base import plural
+from kaicore.rules.reasons.base import CodedReason, plural
 from kaicore.rules.reasons.group import (
     GangDoesNotFit,
     GangGroupWaits,
@@ -41,7 +41,6 @@ from kaicore.rules.reasons.group import (
     SubGroupNotNamed,
     WaitsAfterFailedBinds,
 )
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.topology import (
     TopologyAmbiguous,
     TopologyHasNoRoom,
@@ -84,7 +83,7 @@ def _name(source: GroupSource) -> str:
 # Which group a pod is of.
 
 
-def _of_membership(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_membership(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case GroupNotFound() | OwnerNotFound():
             yield _made(asked, reason.group)
@@ -142,7 +141,7 @@ def _in_set(pod: Pod, name: str) -> Pod:
 # How many pods a group needs.
 
 
-def _of_gang(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_gang(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case GangIncomplete():
             yield _more_pods(asked, reason.min_pods - reason.ready_pods)

@@ -24,7 +24,7 @@ from kaicore.rules.model.network_topology import HOSTNAME
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, format_amount
-from kaicore.rules.reasons.base import named_amount, plural
+from kaicore.rules.reasons.base import CodedReason, named_amount, plural
 from kaicore.rules.reasons.eviction import (
     MovedLately,
     PreemptionDelayNotElapsed,
@@ -33,7 +33,6 @@ from kaicore.rules.reasons.eviction import (
     WithinMinimumRuntime,
 )
 from kaicore.rules.reasons.node import RejectedByKubelet
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.state.pod_entry import PodEntry
 
@@ -87,7 +86,7 @@ def _smaller(asked: Asked, reason: FitsIf) -> Amendment:
     )
 
 
-def _of_reason(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_reason(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case PreemptionDelayNotElapsed(until=until):
             yield _waiting(asked, "wait: then it may have others evicted", until)
