@@ -1,4 +1,4 @@
-"""The work of Python's garbage collector beside a scheduler; `tests/unit/engine/test_digest.py` has what cycles leave."""
+"""The work of Python's garbage collector beside a scheduler; `test_digest.py` has what cycles leave."""
 
 import gc
 import weakref

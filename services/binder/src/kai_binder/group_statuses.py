@@ -38,7 +38,10 @@ from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.group import SCHEDULER_NAMES, Group, GroupSource, source_key
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import canonical_quantity
-from kaicore.rules.queues.tree import GPU
+from kaicore.rules.queues.resources import GPU
+from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.reasons.eviction import PreemptionDelayNotElapsed
+from kaicore.rules.reasons.queue import NonPreemptibleOverQuota, OverLimit, QueueDoesNotExist
 
 Document = dict[str, Any]
 
@@ -55,7 +58,7 @@ _REQUESTED = {
 }
 
 
-def explanations(reasons: Iterable[Reason]) -> list[Document]:
+def explanations(reasons: Iterable[CodedReason]) -> list[Document]:
     """Return reasons as KAI explains them: each of its own kinds once by queue, then all others as one."""
     requested: dict[tuple[str, str], Amounts] = {}
     messages: dict[tuple[str, str], list[str]] = {}
@@ -97,7 +100,7 @@ EVENT_TYPES = (
     "PodPlaced",
 )
 
-ReasonsOf = Callable[[str], list[Reason]]
+ReasonsOf = Callable[[str], list[CodedReason]]
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 

@@ -67,6 +67,9 @@ from kaicore.rules.groups.membership import POD, display_key
 from kaicore.rules.model.group import Group, GroupSource, PodSet, TopologyConstraint
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, exact_amount, format_amount
+from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.reasons.queue import BoundReason
+from kaicore.rules.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import ClusterView, CycleView, WorkView
@@ -219,7 +222,7 @@ def why_waiting(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _fits(asked: Asked) -> tuple[Reason, ...]:
+def _fits(asked: Asked) -> tuple[CodedReason, ...]:
     """Return when the pod would fit; nothing where pods of another kind of its group go before it."""
     if asked.entry.group_problem is not None or asked.pod_class.key not in asked.remedy.classes:
         return ()
@@ -497,7 +500,7 @@ def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
 def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
     """Explain something by its pods."""
     waiting = [entry for entry in pods if entry.waiting]
-    counts: Counter[Reason] = Counter()
+    counts: Counter[CodedReason] = Counter()
     for entry in waiting:
         counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]

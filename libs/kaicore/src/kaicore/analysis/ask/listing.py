@@ -46,8 +46,9 @@ from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
 from kaicore.rules.queues.tree import UNLIMITED
-from kaicore.rules.state.pods.pod_entry import PRESENT, PodEntry, Stage
-from kaicore.rules.state.registries.queue_registry import figures
+from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.state.pod_entry import PRESENT, PodEntry, Stage
+from kaicore.rules.state.queue_shares import figures
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView, WorkView
 
 _CYCLES = Filter(types=(CycleCompleted.__name__,))
@@ -464,7 +465,7 @@ def node_row(state: FleetView, node: Node) -> NodeRow:
     )
 
 
-def reason_answer(reason: Reason, *, pods: int = 0, details: Sequence[str] = ()) -> ReasonAnswer:
+def reason_answer(reason: CodedReason, *, pods: int = 0, details: Sequence[str] = ()) -> ReasonAnswer:
     """Return a reason as an answer."""
     fields = msgspec.to_builtins(reason)
     for name in _TIMES & fields.keys():

@@ -20,10 +20,11 @@ from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import PODS, format_amount
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, DEFAULT_QUEUE
 from kaicore.rules.numa.held import impossible_holding, most_held
-from kaicore.rules.state.indexes.repairs import why_not
-from kaicore.rules.state.pods.agreement import Agreement, MissCause, compare
-from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
-from kaicore.rules.state.pods.pod_life import PodLife
+from kaicore.rules.reasons.base import CodedReason, gpu_hours_text, named_amount
+from kaicore.rules.state.agreement import Agreement, MissCause, compare
+from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pod_life import PodLife
+from kaicore.rules.state.repairs import why_not
 from kaicore.rules.state.views import CycleView, LogView, QueuesView, WorkView
 
 _COMPARED = {
@@ -171,7 +172,7 @@ def verdict(entry: PodEntry | None, state: WorkView, *, scheduler_name: str) -> 
     return "pending" if pending_reasons(entry, state) else "waits for its first cycle"
 
 
-def pending_reasons(entry: PodEntry, state: WorkView) -> list[Reason]:
+def pending_reasons(entry: PodEntry, state: WorkView) -> list[CodedReason]:
     """Return why a pod waits: that it is not known which pods it starts with, which no cycle decides on.
 
     Else the reasons last recorded for its group, or for those like it, and for its class.

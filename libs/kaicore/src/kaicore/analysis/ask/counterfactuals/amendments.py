@@ -27,8 +27,20 @@ from kaicore.rules.events.payloads import (
     QueueDeleted,
     QueueObserved,
 )
-from kaicore.rules.events.reasons.base import NodeReason, named_amount
-from kaicore.rules.events.reasons.devices import (
+from kaicore.rules.groups.koordinator import GANG
+from kaicore.rules.groups.kueue import TOTAL_COUNT
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
+from kaicore.rules.model.network_topology import HOSTNAME
+from kaicore.rules.model.node import Node
+from kaicore.rules.model.pod import GPU_SHARE, Pod, Toleration
+from kaicore.rules.model.pod_rules import PodRules
+from kaicore.rules.model.quantity import MEMORY, format_amount
+from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare, ResourceFlavor
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
+from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
+from kaicore.rules.reasons.base import CodedReason, NodeReason, named_amount
+from kaicore.rules.reasons.devices import (
     DevicesTaken,
     NoMatchingDevices,
     ResourceClaimNotReady,
@@ -72,18 +84,6 @@ from kaicore.rules.events.reasons.queue import (
     ResourceNotCovered,
     VictimWithinShare,
 )
-from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.groups.koordinator import GANG
-from kaicore.rules.groups.kueue import TOTAL_COUNT
-from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
-from kaicore.rules.model.network_topology import HOSTNAME
-from kaicore.rules.model.node import Node
-from kaicore.rules.model.pod import GPU_SHARE, Pod, PodRules, Toleration
-from kaicore.rules.model.quantity import MEMORY, format_amount
-from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare, ResourceFlavor
-from kaicore.rules.model.selector import Requirement
-from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
-from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
 
 #: A node as it is to be, and what is done to it; None where nothing that is known helps.
 _Mended = tuple[Node, str] | None
@@ -229,7 +229,7 @@ def pod_amendments(asked: Asked) -> Iterator[Amendment]:
         yield from _of_pods_nearby(asked, reason)
 
 
-def _of_itself(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_itself(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     pod = asked.pod
     match reason:
         case SchedulingGated():
@@ -280,7 +280,7 @@ def _corrected(pod: Pod, problem: str, count: int) -> Pod:
     return edited(pod, malformed="", annotations=annotations)
 
 
-def _of_nodes(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_nodes(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     pod = asked.pod
     match reason:
         case NodeSelectorMismatch():
@@ -304,7 +304,7 @@ def _of_nodes(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             pass
 
 
-def _of_devices(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_devices(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     if not isinstance(reason, ResourceClaimNotReady | ResourceClaimOutOfReach | NoMatchingDevices | DevicesTaken):
         return
     for claim in asked.pod.resource_claims:
@@ -324,7 +324,7 @@ def _best_effort(pod: Pod) -> Pod:
     return edited(pod, annotations={**pod.annotations, POLICY_ANNOTATION: "best-effort"})
 
 
-def _of_pods_nearby(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_pods_nearby(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     subject = asked.pod.subject
     match reason:
         case TopologySpread():
@@ -368,7 +368,7 @@ def queue_amendments(asked: Asked) -> Iterator[Amendment]:
         yield from _of_reason(asked, reason)
 
 
-def _of_reason(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_reason(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case QueueDoesNotExist():
             yield _made(Queue(name=reason.queue or DEFAULT_QUEUE, uid="made", origin="Queue.scheduling.run.ai"))

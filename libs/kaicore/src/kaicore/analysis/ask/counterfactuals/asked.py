@@ -25,7 +25,8 @@ from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.queues.tree import counted
+from kaicore.rules.queues.resources import counted
+from kaicore.rules.reasons.base import CodedReason, NodeReason
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
@@ -58,7 +59,7 @@ class Asked:
         self.pod = entry.pod
 
     @cached_property
-    def reasons(self) -> list[Reason]:
+    def reasons(self) -> list[CodedReason]:
         """The reason why it waits, as last recorded."""
         return pending_reasons(self.entry, self.state)
 

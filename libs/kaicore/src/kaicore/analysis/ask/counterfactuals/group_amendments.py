@@ -17,8 +17,20 @@ from kaicore.rules.events.payloads import (
     TopologyDefinitionDeleted,
     TopologyDefinitionObserved,
 )
-from kaicore.rules.events.reasons.base import plural
-from kaicore.rules.events.reasons.group import (
+from kaicore.rules.groups.membership import (
+    KAI_GROUP_ANNOTATION,
+    KAI_SUBGROUP_LABEL,
+    SIGS_GROUP_LABEL,
+    VOLCANO_GROUP_ANNOTATIONS,
+    X_GROUP_LABEL,
+)
+from kaicore.rules.groups.tree import leaves
+from kaicore.rules.model.group import PodSet, TopologyConstraint
+from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.pod import Pod, WorkloadRef
+from kaicore.rules.reasons.base import CodedReason, plural
+from kaicore.rules.reasons.group import (
     GangDoesNotFit,
     GangGroupWaits,
     GangIncomplete,
@@ -29,8 +41,7 @@ from kaicore.rules.events.reasons.group import (
     SubGroupNotNamed,
     WaitsAfterFailedBinds,
 )
-from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.events.reasons.topology import (
+from kaicore.rules.reasons.topology import (
     TopologyAmbiguous,
     TopologyHasNoRoom,
     TopologyLevelNotFound,
@@ -83,7 +94,7 @@ def _name(source: GroupSource) -> str:
 # Which group a pod is of.
 
 
-def _of_membership(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_membership(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case GroupNotFound() | OwnerNotFound():
             yield _made(asked, reason.group)
@@ -141,7 +152,7 @@ def _in_set(pod: Pod, name: str) -> Pod:
 # How many pods a group needs.
 
 
-def _of_gang(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_gang(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case GangIncomplete():
             yield _more_pods(asked, reason.min_pods - reason.ready_pods)

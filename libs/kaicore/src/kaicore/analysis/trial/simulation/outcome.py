@@ -16,7 +16,8 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import canonical_quantity
-from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.state.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import CycleView, WorkView
 
 
@@ -209,7 +210,7 @@ def _why_pending(entry: PodEntry, state: WorkView, remedies: StateRemedies) -> t
         return (WhyNot("OtherScheduler", f"waits for another scheduler: {pod.scheduler_name}"),)
     if pod.deletion_at is not None:
         return (WhyNot("Terminating", "is being deleted before it was placed"),)
-    waiting: list[Reason] = pending_reasons(entry, state)
+    waiting: list[CodedReason] = pending_reasons(entry, state)
     if not waiting:
         return (WhyNot("NoCycle", "no cycle has decided on it yet"),)
     listed = (*waiting, *remedies.of(entry))

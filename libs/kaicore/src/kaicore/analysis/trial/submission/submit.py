@@ -37,7 +37,9 @@ from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
-from kaicore.rules.model.replicas import split_shard
+from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.reasons.group import GangDoesNotFit
+from kaicore.rules.sharing.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
@@ -178,7 +180,7 @@ class _Groups:
         nominated = any(entry.nomination is not None for entry in members)
         return Prospect.STARTS_AFTER_EVICTIONS if nominated else Prospect.WAITS
 
-    def _reasons(self, members: Sequence[PodEntry]) -> list[Reason]:
+    def _reasons(self, members: Sequence[PodEntry]) -> list[CodedReason]:
         listed = (reason for entry in members if entry.waiting for reason in pending_reasons(entry, self._state))
         return sorted(dict.fromkeys(listed), key=weight)
 
