@@ -27,20 +27,8 @@ from kaicore.rules.events.payloads import (
     QueueDeleted,
     QueueObserved,
 )
-from kaicore.rules.groups.koordinator import GANG
-from kaicore.rules.groups.kueue import TOTAL_COUNT
-from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
-from kaicore.rules.model.network_topology import HOSTNAME
-from kaicore.rules.model.node import Node
-from kaicore.rules.model.pod import GPU_SHARE, Pod, Toleration
-from kaicore.rules.model.pod_rules import PodRules
-from kaicore.rules.model.quantity import MEMORY, format_amount
-from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare, ResourceFlavor
-from kaicore.rules.model.selector import Requirement
-from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
-from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
-from kaicore.rules.reasons.base import CodedReason, NodeReason, named_amount
-from kaicore.rules.reasons.devices import (
+from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount
+from kaicore.rules.events.reasons.devices import (
     DevicesTaken,
     NoMatchingDevices,
     ResourceClaimNotReady,
@@ -84,6 +72,17 @@ from kaicore.rules.events.reasons.queue import (
     ResourceNotCovered,
     VictimWithinShare,
 )
+from kaicore.rules.groups.koordinator import GANG
+from kaicore.rules.groups.kueue import TOTAL_COUNT
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
+from kaicore.rules.model.network_topology import HOSTNAME
+from kaicore.rules.model.node import Node
+from kaicore.rules.model.pod import GPU_SHARE, Pod, PodRules, Toleration
+from kaicore.rules.model.quantity import MEMORY, format_amount
+from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare, ResourceFlavor
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
+from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
 
 #: A node as it is to be, and what is done to it; None where nothing that is known helps.
 _Mended = tuple[Node, str] | None

@@ -20,13 +20,11 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.gang_planner import members_of
 from kaicore.rules.events.payloads import NodeObserved, PodObserved
-from kaicore.rules.events.reasons.base import NodeReason
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason, NodeReason
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.queues.resources import counted
-from kaicore.rules.reasons.base import CodedReason, NodeReason
+from kaicore.rules.queues.tree import counted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 

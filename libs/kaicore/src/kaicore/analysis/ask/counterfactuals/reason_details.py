@@ -18,9 +18,13 @@ from kaicore.rules.events.reasons.node import (
     NodeTooSmall,
     NoNodes,
 )
-from kaicore.rules.reasons.numa import NumaNeverFits, NumaZoneShort
-from kaicore.rules.reasons.pods_nearby import PodAffinity, PodAntiAffinity
-from kaicore.rules.reasons.queue import BoundReason
+from kaicore.rules.events.reasons.numa import NumaNeverFits, NumaZoneShort
+from kaicore.rules.events.reasons.pods_nearby import PodAffinity, PodAntiAffinity
+from kaicore.rules.events.reasons.queue import BoundReason
+from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.pod import Amounts, Pod, PodTerm
+from kaicore.rules.model.quantity import PODS
+from kaicore.rules.model.selector import Requirement
 
 #: These say themselves how much is asked for.
 _WITH_AMOUNT = (NodeTooSmall, InsufficientResource, NumaNeverFits, NumaZoneShort, BoundReason)

@@ -32,14 +32,12 @@ from kaicore.rules.deciding.why import one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.group import GangDoesNotFit
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
-from kaicore.rules.reasons.base import CodedReason
-from kaicore.rules.reasons.group import GangDoesNotFit
-from kaicore.rules.sharing.replicas import split_shard
+from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage

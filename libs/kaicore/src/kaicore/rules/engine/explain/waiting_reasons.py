@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
-from kaicore.rules.reasons.base import CodedReason
-from kaicore.rules.reasons.group import SchedulingGated, Unsupported
-from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
-from kaicore.rules.reasons.provisioning import ProvisioningRetried, WaitsForProvisioning
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.group import SchedulingGated, Unsupported
+from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.provisioning import ProvisioningRetried, WaitsForProvisioning
+from kaicore.rules.events.reasons.reason import Reason
 
 Reasons = tuple[Reason, ...]
 #: Class, queue and priority.
