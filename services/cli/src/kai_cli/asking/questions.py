@@ -1,6 +1,6 @@
 """`kai why` and `kai get`: questions that the API answers where one runs, and the log itself otherwise.
 
-Lists that go on: printed once, and then what is new, has changed or is gone, as kubectl does.
+With `--watch` a list goes on: printed once, and then what is new, has changed or is gone, as kubectl does.
 """
 
 import asyncio

@@ -1,12 +1,7 @@
 """Explanations of a pod, of an owner of pods, of a group, of a queue and of a node.
 
-The pod sets of a group: their progress, and their domains in the group's topology.
-
-Explanation of a waiting pod: what is short and where, who would have to leave, what would make it start.
-
-Shortfalls of a waiting pod: on the nodes that are closest to taking it, in its queues, in domains.
-
-Remedies for a waiting pod, as an answer: changes that were tried, within a bounded time.
+A waiting pod has the most parts: what is short and where, who would have to leave, and remedies that were tried within
+a bounded time. A group lists its pod sets, with their progress and their topology domains.
 """
 
 import time

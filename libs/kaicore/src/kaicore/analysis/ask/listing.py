@@ -1,10 +1,7 @@
 """Rows of the objects in a cluster, from its state.
 
-Rows of NUMA zones: the amounts of each, the amounts that pods hold, and these pods.
-
-Names of objects that can be explained, for questions that misspell one.
-
-Rows of recorded cycles, from a cluster's log.
+Zones have their amounts, and the pods that hold them. Cycles are read from the log. Names of objects are listed for
+questions that misspell one.
 """
 
 from collections import Counter, defaultdict

@@ -15,7 +15,7 @@ from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.versions import GATES, versioned_model
 from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.division import FairShareConfig
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
 ENGINE_VERSION = "23"
@@ -239,7 +239,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_not_ready_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 30_000_000
     recheck_us: int = 30_000_000
     search_steps: int = 200_000
-    topology_strategy: Strategy = Strategy.BEST_FIT
+    topology_strategy: TopologyStrategy = TopologyStrategy.BEST_FIT
     provisioning: ProvisioningConfig = ProvisioningConfig()
     node_pool: str | None = None
     node_pool_label: str = NODE_POOL_LABEL

@@ -1,10 +1,7 @@
-"""Changes to nodes so that they take a pod: uncordoned, untainted, labelled, made ready.
+"""Amendments that may make a pod start: changes to nodes, pods, queues and volumes.
 
-Changes to pods: one obstacle after another is removed from their specs.
-
-Changes to queues so that work starts: a queue is created, started, given more, or covers another resource.
-
-Changes to volumes: a volume is created, bound or released.
+A node is uncordoned, untainted, labelled or made ready. From a pod one obstacle after another is removed. A queue is
+created, started, given more, or covers another resource. A volume is created, bound or released.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,9 +1,7 @@
-"""Prediction for manifests that are submitted now, tried on a copy of a cluster's state.
+"""Prediction for manifests that are submitted now, tried on a copy of a state that an inquiry keeps.
 
 One cycle runs on the copy, as the scheduler's next cycle would. For pods that do not start in it, the answer gives the
 reasons of `kai why` and tries remedies in the same way. Past runs give the time at which they are likely to start.
-
-Answers questions about manifests to submit, from the states that an inquiry keeps.
 """
 
 from collections.abc import Sequence
