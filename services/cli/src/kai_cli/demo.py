@@ -30,6 +30,7 @@ from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PRESENT, Stage
 from kaicore.rules.state.views import PodsView, WorkView
+from kaicore.runtime.fork_server import forking
 
 from kai_cli.catching_up import has_caught_up, listed_pods
 from kai_cli.hints import how_to_ask, kai
@@ -39,7 +40,7 @@ from kai_cli.manifests import Manifest, read_manifests
 from kai_cli.paths import ONCE, DataDirectory, RunningCluster, data_directory
 from kai_cli.registered_clusters import RegisteredClusters
 from kai_cli.report import ClusterReport, DemoReport, PlacedDomains, groups_of, render
-from kai_cli.stack import ClusterSpec, Stack, forking
+from kai_cli.stack import PROGRAMS, ClusterSpec, Stack
 from kai_cli.up import interruption, print_line
 
 
@@ -132,7 +133,7 @@ def demo(
     with directory.lock() as held:
         if once or fresh:
             directory.clear(named_by_us=own)
-        with forking() as forks:
+        with forking(PROGRAMS) as forks:
             stack = Stack(directory, lock=held, report=print_line, forks=forks)
             showing = _compare(stack, workload) if once else _show(stack, workload, clusters, life_s=life_s, seed=seed)
             return asyncio.run(_demo(stack, showing, once=once))
