@@ -114,6 +114,7 @@ class CycleInput:
         failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
         moved_at: when pods were last moved to make room, microseconds since the epoch, by
             `kaicore.rules.engine.moved.move_key`.
+        moved_pods: how many pods were moved to make room, by hour since the epoch.
         in_backoff: uids of waiting pods that are not to be placed yet, after failed binds.
         marks_of: returns what a pod leaves on the node that it is charged to, by its uid
             (`kaicore.rules.engine.constraints.pod_marks`).
@@ -153,6 +154,7 @@ class CycleInput:
     budgets: Budgets = field(default_factory=Budgets)
     failures_left: Callable[[Pod], FailuresLeft | None] = lambda _: None
     moved_at: Mapping[str, int] = field(default_factory=dict)
+    moved_pods: Mapping[int, int] = field(default_factory=dict)
     in_backoff: frozenset[str] = frozenset()
     marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()
     excluded_nodes: ExcludedNodes = field(default_factory=ExcludedNodes)

@@ -1,4 +1,7 @@
-"""Groups that were moved lately to make room for others, and the pods that come in place of the moved ones."""
+"""Groups that were moved lately to make room for others, and the pods that come in place of the moved ones.
+
+The pods that were moved within a day are counted by hour of the log's time (`CycleInput.moved_pods`), for a bound.
+"""
 
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.workload import Workload
@@ -7,6 +10,14 @@ from kaicore.rules.model.pod import Pod
 
 #: Creation times are in whole seconds.
 _SECOND_US = 1_000_000
+HOUR_US = 3_600_000_000
+HOURS_OF_DAY = 24
+
+
+def moved_within_a_day(cycle_input: CycleInput) -> int:
+    """Return how many pods were moved in the last 24 hours that have begun."""
+    first = cycle_input.now // HOUR_US - HOURS_OF_DAY
+    return sum(pods for hour, pods in cycle_input.moved_pods.items() if hour > first)
 
 
 def move_key(group: str, pod: Pod) -> str:

@@ -33,6 +33,10 @@ class VictimRules(ABC):
     def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
         """Return why groups may not have any pod evicted to start so much; empty if they may."""
 
+    def most_pods(self, requests: GroupRequests) -> int | None:
+        """Return how many pods may be evicted for so much that starts; None for any number."""
+        return None
+
     def may_evict(self, requests: GroupRequests, victim: Workload) -> bool:
         """Tell whether its queue lets a running group make way, as the accounts are with what is to start charged."""
         return True
