@@ -223,9 +223,10 @@ class PromiseStart(CycleAction):
     def _has_waited_alone(self, pending_group: PendingGroup) -> bool:
         """Tell whether a group's pods that start alone have waited long enough for a promise."""
         after = self.session.config.promise_alone_after_us
-        if not after:
+        members = pending_group.unplaced
+        if not (after and members):
             return False
-        first = min(member.pod.created_at for member in pending_group.unplaced)
+        first = min(member.pod.created_at for member in members)
         return self.session.cycle_input.now >= first * 1_000_000 + after
 
     def _is_passed_over(self, member: Member, priority: int) -> bool:
@@ -242,7 +243,7 @@ class PromiseStart(CycleAction):
 
     @cached_property
     def _youngest(self) -> dict[tuple[int, bool], int]:
-        """When the youngest running pod was created, by its priority and by whether it has GPUs."""
+        """The creation time of the youngest running pod, by priority and by whether it has GPUs."""
         youngest: dict[tuple[int, bool], int] = {}
         with_gpus: dict[str, bool] = {}
         for workload in self.session.cycle_input.workloads.values():
