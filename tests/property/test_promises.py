@@ -21,6 +21,7 @@ _MINUTE_US = 60_000_000
 _LATE_US = 1_000_000
 _CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
 _CONSERVATIVE = replace(_CONFIG, backfill=Backfill.CONSERVATIVE, most_promises=3)
+_ALONE_TOO = replace(_CONFIG, promise_alone_after_us=5 * _MINUTE_US)
 
 
 class Job(NamedTuple):
@@ -120,7 +121,7 @@ _BOTH_NOW = [
 
 @settings(max_examples=examples(20), deadline=None)
 @example(2, _BOTH_NOW, False, _CONSERVATIVE)
-@given(st.integers(1, 3), jobs, st.booleans(), st.sampled_from((_CONFIG, _CONSERVATIVE)))
+@given(st.integers(1, 3), jobs, st.booleans(), st.sampled_from((_CONFIG, _CONSERVATIVE, _ALONE_TOO)))
 def test_story_with_promises_replays_without_differences(
     nodes: int, coming: list[Job], limits: bool, config: EngineConfig
 ) -> None:
