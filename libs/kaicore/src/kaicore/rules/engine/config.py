@@ -8,6 +8,7 @@ from typing import Annotated, Self
 import msgspec
 
 from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.model.gpu_share import RESERVATION_NAMESPACE
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
@@ -204,6 +205,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             like its own; 0 for not to expect anything.
         hold_after_us: for a group that waits for pods without a declared limit, room is held once it is so old.
         hold_us: such room is held for so long at most, and then not for the same group for as long again.
+        gpu_sharing: whether pods get shares of GPUs; without, pods that ask for one wait.
+        gpu_reservation_namespace: the namespace of the pods that hold GPUs that are opened for sharing.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -248,6 +251,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
+    gpu_sharing: bool = False
+    gpu_reservation_namespace: str = RESERVATION_NAMESPACE
 
     def in_pool(self, labels: Mapping[str, str]) -> bool:
         """Tell whether what has these labels is this shard's, by its node pool."""
@@ -307,6 +312,8 @@ _LATER = (
     "hold_after_us",
     "hold_us",
     "consolidate_win_us",
+    "gpu_sharing",
+    "gpu_reservation_namespace",
 )
 _UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
 _UNSAID |= {"backfill": Backfill.OFF.value, "hold_after_us": 0}

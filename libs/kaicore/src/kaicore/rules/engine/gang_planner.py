@@ -44,6 +44,7 @@ class GangPlanner:
         class_reasons: why pods wait, by class; reasons of classes that may not be placed at all are added.
         """
         self._input = cycle_input
+        self._config = config
         self._scheduler_name = config.scheduler_name
         self._pods = pods
         self._pending_groups = pending_groups
@@ -157,7 +158,7 @@ class GangPlanner:
             pod_class = self._pods.class_of(member)
             if uid in placed or member.pod.scheduler_name != self._scheduler_name:
                 continue
-            if refusal := class_refusal(pod_class):
+            if refusal := class_refusal(pod_class, self._config):
                 reasons[pod_class.key] = refusal
             in_backoff += uid in self._input.in_backoff
         self._class_reasons.update(reasons)

@@ -9,6 +9,7 @@ from kaicore.rules.engine.moved import moved_at
 from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.model.pod import GPU_SHARE
 from kaicore.rules.reasons.base import CodedReason
 from kaicore.rules.reasons.devices import ResourceClaimNotReady
 from kaicore.rules.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
@@ -39,7 +40,7 @@ def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineCon
         pod_class = pods.class_of(member)
         refusal = refused.get(pod_class.key)
         if refusal is None:
-            refusal = refused[pod_class.key] = bool(class_refusal(pod_class))
+            refusal = refused[pod_class.key] = bool(class_refusal(pod_class, config))
         ready = not refusal and member.pod.uid not in cycle_input.in_backoff
         held_back += not ready
         return ready
@@ -65,7 +66,7 @@ def is_misunderstood(workload: Workload, cycle_input: CycleInput) -> bool:
     return workload.constrained and isinstance(cycle_input.topology_of(workload.group), CodedReason)
 
 
-def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
+def class_refusal(pod_class: PodClass, config: EngineConfig) -> tuple[Reason, ...]:
     """Return why pods of a class may not be placed anywhere; empty if they may."""
     if pod_class.gated:
         return (SchedulingGated(gates=", ".join(pod_class.gated)),)
@@ -73,6 +74,9 @@ def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
         return (Malformed(problem=pod_class.malformed),)
     if pod_class.unsupported:
         return (Unsupported(features=", ".join(pod_class.unsupported)),)
+    share = pod_class.gpu_share
+    if share is not None and not config.gpu_sharing:
+        return (Unsupported(features=f"{GPU_SHARE} ({'gpu-fraction' if share.milli else 'gpu-memory'})"),)
     if pod_class.flavors.unknown:
         detail = f"{pod_class.flavors.queue}: {', '.join(pod_class.flavors.unknown)}"
         return (FlavorNotFound(flavors=detail),)

@@ -34,6 +34,7 @@ from kaicore.rules.state.repairs import RepairLedger
 from kaicore.rules.state.resolve import zone_charge
 from kaicore.rules.state.run_times import RunTimes, run_keys
 from kaicore.rules.state.shadow_book import ShadowBook
+from kaicore.rules.state.shared_gpus import SharedGpus
 from kaicore.rules.state.transitions import FoldContext, Release
 from kaicore.rules.state.workload_index import WorkloadIndex
 
@@ -99,6 +100,7 @@ class PodIndexes:
         constraints: which selections select which pods, and the marks that charged pods leave on their nodes.
         class_registry: classes with their numbers of pods.
         charges: what pods hold of nodes and zones.
+        shared_gpus: GPUs that are opened for sharing, and who holds parts of them.
         early_releases: what kubelets may have freed before the API server reported it.
         misses: placements that were observed otherwise than predicted.
         group_table: which pods belong together.
@@ -126,6 +128,7 @@ class PodIndexes:
         self.constraints = ClusterConstraints(self.columns, self.pods)
         self.class_registry = ClassRegistry(self.constraints)
         self.charges = NodeCharges(self.columns, self.pods, self.class_registry.classes)
+        self.shared_gpus = SharedGpus(self.columns, self.pods)
         self.counters = Counters()
         self.early_releases = EarlyReleases(self.columns, self.class_registry.classes, self.charges, self.counters)
         self.misses = PredictionMisses(self.pods, self.early_releases, self.counters)
@@ -173,6 +176,8 @@ class PodIndexes:
             self._update_node(before, after, held, holds, release)
         if moved or left:
             self.charges.set_releasing(after)
+        if before.gpus or after.gpus or self.shared_gpus.is_reservation(after.pod.uid):
+            self.shared_gpus.update(before, after, held, holds)
         marked = (moved or left or selected) and self.constraints.remark(after)
         # 4. Its story: what became of it, what it replaces, and how long pods like it run.
         if after.rejection is not before.rejection:
@@ -358,6 +363,8 @@ class PodIndexes:
         pod = entry.pod
         running = entry.charged and not entry.releasing
         if not running and (not entry.waiting or pod.scheduling_gates):
+            return None
+        if self.shared_gpus.is_reservation(pod.uid):
             return None
         group = self.group_table.groups.get(entry.group)
         preemptible = group is None or group.preemptible

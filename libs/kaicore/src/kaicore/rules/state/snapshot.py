@@ -33,10 +33,11 @@ from kaicore.rules.state.rejections import Rejection
 from kaicore.rules.state.repairs import RepairRecord
 from kaicore.rules.state.run_times import RunsOfKind, RunTimes
 from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
+from kaicore.rules.state.shared_gpus import GpuGroup
 from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-23-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-24-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -94,6 +95,7 @@ class _StateRecord(msgspec.Struct):
     quarantined: list[QuarantinedEvent] = msgspec.field(default_factory=list)
     recent_work: list[SeenWork] = msgspec.field(default_factory=list)
     run_times: list[RunsOfKind] = msgspec.field(default_factory=list)
+    gpu_groups: list[GpuGroup] = msgspec.field(default_factory=list)
 
 
 _Fact = TypeVar("_Fact")
@@ -177,6 +179,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             quarantined=list(state.quarantined.values()),
             recent_work=state.recent_work.record(),
             run_times=state.run_times.record(),
+            gpu_groups=[state.shared_gpus.groups[name] for name in sorted(state.shared_gpus.groups)],
         )
     )
 
@@ -237,6 +240,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
         zones.restore_memory(row, node.memory_used, node.assignments, node.cells)
     for entry in record.pods:
         state.restore(entry)
+    state.shared_gpus.restore(record.gpu_groups)
     state.group_table.changed.clear()
     state.workload_index.restore(record.workloads)
     state.quarantined = {event.position: event for event in record.quarantined}

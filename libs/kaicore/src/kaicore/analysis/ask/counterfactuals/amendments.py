@@ -240,7 +240,7 @@ def _of_itself(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             count = len(asked.fellows)
             words = f"correct the invalid request of pod {pod.subject}: {reason.problem}"
             yield asked.edit_pods("correct", words, lambda one: _corrected(one, reason.problem, count))
-        case Unsupported(group="") if any(feature.startswith(GPU_SHARE) for feature in pod.unsupported):
+        case Unsupported(group="") if reason.features.startswith(GPU_SHARE):
             words = f"request a whole GPU ({_GPU}: 1) instead of a share of one in {pod.subject}"
             yield asked.edit_pods("whole-gpu", words, _whole_gpu)
         case Unsupported(group=""):
@@ -262,11 +262,13 @@ def _preemptible(pod: Pod) -> Pod:
 
 
 def _whole_gpu(pod: Pod) -> Pod:
-    """Return a pod that requests a GPU instead of a share of one."""
+    """Return a pod that requests whole GPUs instead of shares of as many."""
     *others, main = pod.containers
-    requests, limits = ({**amounts, _GPU: max(amounts.get(_GPU, 0), 1)} for amounts in (main.requests, main.limits))
+    count = 1 if pod.gpu_share is None else pod.gpu_share.devices
+    requests, limits = ({**amounts, _GPU: max(amounts.get(_GPU, 0), count)} for amounts in (main.requests, main.limits))
     kept = tuple(feature for feature in pod.unsupported if not feature.startswith(GPU_SHARE))
-    return edited(pod, unsupported=kept, containers=(*others, edited(main, requests=requests, limits=limits)))
+    containers = (*others, edited(main, requests=requests, limits=limits))
+    return edited(pod, unsupported=kept, gpu_share=None, containers=containers)
 
 
 def _corrected(pod: Pod, problem: str, count: int) -> Pod:
