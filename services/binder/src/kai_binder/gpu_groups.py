@@ -13,9 +13,9 @@ from enum import StrEnum
 import msgspec
 from kaicore.kube.gpu_shares import is_ours
 from kaicore.rules.events import payloads
-from kaicore.rules.events.payloads import Payload, PodPlaced
+from kaicore.rules.events.payloads import GpuOpened, Payload, PodPlaced
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.objects.gpu_sharing import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, RESERVATION_NAMESPACE
+from kaicore.rules.objects.gpu_sharing import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION
 
 #: Events that matter here.
 EVENT_TYPES = frozenset({"BindFailed", "GpuClosed", "GpuOpened", "PodDeleted", "PodObserved", "PodPlaced"})
@@ -25,30 +25,37 @@ class OpenedGpu(msgspec.Struct):
     """A GPU that is opened for shares.
 
     Attributes:
-        group: its GPU group.
-        node: the node's name.
-        pod_name: of its reservation pod.
-        uid: of that pod, as the watcher saw it; empty before.
+        opened: the decision.
+        uid: of its reservation pod, as the watcher saw it; empty before.
         device: the GPU by its UUID or index, as the pod's program found it; empty before.
         lost: why the pod holds no GPU and never will; empty where it does or may.
         gone: the pod was deleted.
         holders: uids of the pods that have a part of it.
     """
 
-    group: str
-    node: str
-    pod_name: str
+    opened: GpuOpened
     uid: str = ""
     device: str = ""
     lost: str = ""
     gone: bool = False
     holders: list[str] = []
 
+    @property
+    def group(self) -> str:
+        """The GPU group."""
+        return self.opened.group
+
+    @property
+    def node(self) -> str:
+        """The node's name."""
+        return self.opened.node
+
 
 class Reservation(msgspec.Struct, frozen=True):
     """A reservation pod of a GPU that is not open."""
 
     uid: str
+    namespace: str
     name: str
     node: str
 
@@ -58,6 +65,7 @@ class GpuGroupsRecord(msgspec.Struct):
 
     opened: list[OpenedGpu]
     leftovers: list[Reservation]
+    namespaces: list[str]
 
 
 class ShareStep(StrEnum):
@@ -77,6 +85,8 @@ class GpuGroups:
         self.opened = {gpu.group: gpu for gpu in record.opened} if record else {}
         #: Reservation pods of ours that hold a GPU for nobody, by uid.
         self.leftovers = {pod.uid: pod for pod in record.leftovers} if record else {}
+        #: Where reservation pods are: pods elsewhere are none, whatever their labels say.
+        self._namespaces = set(record.namespaces) if record else set[str]()
         #: Those without holders, by group.
         self._unused = {gpu.group: gpu for gpu in self.opened.values() if not gpu.holders}
         #: By uid of a pod, the groups that it has parts of, or of which it is the reservation pod.
@@ -87,19 +97,20 @@ class GpuGroups:
 
     def record(self) -> GpuGroupsRecord:
         """Return all of it as plain data."""
-        return GpuGroupsRecord(list(self.opened.values()), list(self.leftovers.values()))
+        return GpuGroupsRecord(list(self.opened.values()), list(self.leftovers.values()), sorted(self._namespaces))
 
     def fold(self, payload: Payload) -> None:
         """Take in an event."""
         match payload:
-            case payloads.GpuOpened():
-                gpu = OpenedGpu(payload.group, payload.node, payload.pod_name)
-                self.opened[gpu.group] = self._unused[gpu.group] = gpu
+            case GpuOpened():
+                self.opened[payload.group] = self._unused[payload.group] = OpenedGpu(payload)
+                self._namespaces.add(payload.namespace)
             case payloads.GpuClosed():
                 closed = self.opened.pop(payload.group, None)
                 self._unused.pop(payload.group, None)
                 if closed is not None and closed.uid and not closed.gone:
-                    self.leftovers[closed.uid] = Reservation(closed.uid, closed.pod_name, closed.node)
+                    name = closed.opened.name
+                    self.leftovers[closed.uid] = Reservation(closed.uid, closed.opened.namespace, name, closed.node)
             case PodPlaced() if payload.gpus:
                 self._release(payload.uid)
                 for gpu in self.of(payload):
@@ -109,7 +120,7 @@ class GpuGroups:
             case payloads.BindFailed():
                 self._release(payload.uid)
             case payloads.PodObserved(pod):
-                if pod.namespace == RESERVATION_NAMESPACE and is_ours(pod.labels):
+                if pod.namespace in self._namespaces and is_ours(pod.labels):
                     self._reservation_seen(pod)
                 elif pod.finished:
                     self._release(pod.uid)
@@ -121,8 +132,8 @@ class GpuGroups:
 
     def _reservation_seen(self, pod: Pod) -> None:
         gpu = self.opened.get(pod.labels.get(GPU_GROUP_LABEL, ""))
-        if gpu is None or gpu.pod_name != pod.name:
-            self.leftovers[pod.uid] = Reservation(pod.uid, pod.name, pod.node_name)
+        if gpu is None or (gpu.opened.namespace, gpu.opened.name) != (pod.namespace, pod.name):
+            self.leftovers[pod.uid] = Reservation(pod.uid, pod.namespace, pod.name, pod.node_name)
             return
         if gpu.uid != pod.uid:
             gpu.uid = pod.uid

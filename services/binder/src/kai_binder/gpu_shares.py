@@ -30,13 +30,12 @@ from kaicore.kube.gpu_shares import (
     Document,
     ReservationSettings,
     config_maps,
-    group_labels,
+    group_labels_patch,
     reservation_pod,
 )
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import BindFailed, GpuClosed
-from kaicore.rules.objects.gpu_sharing import RESERVATION_NAMESPACE
 from kaicore.runtime.service.logs import Logger
 
 from kai_binder.attempt import ACTOR, pod_path
@@ -46,7 +45,6 @@ from kai_binder.projection import BinderProjection, PodBinding
 #: Seconds between two looks or tries: at first, and at most.
 _FIRST_S, _LAST_S = 0.05, 2.0
 _NOT_FOUND, _CONFLICT = 404, 409
-_RESERVATIONS = f"/api/v1/namespaces/{RESERVATION_NAMESPACE}/pods"
 
 
 class _Refused(Exception):
@@ -150,12 +148,12 @@ class GpuShares:
 
     async def _reserve(self, gpu: OpenedGpu, settings: ReservationSettings) -> bool:
         """Make a GPU's reservation pod unless it is there; False where the API server does not answer."""
-        document = reservation_pod(settings, node=gpu.node, group=gpu.group, name=gpu.pod_name)
+        path = f"/api/v1/namespaces/{gpu.opened.namespace}/pods"
         try:
-            await self._client.post(_RESERVATIONS, document)
+            await self._client.post(path, reservation_pod(settings, gpu.opened))
         except ApiStatus as error:
             if error.code != _CONFLICT:
-                raise _refusal(f"reservation pod {gpu.pod_name}", error) from error
+                raise _refusal(f"reservation pod {gpu.opened.name}", error) from error
         except ClusterUnavailable:
             return False
         return True
@@ -170,7 +168,7 @@ class GpuShares:
                 return
             for document in config_maps(pod, devices=devices, milli=decision.gpus[0].milli, cdi=self._cdi):
                 await self._write_config_map(decision.namespace, document)
-            labels = group_labels(pod["metadata"].get("labels") or {}, [part.group for part in decision.gpus])
+            labels = group_labels_patch(pod["metadata"].get("labels") or {}, decision.gpus)
             metadata = {"uid": decision.uid, "labels": labels, "annotations": {RECEIVED_ANNOTATION: RECEIVED_FRACTION}}
             await self._client.patch(path, {"metadata": metadata})
 
@@ -247,8 +245,9 @@ class GpuCloser:
     def _work(self) -> list[OpenedGpu | Reservation]:
         groups = self._projection().gpus
         self._asked &= groups.leftovers.keys()
-        leftovers = [pod for uid, pod in groups.leftovers.items() if uid not in self._asked]
-        return [one for one in (*groups.unused(), *leftovers) if self._has(f"node/{one.node}")]
+        work: list[OpenedGpu | Reservation] = [*groups.unused()]
+        work += [pod for uid, pod in groups.leftovers.items() if uid not in self._asked]
+        return [one for one in work if self._has(f"node/{one.node}")]
 
     async def run(self) -> None:
         """Close and delete, until cancelled."""
@@ -300,7 +299,7 @@ class GpuCloser:
     async def _delete(self, pod: Reservation) -> bool:
         """Delete a reservation pod; False where the API server does not answer."""
         try:
-            await self._client.delete(f"{_RESERVATIONS}/{pod.name}", {"preconditions": {"uid": pod.uid}})
+            await self._client.delete(pod_path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}})
         except ApiStatus as error:
             # Gone, or another one of its name.
             if error.code not in (_NOT_FOUND, _CONFLICT):

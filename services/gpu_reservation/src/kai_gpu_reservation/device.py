@@ -9,7 +9,7 @@ container's devices alone.
 from collections.abc import Callable, Mapping
 
 from kaicore.errors import ConfigurationError
-from kaicore.kube.gpu_shares import VISIBLE_DEVICES
+from kaicore.rules.objects.gpu_sharing import VISIBLE_DEVICES
 
 #: What NVIDIA's UUIDs of GPUs begin with.
 _UUID = "GPU-"

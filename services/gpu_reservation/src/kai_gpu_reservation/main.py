@@ -54,14 +54,21 @@ async def annotate(client: KubeClient, *, namespace: str, name: str, gpu: str) -
         raise ConfigurationError(f"pod {namespace}/{name} holds {gpu}, and its annotation says {before}")
 
 
-async def hold(context: ServiceContext, client: KubeClient, settings: GpuReservationSettings, gpu: str) -> None:
+async def hold(context: ServiceContext, client: KubeClient, *, namespace: str, name: str, gpu: str) -> None:
     """Say which GPU the pod holds, as often as it takes, and wait until the service is to stop.
+
+    Args:
+        context: of the service.
+        client: of the API server.
+        namespace: of the pod.
+        name: of the pod.
+        gpu: as the driver names it.
 
     Raises:
         ConfigurationError: see `annotate`.
     """
     tries = 0
-    write = partial(annotate, client, namespace=settings.pod_namespace, name=settings.pod_name, gpu=gpu)
+    write = partial(annotate, client, namespace=namespace, name=name, gpu=gpu)
     while not context.stopping.is_set():
         tries += 1
         try:
@@ -71,7 +78,7 @@ async def hold(context: ServiceContext, client: KubeClient, settings: GpuReserva
             context.log.warning("annotation not written, trying again", error=str(error))
             await context.sleep(backoff(tries, first=_FIRST_S, most=_LAST_S))
         else:
-            context.log.info("GPU reserved", gpu=gpu, pod=f"{settings.pod_namespace}/{settings.pod_name}")
+            context.log.info("GPU reserved", gpu=gpu, pod=f"{namespace}/{name}")
             await context.stopping.wait()
 
 
@@ -79,7 +86,7 @@ async def serve(context: ServiceContext, settings: GpuReservationSettings) -> No
     """Hold the container's GPU until the process is to stop."""
     gpu = own_gpu(os.environ, driver=gpus_of_driver)
     async with KubeClient(configured_access(settings.kubeconfig, context=settings.kube_context)) as client:
-        await hold(context, client, settings, gpu)
+        await hold(context, client, namespace=settings.pod_namespace, name=settings.pod_name, gpu=gpu)
 
 
 SERVICE = Service("gpu-reservation", GpuReservationSettings, serve, serve_health=False)

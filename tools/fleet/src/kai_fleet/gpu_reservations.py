@@ -8,11 +8,10 @@ import asyncio
 from collections.abc import Callable
 
 from kai_gpu_reservation.device import own_gpu
-from kai_gpu_reservation.main import GpuReservationSettings, hold
+from kai_gpu_reservation.main import hold
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.gpu_shares import RESERVATION_COMMAND
-from kaicore.rules.objects.gpu_sharing import GPU
+from kaicore.rules.objects.gpu_sharing import GPU, RESERVATION_COMMAND
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 
 from kai_fleet.kubelet import Kubelet
@@ -54,11 +53,10 @@ class GpuReservations:
 
     async def _run(self, pod: PodObject, kubelet: Callable[[], Kubelet]) -> None:
         meta = pod.metadata
-        settings = GpuReservationSettings(pod_name=meta.name, pod_namespace=meta.namespace)
         context = ServiceContext("gpu-reservation", Health(), get_logger(pod=str(pod)))
         try:
             gpu = own_gpu({}, driver=lambda: devices_of(kubelet(), meta.uid))
-            await hold(context, self._client, settings, gpu)
+            await hold(context, self._client, namespace=meta.namespace, name=meta.name, gpu=gpu)
         except ConfigurationError as error:
             context.log.error("service failed", error=str(error))
 

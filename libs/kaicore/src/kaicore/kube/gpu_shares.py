@@ -13,20 +13,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.objects.gpu_sharing import GPU, GPU_GROUP_LABEL, GPU_GROUP_LABEL_PREFIX, RESERVATION_NAMESPACE
+from kaicore.kube.normalize.gpu_share import CONTAINER_NAME, GPU_FRACTION, GPU_MEMORY, NUM_DEVICES
+from kaicore.rules.events.payloads import GpuOpened
+from kaicore.rules.model.gpu_share import GpuPart, group_labels
+from kaicore.rules.objects.gpu_sharing import (
+    GPU,
+    GPU_GROUP_LABEL,
+    GPU_GROUP_LABEL_PREFIX,
+    RESERVATION_COMMAND,
+    VISIBLE_DEVICES,
+)
 
 Document = dict[str, Any]
 
-#: By which pods ask for shares; KAI's webhook looks at no others.
-SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
+#: By which pods ask for shares; the webhook is asked about no others.
+SHARE_ANNOTATIONS = (GPU_FRACTION, GPU_MEMORY, NUM_DEVICES)
 #: On a pod with a share: what the names of its ConfigMaps begin with.
 CONFIG_MAP_ANNOTATION = "runai/shared-gpu-configmap"
-#: On a pod with a share: the container that gets it.
-CONTAINER_ANNOTATION = "gpu-fraction-container-name"
 #: On a pod with a share, once it is placed.
 RECEIVED_ANNOTATION, RECEIVED_FRACTION = "received-resource-type", "Fraction"
 
-VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 #: The part of each GPU; the second name is an older one of the same value.
 PORTION, _OLD_PORTION = "GPU_PORTION", "RUNAI_NUM_OF_GPUS"
 #: Key of ConfigMaps that older versions made.
@@ -37,8 +43,7 @@ _CDI_NAME = "k8s.device-plugin.nvidia.com/gpu={}"
 
 #: On all reservation pods of ours: KAI's, of the same namespace, are left alone.
 MANAGED_BY = {"app.kubernetes.io/managed-by": "kai-ledger"}
-RESERVATION_APP = "kai-resource-reservation"
-RESERVATION_COMMAND = "kai-gpu-reservation"
+_APP = "kai-resource-reservation"
 
 #: Longest name of a volume; a name of a ConfigMap has `-vol` behind it there.
 _LONGEST_LABEL = 63
@@ -78,7 +83,7 @@ def sharing_container(pod: Mapping[str, Any]) -> SharingContainer:
         InvalidObject: the pod has no such container.
     """
     spec = pod.get("spec") or {}
-    name = _annotations(pod).get(CONTAINER_ANNOTATION)
+    name = _annotations(pod).get(CONTAINER_NAME)
     containers = [
         SharingContainer(field, number, one)
         for field in ("initContainers", "containers")
@@ -89,7 +94,7 @@ def sharing_container(pod: Mapping[str, Any]) -> SharingContainer:
             return container
     if name is None:
         raise InvalidObject(_subject(pod), "spec.containers", [], "a pod needs a container")
-    field = f"metadata.annotations[{CONTAINER_ANNOTATION}]"
+    field = f"metadata.annotations[{CONTAINER_NAME}]"
     raise InvalidObject(_subject(pod), field, name, "is no container of the pod")
 
 
@@ -117,7 +122,7 @@ def config_map_prefix(pod: Mapping[str, Any], distinction: str) -> str:
         distinction: of the pod from others of the same owner: lowercase letters and digits.
     """
     metadata = pod.get("metadata") or {}
-    owners = metadata.get("ownerReferences") or ({},)
+    owners: Sequence[Mapping[str, Any]] = metadata.get("ownerReferences") or ({},)
     base = owners[0].get("name") or metadata.get("name") or metadata.get("generateName") or "pod"
     longest = _LONGEST_LABEL - len("-vol") - _ENDINGS - len(distinction) - 1
     # A pod's name may have dots; a volume's may not.
@@ -189,8 +194,7 @@ def config_maps(pod: Mapping[str, Any], *, devices: Sequence[str], milli: int, c
         one.get("name") == VISIBLE_DEVICES and (one.get("valueFrom") or {}).get("configMapKeyRef")
         for one in container.document.get("env") or ()
     )
-    keys = {_OLD_PORTION: part, PORTION: part}
-    environment = {}
+    keys, environment = {_OLD_PORTION: part, PORTION: part}, dict[str, str]()
     (keys if by_key else environment)[VISIBLE_DEVICES] = visible
     metadata = pod["metadata"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
@@ -209,21 +213,15 @@ def portion(milli: int) -> str:
     return text[:-1] if text.endswith("0") else text
 
 
-def group_labels(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, str | None]:
+def group_labels_patch(labels: Mapping[str, str], parts: tuple[GpuPart, ...]) -> dict[str, str | None]:
     """Return the labels that say which GPUs a pod shares, as a merge patch of those that it has.
 
     Args:
         labels: of the pod; groups of an earlier placement are taken off.
-        groups: the pod's; none where it was given back.
+        parts: the pod's.
     """
-    patch: dict[str, str | None] = dict.fromkeys(
-        one for one in labels if one == GPU_GROUP_LABEL or one.startswith(GPU_GROUP_LABEL_PREFIX)
-    )
-    if len(groups) == 1:
-        patch[GPU_GROUP_LABEL] = groups[0]
-    elif groups:
-        patch |= {f"{GPU_GROUP_LABEL_PREFIX}{group}": group for group in groups}
-    return patch
+    before = (one for one in labels if one == GPU_GROUP_LABEL or one.startswith(GPU_GROUP_LABEL_PREFIX))
+    return dict.fromkeys(before) | group_labels(parts)
 
 
 class ReservationSettings(NamedTuple):
@@ -236,16 +234,16 @@ class ReservationSettings(NamedTuple):
     """
 
     image: str
-    service_account: str = RESERVATION_APP
+    service_account: str = _APP
     runtime_class: str = ""
 
 
-def reservation_pod(settings: ReservationSettings, *, node: str, group: str, name: str) -> Document:
+def reservation_pod(settings: ReservationSettings, opened: GpuOpened) -> Document:
     """Return the pod that holds a GPU that is opened for shares."""
     amounts = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
     own = {"KAI_POD_NAME": "metadata.name", "KAI_POD_NAMESPACE": "metadata.namespace"}
     spec: Document = {
-        "nodeName": node,
+        "nodeName": opened.node,
         "serviceAccountName": settings.service_account,
         "restartPolicy": "Always",
         # The program ends at once; the object goes only when the kubelet has the GPU back.
@@ -278,9 +276,9 @@ def reservation_pod(settings: ReservationSettings, *, node: str, group: str, nam
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name,
-            "namespace": RESERVATION_NAMESPACE,
-            "labels": {"app": RESERVATION_APP, GPU_GROUP_LABEL: group, **MANAGED_BY},
+            "name": opened.name,
+            "namespace": opened.namespace,
+            "labels": {"app": _APP, GPU_GROUP_LABEL: opened.group, **MANAGED_BY},
             "annotations": {"karpenter.sh/do-not-disrupt": "true"},
         },
         "spec": spec,

@@ -1,4 +1,4 @@
-"""Names under which shares of GPUs are carried out, as KAI-Scheduler gave them: programs of the devices' side read them."""
+"""Names under which shares of GPUs are carried out: KAI-Scheduler's, which programs of the devices' side read."""
 
 #: The extended resource of whole GPUs.
 GPU = "nvidia.com/gpu"
@@ -10,3 +10,7 @@ GPU_GROUP_LABEL_PREFIX = f"{GPU_GROUP_LABEL}/"
 GPU_INDEX_ANNOTATION = "run.ai/reserve_for_gpu_index"
 #: Where reservation pods are, unless a setting says otherwise.
 RESERVATION_NAMESPACE = "kai-resource-reservation"
+#: The variable that names a container's GPUs.
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+#: The program of reservation pods.
+RESERVATION_COMMAND = "kai-gpu-reservation"

@@ -12,8 +12,9 @@ import msgspec
 from kaicore.rules.engine.placement.gpu_supply import GpuSupply, Reservation
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.events.payloads import GpuClosed, GpuOpened
-from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart
+from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.pod import Container, Pod, QosClass
+from kaicore.rules.objects.gpu_sharing import GPU, GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION
 from kaicore.rules.objects.wire import DEFAULT_SCHEDULER
 from kaicore.rules.state.pod_entry import PodEntry
 
