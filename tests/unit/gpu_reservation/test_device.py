@@ -43,7 +43,13 @@ def test_container_without_one_gpu_is_refused(named: str, shown: list[str]) -> N
 
 def asked(directory: Path) -> str:
     """What the driver's library says to another process."""
-    code = "from kai_gpu_reservation.device import gpus_of_driver\ntry: print(gpus_of_driver())\nexcept Exception as e: print(e)"
+    code = """
+from kai_gpu_reservation.device import gpus_of_driver
+try:
+    print(gpus_of_driver())
+except Exception as error:
+    print(error)
+"""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(directory)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()
