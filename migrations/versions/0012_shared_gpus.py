@@ -1,4 +1,4 @@
-"""GPUs that are opened for sharing: events of the scheduler and of the binder."""
+"""GPUs that are opened for sharing: events of scheduler and binder, and version 8 of `CycleCompleted`."""
 
 from alembic import op
 
@@ -7,6 +7,7 @@ down_revision = "0011"
 
 STATEMENTS = (
     "INSERT INTO writer_type (writer, type, schema) VALUES ('scheduler', 'GpuOpened', 1), ('binder', 'GpuClosed', 1)",
+    "UPDATE writer_type SET schema = 8 WHERE type = 'CycleCompleted'",
 )
 
 

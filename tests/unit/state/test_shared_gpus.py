@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 from kaicore.rules.events import payloads
-from kaicore.rules.model.gpu_share import GpuPart, GpuShare
+from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GpuPart, GpuShare
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.objects.gpu_sharing import GPU_GROUP_LABEL
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import GPU, Cluster, amounts, container, pod

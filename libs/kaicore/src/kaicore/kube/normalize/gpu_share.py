@@ -9,9 +9,8 @@ from decimal import Decimal, InvalidOperation
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire.objects import PodSpec
-from kaicore.rules.model.gpu_share import WHOLE, GpuShare
+from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare
 from kaicore.rules.model.quantity import MAX_AMOUNT
-from kaicore.rules.objects.gpu_sharing import GPU
 
 GPU_FRACTION = "gpu-fraction"
 GPU_MEMORY = "gpu-memory"

@@ -8,12 +8,12 @@ from typing import Annotated, Self
 import msgspec
 
 from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.model.gpu_share import RESERVATION_NAMESPACE
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.numa.kubelet_settings import KubeletSettings
 from kaicore.rules.numa.kubelet_versions import GATES, versioned_model
 from kaicore.rules.numa.scoring import NumaScoring
-from kaicore.rules.objects.gpu_sharing import RESERVATION_NAMESPACE
 from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.topology.placing.strategies import Strategy
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.placement.gpu_supply import GivenPart
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
@@ -69,6 +70,7 @@ class CyclePods:
             member.zone_charge,
             member.releasing,
             marks=self._input.marks_of(member.pod.uid),
+            gpus=tuple([GivenPart(one.group, one.milli, one.mib) for one in member.gpus]) if member.gpus else (),
         )
 
     @cached_property

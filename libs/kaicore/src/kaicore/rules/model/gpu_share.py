@@ -10,7 +10,30 @@ from functools import lru_cache
 
 import msgspec
 
-from kaicore.rules.objects.gpu_sharing import GPU_GROUP_LABEL, GPU_GROUP_LABEL_PREFIX
+from kaicore.rules.objects.gpu_sharing import (
+    GPU,
+    GPU_GROUP_LABEL,
+    GPU_GROUP_LABEL_PREFIX,
+    GPU_INDEX_ANNOTATION,
+    RESERVATION_NAMESPACE,
+)
+
+__all__ = [
+    "GPU",
+    "GPU_GROUP_LABEL",
+    "GPU_GROUP_LABEL_PREFIX",
+    "GPU_INDEX_ANNOTATION",
+    "GPU_MEMORY_LABEL",
+    "RESERVATION_NAMESPACE",
+    "WHOLE",
+    "GpuPart",
+    "GpuShare",
+    "gpu_memory",
+    "gpus_text",
+    "group_labels",
+    "groups_of",
+    "reservation_name",
+]
 
 #: A GPU in thousandths.
 WHOLE = 1000

@@ -32,6 +32,7 @@ from kaicore.rules.reasons.eviction import (
     WaitsForVictims,
     WithinMinimumRuntime,
 )
+from kaicore.rules.reasons.gpus import NoGpuToShare, NoPartOfGpu
 from kaicore.rules.reasons.group import (
     FlavorNotFound,
     GangDoesNotFit,
@@ -132,6 +133,8 @@ Reason: TypeAlias = (
     | NotObservedYet
     | NodeTooSmall
     | InsufficientResource
+    | NoGpuToShare
+    | NoPartOfGpu
     | NoTopologyLabel
     | TopologySpread
     | PodAffinity

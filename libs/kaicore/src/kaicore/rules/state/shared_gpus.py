@@ -11,14 +11,11 @@ import msgspec
 
 from kaicore.rules.engine.placement.gpu_supply import GpuSupply, Reservation
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.reservation_pod import PLANNED, planned_pod
 from kaicore.rules.events.payloads import GpuClosed, GpuOpened
-from kaicore.rules.model.gpu_share import GpuPart
-from kaicore.rules.model.pod import Container, Pod, QosClass
-from kaicore.rules.objects.gpu_sharing import GPU, GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION
-from kaicore.rules.objects.wire import DEFAULT_SCHEDULER
+from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart
+from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.pod_entry import PodEntry
-
-_PLANNED = "gpu-group/"
 
 
 class GpuGroup(msgspec.Struct):
@@ -43,7 +40,7 @@ class GpuGroup(msgspec.Struct):
     @property
     def planned(self) -> bool:
         """True until the reservation pod was seen."""
-        return self.uid.startswith(_PLANNED)
+        return self.uid.startswith(PLANNED)
 
 
 class SharedGpus:
@@ -78,7 +75,7 @@ class SharedGpus:
         """
         if opened.group in self.groups:
             return None
-        pod = planned_pod(opened)
+        pod = planned_pod(opened.namespace, opened.name, opened.group)
         self.groups[opened.group] = GpuGroup(opened, at, pod.uid)
         self._by_uid[pod.uid] = opened.group
         return pod
@@ -89,7 +86,7 @@ class SharedGpus:
         if group is None or group.closed:
             return ""
         group.closed = closed.reason
-        self._supply.withdraw(closed.group)
+        self._supply.close(closed.group)
         return group.uid if group.planned else ""
 
     def reserved_by(self, pod: Pod) -> GpuGroup | None:
@@ -166,9 +163,9 @@ class SharedGpus:
     def _offer(self, name: str, entry: PodEntry, *, held: bool) -> None:
         group = self.groups[name]
         if held and not entry.leaving and not group.closed:
-            self._supply.offer(name, self._columns.row(entry.node))
+            self._supply.open(name, self._columns.row(entry.node))
             return
-        self._supply.withdraw(name)
+        self._supply.close(name)
         if not held:
             self._by_uid.pop(group.uid, None)
             group.uid = ""
@@ -177,19 +174,3 @@ class SharedGpus:
     def _forget_if_over(self, group: GpuGroup) -> None:
         if group.closed and not group.uid and not group.parts:
             self.groups.pop(group.opened.group, None)
-
-
-def planned_pod(opened: GpuOpened) -> Pod:
-    """Return the reservation pod of a group as it will be made, as far as accounts need it."""
-    one = {GPU: 1}
-    return Pod(
-        uid=f"{_PLANNED}{opened.group}",
-        namespace=opened.namespace,
-        name=opened.name,
-        resource_version="",
-        created_at=0,
-        scheduler_name=DEFAULT_SCHEDULER,
-        qos=QosClass.BEST_EFFORT,
-        containers=(Container("resource-reservation", requests=one, limits=one),),
-        labels={GPU_GROUP_LABEL: opened.group},
-    )

@@ -13,6 +13,7 @@ import numpy as np
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Ints
 from kaicore.rules.numa.zone_charge import ZoneCharge
 
@@ -24,11 +25,13 @@ class Reservation(NamedTuple):
         uid: of the entry that is charged for it.
         requests: what it takes of the node as a whole.
         charge: what it takes of the node's zones.
+        arrival: see `PodCharge.arrival`.
     """
 
     uid: str
     requests: Amounts
     charge: ZoneCharge
+    arrival: Arrival | None = None
 
 
 class GivenPart(NamedTuple):
@@ -38,16 +41,14 @@ class GivenPart(NamedTuple):
         group: the GPU group.
         milli: thousandths of the GPU.
         mib: MiB as asked for; 0 for a fraction.
-        opens: whether the GPU is opened for this pod, by this cycle.
-        reservation: of a GPU that this cycle opens, what its reservation pod is charged with.
-        placement: the zones that the reservation pod is predicted to get.
+        opening: of a GPU that is opened for this pod, what its reservation pod is charged with; None otherwise.
+        placement: the zones that this reservation pod is predicted to get.
     """
 
     group: str
     milli: int
     mib: int = 0
-    opens: bool = False
-    reservation: Reservation | None = None
+    opening: Reservation | None = None
     placement: Placement | None = None
 
 
@@ -55,43 +56,51 @@ class GpuSupply:
     """Opened GPUs by row, and what of each is used."""
 
     def __init__(self) -> None:
-        #: Rows by the GPU groups of which parts are to be had.
+        #: Rows by the GPU groups that are open.
         self._rows: dict[str, int] = {}
-        #: The same by row.
+        #: By row, the groups of which parts are to be had.
         self._of_row: dict[int, tuple[str, ...]] = {}
-        #: Thousandths and pods of each group, also of those that are not to be had.
+        #: Thousandths, and pods, of each group, also of those that are not open.
         self._used: dict[str, int] = {}
         self._pods: dict[str, int] = {}
+        #: Reservations of the GPUs that this copy has opened.
+        self._opened: dict[str, Reservation] = {}
         self._largest: Ints = np.zeros(0, np.int64)
         #: Returns what holds a group's GPU by facts and decisions; None where nothing does.
         self.reservation_of: Callable[[str], Reservation | None] = _nothing
-        #: Reservations of the GPUs that this copy has opened.
-        self._opened: dict[str, Reservation] = {}
 
     def copy(self) -> "GpuSupply":
         """Return a supply that a cycle can give out."""
         other = copy(self)
-        other._rows, other._of_row = dict(self._rows), dict(self._of_row)  # noqa: SLF001 - of the same class
-        other._used, other._pods = dict(self._used), dict(self._pods)  # noqa: SLF001
-        other._opened = dict(self._opened)  # noqa: SLF001
-        other._largest = self._largest.copy()  # noqa: SLF001
+        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_largest"):
+            setattr(other, name, getattr(self, name).copy())
         return other
 
-    def __bool__(self) -> bool:
-        """True if parts of any GPU are to be had."""
-        return bool(self._rows)
+    # As facts and decisions have it, and in a cycle.
 
-    def offer(self, group: str, row: int) -> None:
-        """Let parts of a GPU be had; harmless where they are already."""
-        if group not in self._rows:
-            self._rows[group] = row
-            self._of_row[row] = tuple(sorted((*self._of_row.get(row, ()), group)))
+    def open(self, group: str, row: int, reservation: Reservation | None = None, *, offered: bool = True) -> None:
+        """A GPU is held for sharing.
+
+        Args:
+            group: the GPU group; harmless where it is open already.
+            row: its node.
+            reservation: what holds it, where a cycle opens it.
+            offered: whether others may have parts of it now.
+        """
+        if reservation is not None:
+            self._opened[group] = reservation
+        if group in self._rows:
+            return
+        self._rows[group] = row
+        if offered:
+            self._of_row[row] = (*self._of_row.get(row, ()), group)
             self._find_largest(row)
 
-    def withdraw(self, group: str) -> None:
-        """Let no more parts of a GPU be had; harmless where none are."""
+    def close(self, group: str) -> None:
+        """A GPU is held for sharing no more; harmless where it is not."""
+        self._opened.pop(group, None)
         row = self._rows.pop(group, None)
-        if row is None:
+        if row is None or group not in self._of_row.get(row, ()):
             return
         left = tuple(one for one in self._of_row[row] if one != group)
         if left:
@@ -112,25 +121,15 @@ class GpuSupply:
         if row is not None:
             self._find_largest(row)
 
-    def give(self, row: int, parts: Iterable[GivenPart], *, sign: int = 1) -> None:
-        """Give parts to a pod on a row, or take them back with `sign=-1`."""
-        for part in parts:
-            self.hold(part.group, part.milli, sign=sign)
-            if not part.opens:
-                continue
-            if sign > 0:
-                assert part.reservation is not None, "a GPU is opened with its reservation"
-                self._opened[part.group] = part.reservation
-                self.offer(part.group, row)
-            else:
-                self._opened.pop(part.group, None)
-                self.withdraw(part.group)
-
     def reservation(self, group: str) -> Reservation | None:
-        """Return what holds a group's GPU now; None where nothing does, or where parts of it are not to be had."""
+        """Return what holds an open GPU now; None where the group is not open."""
         if group not in self._rows:
             return None
         return self._opened.get(group) or self.reservation_of(group)
+
+    def is_offered(self, group: str) -> bool:
+        """Tell whether parts of a GPU are to be had."""
+        return group in self._of_row.get(self._rows.get(group, -1), ())
 
     def pods(self, group: str) -> int:
         """Return how many pods hold a part of a GPU."""
@@ -141,19 +140,28 @@ class GpuSupply:
         return self._used.get(group, 0)
 
     def free(self, row: int) -> list[tuple[int, str]]:
-        """Return what is free of each opened GPU of a row, in thousandths, with its group: the least first."""
+        """Return what is free of each GPU of a row with parts to be had, in thousandths, and its group: least first."""
         return sorted((WHOLE - self._used.get(group, 0), group) for group in self._of_row.get(row, ()))
 
+    @property
     def rows(self) -> Iterable[int]:
-        """Return the rows with opened GPUs."""
+        """Rows with parts to be had."""
         return self._of_row
 
+    def has(self, row: int) -> bool:
+        """Tell whether a row has GPUs with parts to be had."""
+        return row in self._of_row
+
     def unused(self) -> list[str]:
-        """Return the opened GPUs of which no pod holds a part, in order."""
+        """Return the open GPUs of which no pod holds a part, in order."""
         return sorted(group for group in self._rows if not self._pods.get(group))
 
+    def row(self, group: str) -> int:
+        """Return the row of an open GPU."""
+        return self._rows[group]
+
     def largest(self, rows: int) -> Ints:
-        """Return the largest free part by row, in thousandths; 0 on rows without opened GPUs. Not to be changed.
+        """Return the largest free part by row, in thousandths; 0 on rows without any. Not to be changed.
 
         Args: rows: how many rows there are.
         """
@@ -162,8 +170,8 @@ class GpuSupply:
 
     def _find_largest(self, row: int) -> None:
         self._reserve(row + 1)
-        groups, used = self._of_row.get(row, ()), self._used
-        self._largest[row] = max((WHOLE - used.get(group, 0) for group in groups), default=0)
+        used = self._used
+        self._largest[row] = max((WHOLE - used.get(group, 0) for group in self._of_row.get(row, ())), default=0)
 
     def _reserve(self, rows: int) -> None:
         if rows > len(self._largest):
