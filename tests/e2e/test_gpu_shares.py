@@ -6,7 +6,7 @@ The webhook is a process of its own, the rights are the chart's, and the nodes a
 import asyncio
 import base64
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -93,13 +93,13 @@ async def webhook(cluster: Cluster) -> AsyncIterator[None]:
             "url": url,
             "caBundle": base64.b64encode(files["ca.crt"]).decode(),
         }
-        async with cluster.client() as client:
-            await client.post(CONFIGURATIONS, document)
-            try:
+        try:
+            async with cluster.client() as client:
+                await client.post(CONFIGURATIONS, document)
                 yield
-            finally:
                 await client.delete(f"{CONFIGURATIONS}/{NAME}")
-        child.stop()
+        finally:
+            child.stop()
 
 
 def half(name: str) -> Json:
@@ -110,6 +110,18 @@ def half(name: str) -> Json:
 
 def running_pods(state: ClusterState) -> int:
     return sum(entry.pod.phase == "Running" for entry in ours(state, "half"))
+
+
+def closed_again() -> Callable[[ClusterState], bool]:
+    """True of a state in which all pods are gone and all GPUs are closed, after there were some."""
+    most = 0
+
+    def holds(state: ClusterState) -> bool:
+        nonlocal most
+        most = max(most, len(state.shared_gpus.groups))
+        return most == 2 and not state.shared_gpus.groups and not ours(state, "half")
+
+    return holds
 
 
 async def items(client: KubeClient, path: str) -> list[Json]:
@@ -141,7 +153,7 @@ async def test_three_halves_are_on_two_gpus_and_both_are_given_back(cluster: Clu
         assert len(state.shared_gpus.groups) == 2
         for number in range(3):
             await client.delete(f"{pods}/half-{number}", {})
-        await stack.until(lambda state: not ours(state, "half") and not state.shared_gpus.groups)
+        await stack.until(closed_again())
         assert await items(client, RESERVATIONS) == []
     await stack.check()
 
