@@ -20,7 +20,7 @@ automountServiceAccountToken: false
 {{- $selector := dict "app.kubernetes.io/name" "kai-scheduler" "kai.scheduler/shard" $id }}
 {{- $config := $shard.config | default dict }}
 {{- if and .Values.spoke.enabled .Values.spoke.gpuSharing.enabled }}
-{{- $config = merge (dict) $config (dict "gpu_sharing" true "gpu_reservation_namespace" .Values.spoke.gpuSharing.namespace) }}
+{{- $config = merge (dict) $config (dict "gpu_sharing" true "gpu_reservation_namespace" (include "kai.clusterWide" (list . .Values.spoke.gpuSharing.namespace))) }}
 {{- end }}
 {{- with $config }}
 ---

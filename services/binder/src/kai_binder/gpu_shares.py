@@ -1,4 +1,4 @@
-"""Shares of GPUs, carried out: GPUs held by reservation pods, pods told their GPUs, and GPUs closed again.
+"""Shares of GPUs, carried out: GPUs held by reservation pods, named to the pods that share them, and closed again.
 
     GpuOpened, PodPlaced ──▶ reservation pods ──▶ the watcher sees their devices ──▶ ConfigMaps ──▶ labels ──▶ bound
     last holder over     ──▶ GpuClosed ──▶ reservation pod deleted

@@ -27,7 +27,7 @@ class GpuReservations:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     def seen(self, pod: PodObject, kubelet: Callable[[], Kubelet]) -> None:
-        """Run the program of a reservation pod whose container has started; end it when the pod is deleted.
+        """Run the program of a reservation pod when its container has started; end it when the pod is deleted.
 
         Args:
             pod: as the API has it now.

@@ -31,7 +31,8 @@ SHARE_ANNOTATIONS = (GPU_FRACTION, GPU_MEMORY, NUM_DEVICES)
 #: On a pod with a share: what the names of its ConfigMaps begin with.
 CONFIG_MAP_ANNOTATION = "runai/shared-gpu-configmap"
 #: On a pod with a share, once it is placed.
-RECEIVED_ANNOTATION, RECEIVED_FRACTION = "received-resource-type", "Fraction"
+RECEIVED_ANNOTATION = "received-resource-type"
+RECEIVED_FRACTION = "Fraction"
 
 #: The part of each GPU; the second name is an older one of the same value.
 PORTION, _OLD_PORTION = "GPU_PORTION", "RUNAI_NUM_OF_GPUS"
@@ -229,7 +230,7 @@ class ReservationSettings(NamedTuple):
 
     Attributes:
         image: of the program.
-        service_account: by whose rights the program annotates its own pod.
+        service_account: by the rights of which the program annotates its own pod.
         runtime_class: that gives containers their GPUs; empty for the node's default.
     """
 
