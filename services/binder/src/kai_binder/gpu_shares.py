@@ -25,7 +25,7 @@ from kaicore.errors import (
 )
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.gpu_shares import (
-    RECEIVED_ANNOTATION,
+    RECEIVED_TYPE,
     RECEIVED_FRACTION,
     Document,
     ReservationSettings,
@@ -169,7 +169,7 @@ class GpuShares:
             for document in config_maps(pod, devices=devices, milli=decision.gpus[0].milli, cdi=self._cdi):
                 await self._write_config_map(decision.namespace, document)
             labels = group_labels_patch(pod["metadata"].get("labels") or {}, decision.gpus)
-            metadata = {"uid": decision.uid, "labels": labels, "annotations": {RECEIVED_ANNOTATION: RECEIVED_FRACTION}}
+            metadata = {"uid": decision.uid, "labels": labels, "annotations": {RECEIVED_TYPE: RECEIVED_FRACTION}}
             await self._client.patch(path, {"metadata": metadata})
 
     async def _write_config_map(self, namespace: str, document: Document) -> None:

@@ -29,9 +29,9 @@ Document = dict[str, Any]
 #: By which pods ask for shares; the webhook is asked about no others.
 SHARE_ANNOTATIONS = (GPU_FRACTION, GPU_MEMORY, NUM_DEVICES)
 #: On a pod with a share: what the names of its ConfigMaps begin with.
-CONFIG_MAP_ANNOTATION = "runai/shared-gpu-configmap"
+CONFIG_MAP_PREFIX = "runai/shared-gpu-configmap"
 #: On a pod with a share, once it is placed.
-RECEIVED_ANNOTATION = "received-resource-type"
+RECEIVED_TYPE = "received-resource-type"
 RECEIVED_FRACTION = "Fraction"
 
 #: The part of each GPU; the second name is an older one of the same value.
@@ -105,10 +105,10 @@ def config_map_names(pod: Mapping[str, Any], container: SharingContainer) -> Con
     Raises:
         InvalidObject: the webhook did not see the pod, for it names none.
     """
-    prefix = _annotations(pod).get(CONFIG_MAP_ANNOTATION, "")
+    prefix = _annotations(pod).get(CONFIG_MAP_PREFIX, "")
     if not prefix:
         field, problem = (
-            f"metadata.annotations[{CONFIG_MAP_ANNOTATION}]",
+            f"metadata.annotations[{CONFIG_MAP_PREFIX}]",
             "kai-webhook did not see the pod; make it anew",
         )
         raise InvalidObject(_subject(pod), field, prefix, problem)
@@ -145,11 +145,11 @@ def sharing_patch(pod: Mapping[str, Any], distinction: str) -> list[Document]:
     """
     container = sharing_container(pod)
     annotations = dict(_annotations(pod))
-    prefix = annotations.setdefault(CONFIG_MAP_ANNOTATION, config_map_prefix(pod, distinction))
+    prefix = annotations.setdefault(CONFIG_MAP_PREFIX, config_map_prefix(pod, distinction))
     names = config_map_names({"metadata": {"annotations": annotations}}, container)
     path = f"/spec/{container.field}/{container.number}"
     patch: list[Document] = []
-    if prefix != _annotations(pod).get(CONFIG_MAP_ANNOTATION):
+    if prefix != _annotations(pod).get(CONFIG_MAP_PREFIX):
         patch.append({"op": "add", "path": "/metadata/annotations", "value": annotations})
     document = container.document
     keys = [_from_key(key, names.keys) for key in (VISIBLE_DEVICES, _OLD_PORTION, PORTION)]
