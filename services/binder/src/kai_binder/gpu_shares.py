@@ -25,8 +25,8 @@ from kaicore.errors import (
 )
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.gpu_shares import (
-    RECEIVED_TYPE,
     RECEIVED_FRACTION,
+    RECEIVED_TYPE,
     Document,
     ReservationSettings,
     config_maps,
