@@ -15,7 +15,7 @@ from kaicore.rules.numa.columns import Ints
 from kaicore.rules.numa.masks import zones_of
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.pod_indexes import PodIndexes
+from kaicore.rules.state.pod_indexes import PodIndexes, queue_amounts
 from kaicore.rules.state.queue_registry import QueueUsage, UsageKey
 from kaicore.rules.state.transitions import TRANSITIONS
 
@@ -202,7 +202,9 @@ def _compared_usage(state: ClusterState) -> Iterator[Compared]:
     for entry in state.pods.values():
         charge = entry.queue_charge
         if charge is not None:
-            usages.setdefault(charge.key, QueueUsage()).count(charge, entry.requests, sign=1, at_us=state.recorded_at)
+            usages.setdefault(charge.key, QueueUsage()).count(
+                charge, queue_amounts(entry, charge), sign=1, at_us=state.recorded_at
+            )
     for key in state.queue_registry.usages.keys() | usages.keys():
         kept, derived = state.queue_registry.usages.get(key, QueueUsage()), usages.get(key, QueueUsage())
         for name in ("used", "non_preemptible", "pending"):

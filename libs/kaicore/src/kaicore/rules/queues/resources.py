@@ -7,10 +7,17 @@ ways, and a queue looks at those that it names.
 import re
 from functools import lru_cache
 
+from kaicore.rules.model.gpu_share import GPU as WHOLE_GPU
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts
 
 #: All kinds of whole GPUs together; a MIG instance counts its compute slices, as in KAI.
 GPU = "gpu"
+
+#: Parts of GPUs, in thousandths, among the amounts of work; a tree that counts them adds them to GPUs. No node has it.
+SHARED_GPU = "kai.scheduler/thousandths-of-a-gpu"
+#: To what parts of GPUs are added.
+SHARED_IN = frozenset({GPU, WHOLE_GPU})
 
 _MIG = re.compile(r"[^/]+/mig-(\d{1,2})g\.")
 
@@ -24,6 +31,16 @@ def counted(amounts: Amounts) -> Amounts:
 def gpus_of(amounts: Amounts) -> int:
     """Return how many GPUs amounts hold, of all kinds."""
     return sum(amount * gpus_per_unit(resource) for resource, amount in amounts.items())
+
+
+def thousandths_of_gpus(amounts: Amounts) -> int:
+    """Return how many thousandths of GPUs amounts hold, whole ones and parts."""
+    return gpus_of(amounts) * WHOLE + amounts.get(SHARED_GPU, 0)
+
+
+def without_parts(amounts: Amounts) -> Amounts:
+    """Return amounts as nodes know them, without parts of GPUs."""
+    return {name: amount for name, amount in amounts.items() if name != SHARED_GPU}
 
 
 @lru_cache(maxsize=4096)

@@ -17,9 +17,10 @@ from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, p
 from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.node import NodeTopology
-from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.own_policy import missed
 from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.queues.resources import SHARED_GPU
 from kaicore.rules.state.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.early_release import EarlyReleases
@@ -349,14 +350,16 @@ class PodIndexes:
     def _update_queue_charge(self, before: PodEntry, after: PodEntry) -> None:
         """Count a pod in the usage of the queue that pays for it now."""
         charge = self.queue_charge_of(after)
-        if after.requests is before.requests and (charge is before.queue_charge or charge == before.queue_charge):
+        same = after.requests is before.requests and after.gpus is before.gpus
+        if same and (charge is before.queue_charge or charge == before.queue_charge):
             return
         now = self.context.recorded_at
         if before.queue_charge is not None:
-            self.queue_registry.charge(before.queue_charge, before.requests, sign=-1, at_us=now)
+            amounts = queue_amounts(before, before.queue_charge)
+            self.queue_registry.charge(before.queue_charge, amounts, sign=-1, at_us=now)
         after.queue_charge = charge
         if charge is not None:
-            self.queue_registry.charge(charge, after.requests, at_us=now)
+            self.queue_registry.charge(charge, queue_amounts(after, charge), at_us=now)
 
     def queue_charge_of(self, entry: PodEntry) -> QueueCharge | None:
         """Return as what a pod counts in its queue's usage; None while it neither runs nor can start."""
@@ -380,7 +383,8 @@ class PodIndexes:
         """Take a deleted pod out of all indexes; it holds nothing any more."""
         uid, now = entry.pod.uid, self.context.recorded_at
         if entry.queue_charge is not None:
-            self.queue_registry.charge(entry.queue_charge, entry.requests, sign=-1, at_us=now)
+            amounts = queue_amounts(entry, entry.queue_charge)
+            self.queue_registry.charge(entry.queue_charge, amounts, sign=-1, at_us=now)
         del self.pods[uid]
         self.constraints.pod_gone(entry.pod)
         self._leave_class(entry.class_key)
@@ -447,6 +451,15 @@ class PodIndexes:
         _set(self.waiting, entry.pod.uid, member=entry.waiting)
         self._update_membership(entry)
         self._update_workload(entry)
+
+
+def queue_amounts(entry: PodEntry, charge: QueueCharge) -> Amounts:
+    """Return what a pod counts as in its queue: of a node, and of parts of GPUs, also of those that it waits for."""
+    share = entry.pod.gpu_share
+    if share is None:
+        return entry.requests
+    parts = sum(part.milli for part in entry.gpus) if charge.running else share.milli * share.devices
+    return {**entry.requests, SHARED_GPU: parts} if parts else entry.requests
 
 
 def _set(uids: set[str], uid: str, *, member: bool) -> None:

@@ -161,7 +161,7 @@ class QueueRegistry:
         self.reader: UsageReader[UsageKey] = UsageReader()
         self._forgotten_at = 0
         self._tree: QueueTree | None = None
-        self._trees: dict[str, QueueTree] = {}
+        self._trees: dict[tuple[str | None, bool], QueueTree] = {}
         self._demands: dict[tuple[str, str, str], FlavorDemand] = {}
 
     @property
@@ -180,12 +180,13 @@ class QueueRegistry:
 
     def tree_of(self, config: EngineConfig) -> QueueTree:
         """Return the hierarchy of the queues that are a shard's, by its node pool."""
-        pool = config.node_pool
-        if pool is None or not self.queues:
+        pool, parts = config.node_pool, config.gpu_sharing
+        if (pool is None or not self.queues) and not parts:
             return self.tree
-        if pool not in self._trees:
-            self._trees[pool] = QueueTree({name: one for name, one in self.queues.items() if one.node_pool == pool})
-        return self._trees[pool]
+        if (pool, parts) not in self._trees:
+            every = {name: one for name, one in self.queues.items() if pool is None or one.node_pool == pool}
+            self._trees[pool, parts] = QueueTree(every, parts=parts)
+        return self._trees[pool, parts]
 
     def flavor_demand(self, queue: str, namespace: str, pod_class: PodClass) -> FlavorDemand:
         """Return where the flavors of a queue let pods of a class go.

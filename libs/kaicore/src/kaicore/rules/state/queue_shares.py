@@ -10,10 +10,11 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.events.payloads import QueueFigures
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
 from kaicore.rules.queues.division import divide
-from kaicore.rules.queues.resources import counted
+from kaicore.rules.queues.resources import GPU, SHARED_GPU, SHARED_IN, counted
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.state.queue_registry import QueueRegistry, UsageKey
 
@@ -58,14 +59,19 @@ def queue_accounts(
     if fairness.k_milli and width:
         usage = [[0] * width for _ in range(size)]
         histories = {account: registry.usages[account].history for account in places}
+        capacity = counted(totals)
+        if config.gpu_sharing:
+            capacity[SHARED_GPU] = capacity.get(GPU, 0) * WHOLE
         parts = registry.reader.parts(
-            histories, fairness, totals=counted(totals), since_us=registry.since, recorded_us=recorded_at, now_us=now
+            histories, fairness, totals=capacity, since_us=registry.since, recorded_us=recorded_at, now_us=now
         )
         for account, by_resource in parts.items():
             uncounted = tree.not_counted_by(places[account])
             for above in tree.paths[places[account]]:
                 for place, resource in enumerate(tree.resources):
-                    usage[above][place] += 0 if place in uncounted else by_resource.get(resource, 0)
+                    if place not in uncounted:
+                        shared = by_resource.get(SHARED_GPU, 0) if resource in SHARED_IN else 0
+                        usage[above][place] += by_resource.get(resource, 0) + shared
     there_is = [max(0, amount) for amount in tree.demand(totals).amounts]
     shares = divide(tree, totals=there_is, requested=requested, usage=usage, k_milli=fairness.k_milli)
     leaves = {number: LeafUse(tuple(used), tuple(firm)) for number, (used, firm) in uses.items()}
@@ -83,7 +89,7 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
 
         def named(row: "list[int] | tuple[int, ...]", names: Sequence[str] = names) -> Amounts:
             # Sums over a whole cluster are of no bound, and events hold 64 bits.
-            amounts = zip(names, row, strict=True)
+            amounts = zip(names, map(tree.whole, range(len(names)), row), strict=True)
             return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount and resource}
 
         by_name[queue.name] = QueueFigures(

@@ -505,7 +505,7 @@ def _raised(asked: Asked, bounds: Sequence[BoundReason]) -> Iterator[Amendment]:
         if queue is None:
             continue
         # What is over by being used already is lacking as well.
-        lacking = max(reason.excess, 0)
+        lacking = max(reason.whole(reason.excess), 0)
         share = queue.shares.get(reason.resource, QueueShare())
         share, bound, value = _more(share, reason, lacking)
         if not bound:
@@ -516,7 +516,7 @@ def _raised(asked: Asked, bounds: Sequence[BoundReason]) -> Iterator[Amendment]:
     if changed:
         first = bounds[0]
         pairs = [(queues[name], after) for name, after in changed.items()]
-        yield _changed(" and ".join(words), pairs, resource=first.resource, amount=first.excess)
+        yield _changed(" and ".join(words), pairs, resource=first.resource, amount=first.whole(first.excess))
 
 
 def _more(share: QueueShare, reason: BoundReason, lacking: int) -> tuple[QueueShare, str, int]:
