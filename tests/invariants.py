@@ -12,12 +12,12 @@ import numpy as np
 from kaicore.rules.model.gpu_share import WHOLE, GpuPart
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.numa.masks import zones_of
+from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.pod_indexes import PodIndexes, queue_amounts
-from kaicore.rules.state.queue_registry import QueueUsage, UsageKey
-from kaicore.rules.state.transitions import TRANSITIONS
+from kaicore.rules.state.indexes.pod_indexes import PodIndexes, queue_amounts
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.transitions import TRANSITIONS
+from kaicore.rules.state.registries.queue_registry import QueueUsage, UsageKey
 
 #: The stages that events lead to.
 _STAGES = frozenset(transition.to for transition in TRANSITIONS.values()) - {Stage.ABSENT}

@@ -12,10 +12,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kaicore.rules.events.reasons.queue import NonPreemptibleOverQuota, OverFairShare, OverLimit
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.queues.division import Shares, Table
 from kaicore.rules.queues.tree import UNLIMITED, Demand, QueueTree
-from kaicore.rules.reasons.queue import NonPreemptibleOverQuota, OverFairShare, OverLimit
-from kaicore.rules.reasons.reason import Reason
 
 Amounts = tuple[int, ...]
 

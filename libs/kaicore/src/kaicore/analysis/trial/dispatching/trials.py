@@ -22,15 +22,14 @@ from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 from kaicore.rules.hub.hub_state import HELD, DispatchStage, HubState
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.objects.dispatched import Manifest, marked
 from kaicore.rules.queues.accounts import QueueAccounts
-from kaicore.rules.queues.resources import counted
-from kaicore.rules.queues.tree import UNLIMITED
-from kaicore.rules.sharing.replicas import split_shard
+from kaicore.rules.queues.tree import UNLIMITED, counted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState
-from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.queue_shares import ready_amounts
+from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.registries.queue_registry import ready_amounts
 from kaicore.rules.state.views import QueuesView, WorkView
 
 

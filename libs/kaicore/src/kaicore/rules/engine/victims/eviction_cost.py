@@ -26,11 +26,11 @@ from enum import IntEnum
 import msgspec
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.queues.resources import thousandths_of_gpus
+from kaicore.rules.queues.tree import thousandths_of_gpus
 
 
 class Budgets:

@@ -14,16 +14,15 @@ makes no progress. The same holds for a group with pods that were evicted for an
 A moved group's pods come again as others. Among equals of its queue they come first (`PendingGroup.moved`).
 """
 
-from kaicore.rules.engine.gang_planner import Steps, members_of
-from kaicore.rules.engine.moved import moved_at
-from kaicore.rules.engine.readiness import is_misunderstood
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.cycle_input import moved_at
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.eviction_cost import gpu_seconds_lost
 from kaicore.rules.engine.victims.victim_set import VictimSet
-from kaicore.rules.engine.workload import Workload
+from kaicore.rules.engine.work.gang_planner import Steps, is_misunderstood, members_of
+from kaicore.rules.engine.work.workload import Workload
+from kaicore.rules.events.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
 from kaicore.rules.model.gpu_share import WHOLE
-from kaicore.rules.queues.resources import thousandths_of_gpus, without_parts
-from kaicore.rules.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
+from kaicore.rules.queues.tree import thousandths_of_gpus, without_parts
 
 #: Microseconds of a second.
 _SECOND_US = 1_000_000
